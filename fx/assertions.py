@@ -139,7 +139,10 @@ def handled_error(names: Sequence[str], where: object, error: Exception) -> Guar
 
 KINDS: dict[str, type] = {
     kind.__name__: kind
-    for kind in (torch.Tensor, torch.Size, torch.dtype, torch.device, tuple, list, dict, int, float, bool, str)
+    for kind in (
+        *(torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, torch.device),
+        *(tuple, list, dict, int, float, bool, str),
+    )
 }
 """The classes that programs check their values for, by name."""
 

@@ -96,7 +96,7 @@ def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLo
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether a frame belongs neither to this package nor to torch."""
+    """Return whether a frame belongs neither to this package nor to torch."""
     return _kind(frame.f_code.co_filename) == _USER
 
 
@@ -106,12 +106,12 @@ def is_ours(frame: FrameType) -> bool:
 
 
 def is_users_file(file: str) -> bool:
-    """Whether a file belongs neither to this package nor to torch."""
+    """Return whether a file belongs neither to this package nor to torch."""
     return _kind(file) == _USER
 
 
 def is_pythons_file(file: str) -> bool:
-    """Whether a file is one of Python's standard library."""
+    """Return whether a file is one of Python's standard library."""
     return file.startswith(_PYTHON) and "site-packages" not in file
 
 

@@ -19,11 +19,12 @@ from fx.code.codegen import PythonCode
 from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.code.scripting import check_scriptable
-from fx.code.sources import LazyForward, not_traced
+from fx.code.sources import LazyForward, forward_of_source, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.gradients import without_gradients
 from fx.graph import Graph
-from fx.modules.attributes import prefixes, put_attribute
+from fx.modules import client_attributes
+from fx.modules.attributes import fetch_attribute, prefixes, put_attribute
 from fx.modules.containers import Container, QuickModule
 from fx.modules.pickling import imported_name
 from fx.naming.printing import describe
@@ -31,6 +32,16 @@ from fx.node import Node
 from fx.wrapping import wrap_generated
 
 __all__ = ["GraphModule", "expect_program"]
+
+# Names that client code of torch.fx imports.
+_USER_PRESERVED_ATTRIBUTES_KEY = client_attributes.USER_PRESERVED_ATTRIBUTES_KEY
+_CodeOnlyModule = client_attributes.CodeOnlyModule
+_assign_attr = client_attributes.assign_attr
+_copy_attr = client_attributes.copy_attr
+_del_attr = client_attributes.del_attr
+_forward_from_src = forward_of_source
+_get_attr = fetch_attribute
+_has_attr = client_attributes.has_attr
 
 _OWN_STATE = frozenset({"_graph", "_written", "_code_revision"})
 """Entries of ``__dict__`` that are made from the graph, hence neither copied nor pickled."""
@@ -163,7 +174,7 @@ class GraphModule(QuickModule):
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """What decided the course of the program while it was captured, which each run checks.
+        """Return what decided the course of the program while it was captured, which each run checks.
 
         They are calls in the graph, so that copies, files and passes keep them.
         """
@@ -458,7 +469,7 @@ def expect_program(value: object, what: str, *, error: type[FxError] = PassError
 
 
 def is_of_torch(value: object) -> bool:
-    """Whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
+    """Return whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
     return any(base.__module__.startswith("torch.fx.") for base in type(value).__mro__)
 
 

@@ -252,7 +252,7 @@ class Interpreter:
         return self.fetch_attr(target)(*args, **kwargs)  # type: ignore[arg-type]
 
     def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """What the program returns."""
+        """Return what the program returns."""
         if not isinstance(args, tuple) or not args:
             _expect_first(args, "output takes a tuple with what the program returns")
         return args[0]

@@ -253,7 +253,7 @@ def _submodule(root: nn.Module, path: str) -> nn.Module | None:
 
 
 def _can_stand_for(call: Node, value: Argument) -> bool:
-    """Whether ``value`` may be written wherever the result of ``call`` is used."""
+    """Return whether ``value`` may be written wherever the result of ``call`` is used."""
     if isinstance(value, Node):
         return True
     for user in call.users:

@@ -20,6 +20,7 @@ from fx.capture.patching import Trace
 from fx.checks.bytecode import steps
 from fx.errors import TraceError
 from fx.frames import is_users, user_location
+from fx.naming.printing import describe
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy
 
@@ -134,6 +135,7 @@ def replace(trace: Trace) -> None:
     trace.replace(torch.__dict__, ("is_grad_enabled",), _make_question(Modes.are_gradients_enabled, takes_args=False))
     trace.replace(torch.__dict__, ("is_autocast_enabled",), _make_question(Modes.is_autocast_enabled, takes_args=True))
     trace.replace(torch.inference_mode, ("__enter__", "__exit__"), _make_inference_mode)
+    trace.replace(autocast, ("__init__",), _make_autocast_settings)
     trace.replace(autocast, ("__enter__",), _make_autocast(Modes.enter_autocast))
     trace.replace(autocast, ("__exit__",), _make_autocast(Modes.leave_autocast))
 
@@ -177,6 +179,31 @@ def _make_inference_mode(original: Any) -> Any:
         return None
 
     return __exit__
+
+
+def _make_autocast_settings(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _modes() is not None:
+            args = tuple(map(_setting, args))
+            kwargs = {name: _setting(value) for name, value in kwargs.items()}
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+def _setting(value: Any) -> Any:
+    """What a setting of autocast is: the context takes no traced device, dtype or flag."""
+    if not isinstance(value, Proxy):
+        return value
+    return value.tracer.answer(
+        "identity",
+        value,
+        "cannot set autocast by a traced value",
+        where=user_location(sys._getframe(2), {}),
+        value=describe(value.node),
+        why="what it is is known only when the module runs",
+        remedy="set it by a module attribute or a constant, or give symbolic_trace example_inputs, which say it",
+    )
 
 
 def _make_autocast(record: Callable[[Modes, Any], None]) -> Callable[[Any], Any]:

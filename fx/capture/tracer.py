@@ -546,7 +546,7 @@ class Tracer(TracerBase):
         try:
             self._run(root, function, concrete_args, state)
             state.expect_parameters_kept()
-            if changes := state.find_changes():
+            if changes := self._of_the_program(state.find_changes()):
                 state.expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
                 self._run_again(root, concrete_args, state, changes)
         finally:
@@ -557,6 +557,15 @@ class Tracer(TracerBase):
         if lost is not None:
             raise _lost_update(lost)
         return self.graph
+
+    def _of_the_program(self, changes: list[Change]) -> list[Change]:
+        """Leave out the modules that a client's own ``path_of_module`` has put into the root, which the graph holds."""
+        if not changes or type(self).path_of_module is Tracer.path_of_module:
+            return changes
+        called = {node.target for node in self.graph.nodes if node.op == "call_module"}
+        put = [name for owner, name in changes if owner is self.root and name in called and _is_submodule(owner, name)]
+        self.graph.constants.update((name, self.root._modules[name]) for name in put)
+        return [(owner, name) for owner, name in changes if owner is not self.root or name not in put]
 
     def _run_again(
         self,
@@ -751,15 +760,19 @@ class _Session:
         return self.tracer.getattr(name, value, self.parameter_proxies)
 
     def autowrap(self, namespace: dict[str, Any]) -> None:
-        """Record the tracer's autowrap functions where ``namespace`` refers to them."""
-        if self.trace is None or id(namespace) in self.searched:
+        """Record the tracer's autowrap functions where ``namespace``, or one that it reaches, refers to them."""
+        trace, functions = self.trace, self.tracer._autowrap_functions
+        if trace is None:
             return
-        self.searched.add(id(namespace))
-        if not str(namespace.get("__name__")).startswith(("torch.", "math")):
-            recorded_calls.replace_in(self.trace, namespace)
-        functions = self.tracer._autowrap_functions
-        names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
-        self.trace.replace(namespace, names, _recording)
+        pending = [namespace]
+        for one in pending:
+            if id(one) in self.searched:
+                continue
+            self.searched.add(id(one))
+            if not str(one.get("__name__")).startswith(("torch.", "math")):
+                pending.extend(recorded_calls.replace_in(trace, one))
+            names = [name for name, value in list(one.items()) if id(_behind_recording(value)) in functions]
+            trace.replace(one, names, _recording)
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:

@@ -59,6 +59,17 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
     return function, wrapped
 
 
+def forward_of_source(src: str, globals: dict[str, Any], co_fields: dict[str, Any] | None = None) -> Callable[..., Any]:
+    """Return the function ``forward`` that source defines, compiled so that tracebacks and TorchScript see the source.
+
+    Args:
+        src: the source.
+        globals: what it refers to.
+        co_fields: nothing here asks for it; client code of torch.fx may give it.
+    """
+    return load_forward(PythonCode(src, globals))[0]
+
+
 def _forget(file: str) -> None:
     linecache.cache.pop(file, None)
     GENERATED_FILES.pop(file, None)

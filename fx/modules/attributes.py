@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
@@ -18,13 +19,15 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
-    """Whether something is called when the module is, or when gradients reach it."""
+    """Return whether something is called when the module is, or when gradients reach it."""
     state = vars(module)
     return any(state.get(name) for name in _HOOKS)
 
 
 def does_as_its_class(module: torch.nn.Module) -> bool:
-    """Whether a call of the module does what its class says, and nothing else: no hooks, no forward of its own."""
+    """Return whether a call of the module does what its class says, and nothing else: no hooks, no forward of its
+    own.
+    """
     return "forward" not in vars(module) and not has_hooks(module)
 
 
@@ -78,7 +81,7 @@ def prefixes(path: str) -> Iterator[str]:
 
 
 def is_own(program: torch.nn.Module, path: str) -> bool:
-    """Whether what stands at ``path`` may be replaced or removed: all modules on the way are the program's own.
+    """Return whether what stands at ``path`` may be replaced or removed: all modules on the way are the program's own.
 
     Those are containers, made for the program. Others are shared with the module that was traced.
     """
@@ -112,13 +115,13 @@ def put_attribute(module: torch.nn.Module, path: str, value: Any, persistent: bo
         setattr(owner, name, value)
 
 
-def remove_attribute(module: torch.nn.Module, path: str) -> None:
-    """Remove the attribute at ``path``, and the modules on the way that are empty without it."""
+def remove_attribute(module: torch.nn.Module, path: str, kept: AbstractSet[str] = frozenset()) -> None:
+    """Remove the attribute at ``path``, and the modules on the way that are empty without it and not ``kept``."""
     prefix, _, name = path.rpartition(".")
     owner = fetch_attribute(module, prefix)
     delattr(owner, name)
-    if prefix and not any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
-        remove_attribute(module, prefix)
+    if prefix and prefix not in kept and not any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
+        remove_attribute(module, prefix, kept)
 
 
 def free_path(module: torch.nn.Module, path: str) -> str:

@@ -139,7 +139,7 @@ class _Fold:
 
 
 def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
-    """What lets ``layer`` compute what ``norm`` makes of its result, or why nothing does."""
+    """Return what lets ``layer`` compute what ``norm`` makes of its result, or why nothing does."""
     weight = layer.tensors["weight"]
     transposed, groups = _grouped(layer)
     channels = groups * weight.shape[1] if transposed else weight.shape[0]
@@ -153,7 +153,9 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
 
 
 def _grouped(layer: Layer) -> tuple[bool, int]:
-    """Whether a layer is transposed, and how many groups its weight has its output channels by, which is one if not."""
+    """Return whether a layer is transposed, and how many groups its weight has its output channels by, which is one if
+    not.
+    """
     transposed = is_one_of(layer.kind, "transposed convolution")
     return transposed, layer.settings["groups"] if transposed else 1
 

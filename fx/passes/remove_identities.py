@@ -151,7 +151,7 @@ def _why_drops(training: Any, probability: Any) -> str | None:
 
 
 def _why_cast_computes(node: Node) -> str | None:
-    """Why a cast may make another tensor."""
+    """Return why a cast may make another tensor."""
     given = [*node.args[1:], *(value for name, value in node.kwargs.items() if name != "non_blocking")]
     wanted = _CASTS[str(node.target)]
     if wanted is not None:
@@ -172,7 +172,7 @@ def _why_cast_computes(node: Node) -> str | None:
 
 
 def _why_view(value: Any, rank: int) -> str | None:
-    """Why dropout of whole channels may return a view."""
+    """Return why dropout of whole channels may return a view."""
     shape = _recorded(value, "shape")
     if shape is None:
         return f"it returns a view of an input without batch dimension, and the shape of `%{value}` is not recorded"
@@ -180,7 +180,7 @@ def _why_view(value: Any, rank: int) -> str | None:
 
 
 def _recorded(value: Any, name: str) -> Any:
-    """What metadata says about a value: its dtype, device or shape; ``None`` if nothing."""
+    """Return what metadata says about a value: its dtype, device or shape; ``None`` if nothing."""
     recorded = value.meta.get("val", value.meta.get("tensor_meta")) if isinstance(value, Node) else None
     return getattr(recorded, name, None)
 

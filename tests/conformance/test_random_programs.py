@@ -19,7 +19,7 @@ def nodes(graph: Any) -> list[tuple[str, str, str]]:
 
 
 def run(module: Any, program: Program) -> list[Any]:
-    """What a module answers, or what it raises."""
+    """Return what a module answers, or what it raises."""
     inputs = program.inputs.copies()
     torch.default_generator.manual_seed(0)
     try:

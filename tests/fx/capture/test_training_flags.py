@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fx
+from fx.assertions import check_value
 from fx.canonical import canonical_form
 
 
@@ -197,3 +198,41 @@ def test_a_function_that_switches_the_mode_of_a_module_is_followed() -> None:
     captured(torch.ones(2, 2))
     with pytest.raises(fx.FxError, match=r"captured in evaluation mode.*in _evaluated"):
         captured.train()(torch.ones(2, 2))
+
+
+def test_a_program_that_is_captured_again_checks_the_mode_of_the_same_modules() -> None:
+    captured = fx.symbolic_trace(nn.Sequential(nn.Sequential(Branching(), nn.Linear(2, 2), Branching())).eval())
+    again = fx.symbolic_trace(captured)
+    assert again.code == captured.code and captured.code.count("check_value(") == 2
+    within = fx.symbolic_trace(nn.Sequential(captured, nn.ReLU()).eval())
+    assert [str(node.target) for node in within.graph.find_nodes(op="get_attr")] == ["0.0.0.training", "0.0.2.training"]
+    again.get_submodule("0.2").train()
+    with pytest.raises(fx.GuardError, match="in evaluation mode, and depends on it"):
+        again(torch.ones(2))
+
+
+def test_a_check_that_a_pass_has_found_to_hold_is_no_obstacle_to_another_capture() -> None:
+    captured = fx.symbolic_trace(Branching().eval())
+    [check] = captured.graph.find_nodes(op="call_function", target=check_value)
+    check.args = (False, *check.args[1:])
+    captured.recompile()
+    assert "check_value" not in fx.symbolic_trace(captured).code
+
+
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(2, 2)
+        self.blocks = nn.Sequential(nn.Linear(2, 2), nn.Sequential(Branching()), Branching())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.blocks(self.first(x).relu())
+
+
+def test_a_part_that_was_captured_has_the_checks_that_it_had() -> None:
+    captured = fx.symbolic_trace(Deep().eval())
+    part = fx.symbolic_trace(nn.Sequential(nn.ReLU(), captured))
+    assert [str(guard) for guard in part.guards] == [str(guard) for guard in captured.guards]
+    part.get_submodule("1.blocks.1.0").train()
+    with pytest.raises(fx.GuardError, match="in evaluation mode, and depends on it"):
+        part(torch.ones(1, 2))

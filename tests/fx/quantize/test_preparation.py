@@ -27,11 +27,11 @@ def test_a_program_in_training_mode_is_prepared_as_it_is_in_evaluation_mode(make
     program = fx.symbolic_trace(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     prepared = prepare(program)
-    answer, again = prepared(data), prepared(data)
-    assert torch.equal(answer, again) and not prepared.training
+    output, again = prepared(data), prepared(data)
+    assert torch.equal(output, again) and not prepared.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(module.training for module in model.modules()) and program.training
-    assert torch.allclose(answer, model.eval()(data), atol=1e-5)
+    assert torch.allclose(output, model.eval()(data), atol=1e-5)
     assert torch.equal(convert(prepared)(data), convert(prepared)(data))
 
 

@@ -474,7 +474,7 @@ class TracerBase:
 
     def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:
         """Let the program check that a value is of the class that was answered to the traced code, and return it."""
-        if not certain and kind in KINDS.values():
+        if not certain and kind in KINDS.values() and not _is_checked(value.node, kind):
             message = f"the program was captured for a value of {kind}: {where}"
             self.create_proxy("call_function", check_kind, (value, kind.__name__, message), {})
         return kind
@@ -596,6 +596,11 @@ _WHY_NO_TEXT: dict[str, Any] = {
     "why": "the value, and so its text, is known only when the module runs",
     "remedy": "decide from a module attribute, or put the line in a function marked fx.wrap",
 }
+
+
+def _is_checked(node: Node, kind: type) -> bool:
+    """Whether the program has checked already that a value is of a class."""
+    return any(user._target is check_kind and user._args[:2] == (node, kind.__name__) for user in node.users)
 
 
 def _is_numpy_number(value: Any) -> bool:

@@ -118,3 +118,12 @@ def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, 
         said = r"(?s)for a value of <class 'torch.Tensor'>: .*test_recorded_calls.*it is of <class 'int'>.*annotate"
         with pytest.raises(fx.GuardError, match=said):
             captured(1)
+
+
+def test_a_value_that_is_asked_twice_for_its_class_is_checked_once() -> None:
+    def asked(x: Any) -> Any:
+        return x + 1 if isinstance(x, torch.Tensor) and torch.is_tensor(x) and type(x) is torch.Tensor else x
+
+    captured = fx.symbolic_trace(asked)
+    assert len(captured.guards) == 1
+    assert fx.symbolic_trace(captured).code == captured.code

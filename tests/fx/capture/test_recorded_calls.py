@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -126,4 +128,31 @@ def test_a_value_that_is_asked_twice_for_its_class_is_checked_once() -> None:
 
     captured = fx.symbolic_trace(asked)
     assert len(captured.guards) == 1
+    assert fx.symbolic_trace(captured).code == captured.code
+
+
+OUTPUTS = """
+from dataclasses import dataclass
+
+@dataclass
+class Output:
+    value: object
+
+    def __post_init__(self):
+        if not isinstance(self.value, torch.Tensor) or not isinstance(self.value, torch.Tensor):
+            self.value = [*self.value]
+"""
+
+
+def test_what_a_class_asks_whose_module_is_not_traced_is_answered_and_checked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outputs_of_users.py").write_text(f"import torch\n{OUTPUTS}")
+    (tmp_path / "program_of_users.py").write_text(
+        "from outputs_of_users import Output\n\ndef program(x):\n    return Output(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.utils._pytree.register_dataclass(importlib.import_module("outputs_of_users").Output)
+    captured = fx.symbolic_trace(importlib.import_module("program_of_users").program)
+    assert captured.code.count("check_kind(") == 1 and torch.equal(captured(torch.ones(1)).value, torch.ones(1))
     assert fx.symbolic_trace(captured).code == captured.code

@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType, NoneType
 from typing import Any
 
@@ -323,12 +323,16 @@ class Tracer(TracerBase):
     def _parameters(self) -> dict[int, str]:
         if self._parameter_paths is None:
             self._parameter_paths = {id(value): path for path, value in self.root.named_parameters()}
+            for path, value in _named_by_program(self.root):
+                if id(value) in self._parameter_paths:
+                    self._parameter_paths[id(value)] = path
         return self._parameter_paths
 
     def _attributes(self) -> dict[int, tuple[Any, str]]:
         """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
         if self._attribute_paths is None:
-            found: dict[int, tuple[Any, str]] = {}
+            named = ((path, value) for path, value in _named_by_program(self.root) if isinstance(value, torch.Tensor))
+            found: dict[int, tuple[Any, str]] = {id(value): (value, path) for path, value in named}
             state = self._state
             for prefix, module in self.root.named_modules():
                 if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
@@ -794,6 +798,13 @@ def _held_at(root: torch.nn.Module, path: str) -> Any:
     if owner is not None:
         held = (owner._parameters, owner._buffers, owner.__dict__)
     return next((entries[name] for entries in held if name in entries), None)
+
+
+def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """What the graph of a program that is traced again reads, with the paths in it: it may have other names."""
+    graph = vars(root).get("_graph")
+    for node in graph.find_nodes(op="get_attr") if graph is not None else ():
+        yield node.target, _held_at(root, node.target)
 
 
 def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:

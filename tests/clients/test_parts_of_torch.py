@@ -75,6 +75,12 @@ def activations_are_compared(side: Side) -> Any:
     return sorted(found), [len(kinds["node_output"]) for kinds in found.values()]
 
 
-@pytest.mark.parametrize("name", USES)
+SLOW = {"weights_are_compared", "activations_are_compared"}
+"""What takes torch.ao seconds, with either library."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough if name in SLOW else ()) for name in USES]
+)
 def test_it_does_the_same_with_fx(name: str) -> None:
     assert_same(USES[name])

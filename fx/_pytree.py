@@ -99,7 +99,7 @@ def constructor_call(container: Any) -> tuple[tuple[Any, ...], dict[str, Any]] |
 
 
 def _holds_the_same(one: Any, other: Any) -> bool:
-    """Whether two containers hold the same objects, under the same names, and nothing else."""
+    """Return whether two containers hold the same objects, under the same names, and nothing else."""
     if isinstance(one, Mapping):
         if list(one) != list(other):
             return False

@@ -308,7 +308,7 @@ class Graph:
         return self._measured("create_stride_node", torch.ops.aten.sym_stride.int, "stride", tensor_node, dim)
 
     def create_storage_offset_node(self, tensor_node: Node) -> Node:
-        """Where a tensor begins in its storage, as a number; ``meta["val"]`` where the tensor's is known."""
+        """Return where a tensor begins in its storage, as a number; ``meta["val"]`` where the tensor's is known."""
         function = torch.ops.aten.sym_storage_offset.default
         return self._measured("create_storage_offset_node", function, "storage_offset", tensor_node)
 
@@ -624,7 +624,7 @@ class Graph:
 
 
 def _nothing(node: Node) -> None:
-    """What an erased node holds in the place of a node."""
+    """Stand for a node in the arguments of an erased node."""
 
 
 def _copy_notes(node: Node, copied: Node) -> None:

@@ -14,6 +14,7 @@ from torch.compiler import is_dynamo_compiling
 
 from fx.analysis.guards import Guard, guards_of
 from fx.arguments import expect, refusal
+from fx.assertions import handled_error
 from fx.code.codegen import PythonCode
 from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
@@ -173,7 +174,7 @@ class GraphModule(QuickModule):
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """What decided the course of the program while it was captured, which each run checks.
+        """Return what decided the course of the program while it was captured, which each run checks.
 
         They are calls in the graph, so that copies, files and passes keep them.
         """
@@ -253,17 +254,22 @@ class GraphModule(QuickModule):
         except Exception as error:
             if torch.is_grad_enabled() != enabled:  # raised between operations that switch it off and on
                 torch.set_grad_enabled(enabled)
-            self._explain(error, error.__traceback__)
+            node = self._explain(error, error.__traceback__)
+            if node is not None and (refused := handled_error(node.meta.get("handled", ()), node.source, error)):
+                raise refused from error
             raise
 
-    def _explain(self, error: Exception, traceback: TracebackType | None) -> None:
+    def _explain(self, error: Exception, traceback: TracebackType | None) -> Node | None:
+        """Add a note to an error; return the node that raised it, if that is known."""
         forward = type(self).__dict__.get("forward")
+        node: Node | None = None
         while traceback is not None:
             if traceback.tb_frame.f_code is getattr(forward, "__code__", None):
-                self._add_line_note(error, traceback.tb_lineno)
+                node = self._add_line_note(error, traceback.tb_lineno)
             traceback = traceback.tb_next
+        return node
 
-    def _add_line_note(self, error: Exception, line: int) -> None:
+    def _add_line_note(self, error: Exception, line: int) -> Node | None:
         code = self._python_code
         lines = code.src.splitlines()
         note = f"in generated code of {self._get_name()}, line {line}:  {lines[line - 1].strip()}"
@@ -274,6 +280,7 @@ class GraphModule(QuickModule):
         origin = code.origin(line)
         note += f"\n  where  {origin}" if origin is not None else ""
         add_note(error, note)
+        return node
 
     # Its submodules.
 
@@ -462,7 +469,7 @@ def expect_program(value: object, what: str, *, error: type[FxError] = PassError
 
 
 def is_of_torch(value: object) -> bool:
-    """Whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
+    """Return whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
     return any(base.__module__.startswith("torch.fx.") for base in type(value).__mro__)
 
 

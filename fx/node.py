@@ -140,7 +140,7 @@ def _substitute(a: Argument, old: Node, new: Node) -> Argument:
 
 
 def _fits(op: str, target: Any) -> bool:
-    """Whether a target that is a string can be one for ``op``."""
+    """Return whether a target that is a string can be one for ``op``."""
     if op == "get_attr" or op == "call_module":
         return bool(target) and ".." not in target and target[0] != "." and target[-1] != "."
     return bool(target)
@@ -405,7 +405,9 @@ class Node:
 
     @property
     def stack_trace(self) -> str | None:
-        """Where the user's program made this node, as traceback text: all frames if recorded, else the user's line."""
+        """Return where the user's program made this node, as traceback text: all frames if recorded, else the user's
+        line.
+        """
         recorded = self._meta.get("stack_trace") if self._meta else None
         return recorded if recorded or self.source is None else self.source.traceback()
 
@@ -559,7 +561,7 @@ class Node:
     # Questions.
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """Whether dropping this node could change what the program does, its value aside.
+        """Return whether dropping this node could change what the program does, its value aside.
 
         Args:
             impure_random: count drawing random numbers, which moves the generator's state.

@@ -51,7 +51,7 @@ class Row:
 
     @property
     def is_red(self) -> bool:
-        """Whether tests failed, or pytest itself did."""
+        """Return whether tests failed, or pytest itself did."""
         return self.status != 0
 
     def cells(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class Environment:
             subprocess.run([python, "-m", "venv", folder], check=True)
 
     def _pip(self, *arguments: str, unless: re.Pattern[str] | None = None) -> str:
-        """What pip prints; what it refuses is raised with its own last words.
+        """Return what pip prints; what it refuses is raised with its own last words.
 
         Args:
             unless: a line of what pip prints at which it is stopped.
@@ -188,7 +188,7 @@ class Environment:
             self._pip(*editable, ".[test,tables]")
 
     def version(self, what: str) -> str:
-        """What ``what`` evaluates to in the environment, once torch is imported."""
+        """Return what ``what`` evaluates to in the environment, once torch is imported."""
         command = [self.python, "-W", "ignore", "-c", f"import platform, torch; print({what})"]
         run = subprocess.run(command, check=False, capture_output=True, text=True)
         if run.returncode != 0:

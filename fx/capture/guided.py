@@ -268,6 +268,10 @@ class Guide:
         self._check(obj, value, self._spelled(obj), where)
         return hash(value)
 
+    def _answer_text(self, obj: Proxy, value: Any, where: object) -> Any:
+        self._answer_hash(obj, value, where)
+        return value
+
     def _answer_identity(self, obj: Proxy, value: Any, where: object) -> Any:
         if isinstance(value, torch.Tensor):
             raise UnknownValueError("it is a tensor")

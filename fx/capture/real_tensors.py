@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from fx.assertions import check_value
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
+from fx.checks.questions import decided
 from fx.errors import TraceError
 from fx.frames import callers, user_location
 from fx.node import Argument, Node
@@ -190,6 +191,7 @@ class RealTensors(TorchFunctionMode):
 
     def _with_real(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Carry out a call, record it, or both."""
+        args, kwargs = tuple(map(decided, args)), {key: decided(value) for key, value in kwargs.items()}
         name = getattr(func, "__name__", "")
         attribute = func.__self__.__name__ if name in ("__get__", "__set__") else None
         if name in _OF_THE_LAYOUT or (name == "__get__" and attribute_kind(attribute) == "number"):

@@ -57,7 +57,7 @@ class PythonCode:
         return None if number is None else self._origins[number]
 
     def node_number(self, line: int) -> int | None:
-        """Which node, counted from 0, line ``line`` of ``src`` computes."""
+        """Return which node, counted from 0, line ``line`` of ``src`` computes."""
         return self._lineno_map.get(line - self._prologue_start)
 
 

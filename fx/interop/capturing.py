@@ -18,7 +18,7 @@ from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
 from fx.frames import _USER, _kind
 from fx.graph_module import GraphModule
-from fx.interop.exporting import ExportedModel, settings_with_cache
+from fx.interop.exporting import ExportedModel, settings_with_cache, without_cache
 from fx.interop.node_notes import location_of
 from fx.provenance import SourceLocation
 
@@ -68,11 +68,11 @@ class CaptureRecord:
     batch: str | None = None
     """Of an exported program: ``"free"``, or a sentence that says why it takes one number of samples only."""
     note: str | None = None
-    """What was changed in the model while it was exported, if anything."""
+    """What was changed in the model while it was captured, if anything."""
 
 
-Captured = tuple[GraphModule, str | None]
-"""A program, and what is known of its batch: :attr:`CaptureRecord.batch`."""
+Captured = tuple[GraphModule, str | None, str | None]
+"""A program, what is known of its batch, :attr:`CaptureRecord.batch`, and what was changed in the model for it."""
 
 
 def capture(
@@ -92,7 +92,8 @@ def capture(
     any number of samples.
 
     Parameters that the call leaves to their defaults are captured as those. Tensors are shared with the model. A model
-    of transformers that returns a cache is exported with ``config.use_cache`` off, which the record notes.
+    of transformers that returns a cache, which no graph can hold, is captured with ``config.use_cache`` off, and the
+    record notes it.
 
     Args:
         model: the program; ``torch.export`` takes modules only.
@@ -120,33 +121,45 @@ def capture(
     expect(args, tuple, "fx.capture takes positional example inputs as a tuple", error=TraceError)
     given = dict(kwargs or {})
 
-    def symbolic() -> Captured:
-        return symbolic_trace(model, defaults_left(model, args, given) if args or given else None), None
+    def symbolic() -> GraphModule:
+        return symbolic_trace(model, defaults_left(model, args, given) if args or given else None)
 
-    def guided() -> Captured:
-        return symbolic_trace(model, example_inputs=example_inputs(model, args, given)), None
+    def guided() -> GraphModule:
+        return symbolic_trace(model, example_inputs=example_inputs(model, args, given))
 
     def exported() -> Captured:
         made = export_model(model, args, given)
-        return made.program_for(model, form), made.batch  # type: ignore[arg-type]  it is a module, or was refused
+        return made.program_for(model, form), made.batch, note  # type: ignore[arg-type]  it is a module, or was refused
 
     note = NO_CACHE if isinstance(model, nn.Module) and settings_with_cache(model) else None
-    ways = {"symbolic": symbolic, "guided": guided, "export": exported}
-    program, record = first_way(ways, how, _name_of(model), note)
+    ways = {
+        "symbolic": lambda: _traced(symbolic, model),
+        "guided": lambda: _traced(guided, model),
+        "export": exported,
+    }
+    program, record = first_way(ways, how, _name_of(model))
     program.meta["capture"] = record
     return program
 
 
-def first_way(
-    ways: Mapping[str, Callable[[], Captured]], how: str, name: str, note: str | None = None
-) -> tuple[GraphModule, CaptureRecord]:
+def _traced(trace: Callable[[], GraphModule], model: Any) -> Captured:
+    """What ``trace`` makes of a model, and where it is refused, of the model that returns no cache."""
+    try:
+        return trace(), None, None
+    except Exception:
+        if not isinstance(model, nn.Module) or not settings_with_cache(model):
+            raise
+    with without_cache(model):
+        return trace(), None, NO_CACHE
+
+
+def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -> tuple[GraphModule, CaptureRecord]:
     """Return what the first of ``ways`` makes that raises nothing, and what was done.
 
     Args:
         ways: what captures the model, by :data:`WAYS`.
         how: the only one to try, or ``"auto"``.
         name: what the model is called in the message.
-        note: what is changed in the model where it is exported, if anything.
 
     Raises:
         CaptureError: all that were tried raised. Where symbolic tracing alone was, what it raised comes through.
@@ -156,7 +169,7 @@ def first_way(
     errors: list[Exception] = []
     for way, make in tried.items():
         try:
-            program, batch = make()
+            program, batch, note = make()
         except Exception as error:
             if way == "symbolic" and len(tried) == 1:
                 raise
@@ -165,7 +178,7 @@ def first_way(
                 refusals.append(refusal)
             errors.append(error)
         else:
-            return program, CaptureRecord(way, tuple(refusals), batch, note if way == "export" else None)
+            return program, CaptureRecord(way, tuple(refusals), batch, note)
     # The traceback of the first shows the user's line, the cause what torch.export says of it.
     raise _refused(name, refusals).with_traceback(errors[0].__traceback__) from errors[-1]
 
@@ -231,7 +244,7 @@ def refusal_of(way: str, error: Exception) -> Refusal:
 
 
 def _labelled(lines: list[str], label: str) -> str | None:
-    """What a message of ours has under one of its labels."""
+    """Return what a message of ours has under one of its labels."""
     start = f"  {label:<6} "
     return next((line.removeprefix(start) for line in lines if line.startswith(start)), None)
 

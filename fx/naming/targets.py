@@ -48,7 +48,7 @@ def torch_path(target: Any) -> str | None:
 
 
 def resolves_to(root: Any, path: str, target: object) -> bool:
-    """Whether following ``path`` (whose first part names ``root``) by attributes ends at ``target``."""
+    """Return whether following ``path`` (whose first part names ``root``) by attributes ends at ``target``."""
     parts = path.split(".")
     if not all(map(str.isidentifier, parts)):
         return False
@@ -116,13 +116,13 @@ def module_qualified_name(target: Callable[..., Any]) -> str:
 
 
 def is_builtin(target: object) -> bool:
-    """Whether ``target`` is reached by its plain name everywhere, like ``len``."""
+    """Return whether ``target`` is reached by its plain name everywhere, like ``len``."""
     name = getattr(target, "__name__", None)
     return type(name) is str and getattr(builtins, name, None) is target
 
 
 def candidate_name(target: Callable[..., Any] | str) -> str:
-    """What to call a value made by ``target``, before it is made legal and unique."""
+    """Return what to call a value made by ``target``, before it is made legal and unique."""
     name = target if isinstance(target, str) else getattr(target, "__name__", None)
     if not isinstance(name, str):
         name = type(target).__name__

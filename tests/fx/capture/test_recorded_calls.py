@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -106,6 +108,9 @@ def test_random_numbers_of_python_and_seeds_are_refused_and_leave_the_generators
         (lambda x: callable(x), False),
         (lambda x: isinstance(x.shape, torch.Size), True),
         (lambda x: isinstance(x.size(0), int), True),
+        (lambda x: isinstance(x, torch.fx.Proxy), True),  # as it would be in a trace of torch.fx
+        (lambda x: isinstance(x.shape, (list, torch.fx.Proxy)), True),
+        (lambda x: isinstance(x, fx.proxy.ParameterProxy), False),
     ],
 )
 def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, answer: bool) -> None:
@@ -115,3 +120,30 @@ def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, 
         said = r"(?s)for a value of <class 'torch.Tensor'>: .*test_recorded_calls.*it is of <class 'int'>.*annotate"
         with pytest.raises(fx.GuardError, match=said):
             captured(1)
+
+
+OUTPUTS = """
+from dataclasses import dataclass
+
+@dataclass
+class Output:
+    value: object
+
+    def __post_init__(self):
+        if not isinstance(self.value, torch.Tensor) or not isinstance(self.value, torch.Tensor):
+            self.value = [*self.value]
+"""
+
+
+def test_what_a_class_asks_whose_module_is_not_traced_is_answered_and_checked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outputs_of_users.py").write_text(f"import torch\n{OUTPUTS}")
+    (tmp_path / "program_of_users.py").write_text(
+        "from outputs_of_users import Output\n\ndef program(x):\n    return Output(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.utils._pytree.register_dataclass(importlib.import_module("outputs_of_users").Output)
+    captured = fx.symbolic_trace(importlib.import_module("program_of_users").program)
+    assert captured.code.count("check_kind(") == 1 and torch.equal(captured(torch.ones(1)).value, torch.ones(1))
+    assert fx.symbolic_trace(captured).code == captured.code

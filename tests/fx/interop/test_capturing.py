@@ -235,15 +235,30 @@ class Caching(nn.Module):
         return (x, Cache(x)) if self.config.use_cache else (x,)
 
 
-def test_a_model_that_returns_a_cache_is_exported_without_and_keeps_its_settings() -> None:
+@pytest.mark.parametrize("how, way, batch", [("auto", "guided", None), ("export", "export", "free")])
+def test_a_model_that_returns_a_cache_is_captured_without_and_keeps_its_settings(
+    how: str, way: str, batch: Any
+) -> None:
     settings = Settings()
-    program = fx.capture(nn.Sequential(Caching(settings)), (X,))
+    program = fx.capture(nn.Sequential(Caching(settings)), (X,), how=how)
     assert settings.use_cache is True and "use_cache" in vars(settings)
     (found,) = program(X)
     assert torch.equal(found, X + 4)
     record = program.meta["capture"]
-    assert record.batch == "free" and record.note == "config.use_cache is off: it returns no cache"
+    assert (record.way, record.batch) == (way, batch)
+    assert record.note == "config.use_cache is off: it returns no cache"
     assert fx.capture(PerColumn(), (X,)).meta["capture"].note is None
+
+
+def test_a_cache_that_a_graph_can_hold_is_returned() -> None:
+    class Keeping(nn.Module):
+        config = Settings()
+
+        def forward(self, x: Any) -> Any:
+            return (x + 1, {"key": x}) if self.config.use_cache else (x + 1,)
+
+    program = fx.capture(Keeping(), (X,))
+    assert len(program(X)) == 2 and program.meta["capture"].note is None
 
 
 def test_exporting_prints_and_logs_nothing(capsys: Any) -> None:

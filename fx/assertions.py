@@ -69,6 +69,8 @@ def check_value(value: Any, expected: Any, message: str) -> None:
 
     >>> check_value(2, 2, "the program was captured where this was 2")
     """
+    if value is expected:  # nearly always, and each call of a program asks
+        return
     if has_torch_function((value,)):
         handle_torch_function(check_value, (value,), value, expected, message)
     elif value != expected:

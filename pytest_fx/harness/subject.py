@@ -359,7 +359,8 @@ class Subject:
             except TraceError as error:
                 if isinstance(error, CaptureError):
                     error.__cause__ = None  # what torch.export says goes on for pages
-                add_note(error, "  or     --fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer")
+                if self.tracing.how in ("auto", "symbolic"):
+                    add_note(error, "  or     --fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer")
                 raise
 
     @property

@@ -328,3 +328,11 @@ def test_nodes_for_sizes_strides_and_offsets_compute_them_and_know_their_value()
     graph.output(tuple(nodes))
     assert [node.meta["val"] for node in nodes] == [3, 2, 6]
     assert fx.GraphModule({}, graph)(tensor) == (3, 2, 6)
+
+
+def test_an_erased_node_and_one_of_another_graph_are_not_among_the_nodes() -> None:
+    graph = fx.Graph()
+    x, other = graph.placeholder("x"), fx.Graph().placeholder("x")
+    assert x in graph.nodes and other not in graph.nodes and "x" not in graph.nodes
+    graph.erase_node(x)
+    assert x not in graph.nodes

@@ -199,9 +199,10 @@ def _numbers_of_passes(passes: Mapping[str, Any]) -> Mapping[str, float]:
     for name, one in passes.items():
         ratios = [old / new for old, new in zip(one["eager"], one["transformed"], strict=True)]
         low, high = median_interval(tuple(ratios))
+        first, second = _halves(ratios)
         numbers |= {
             f"{name}_speedup": statistics.median(ratios), f"{name}_speedup_low": low, f"{name}_speedup_high": high,
-            f"{name}_even": statistics.median(ratios[::2]), f"{name}_odd": statistics.median(ratios[1::2]),
+            f"{name}_half": first, f"{name}_other_half": second,
             f"{name}_kernels": one["kernels"], f"{name}_roofline": one["roofline"],
         }  # fmt: skip
         if low > 1 + BETWEEN_COPIES or high < 1 - BETWEEN_COPIES:
@@ -210,6 +211,13 @@ def _numbers_of_passes(passes: Mapping[str, Any]) -> Mapping[str, float]:
             numbers["right"] += (one["kernels"] > 1) == faster
             numbers["right_roofline"] += (one["roofline"] > 1) == faster
     return {name: round(value, 6) for name, value in numbers.items()}
+
+
+def _halves(ratios: Sequence[float]) -> tuple[float, float]:
+    """The medians of two halves: pairs of rounds in turns, as programs change their order from one to the next."""
+    parts = ([one for place, one in enumerate(ratios) if place // 2 % 2 == half] for half in (0, 1))
+    first, second = (statistics.median(part or ratios) for part in parts)
+    return first, second
 
 
 def _model_of(row: str) -> str:
@@ -229,7 +237,7 @@ def _totals(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 def _ranks(passes: Sequence[Entry]) -> Mapping[str, float]:
     """Return how far estimated and measured speed-ups of all passes agree on their order, and how far they could."""
-    kinds = ("", "_low", "_high", "_even", "_odd", "_kernels", "_roofline")
+    kinds = ("", "_low", "_high", "_half", "_other_half", "_kernels", "_roofline")
     by_kind: dict[str, list[float]] = {kind: [] for kind in kinds}
     for entry in passes:
         for name in (one.removesuffix("_speedup") for one in entry.numbers if one.endswith("_speedup")):
@@ -238,7 +246,7 @@ def _ranks(passes: Sequence[Entry]) -> Mapping[str, float]:
                 by_kind[kind].append(entry.numbers[f"{name}_speedup{kind}" if speedup else f"{name}{kind}"])
     intervals = list(zip(by_kind["_low"], by_kind["_high"], strict=True))
     right, pairs = pairs_in_order(intervals, by_kind["_kernels"])
-    halves, reachable = reachable_rank(by_kind["_even"], by_kind["_odd"])
+    halves, reachable = reachable_rank(by_kind["_half"], by_kind["_other_half"])
     return {
         "rank": rank_correlation(by_kind[""], by_kind["_kernels"]),
         "rank_roofline": rank_correlation(by_kind[""], by_kind["_roofline"]),

@@ -655,9 +655,10 @@ def test_a_pipeline_checks_and_reports_the_pass_like_any_other(model: Model) -> 
     assert not unchanged.reports[0].changed
 
 
-def test_the_pass_makes_no_promise_about_gradients_where_engines_have_none() -> None:
-    assert Lower("onednn").may_change == ()
-    assert Lower("tensorrt").may_change == ("gradients",)
+def test_the_pass_makes_no_promise_about_gradients_and_nan_where_engines_have_none() -> None:
+    assert Lower("onednn").may_change == ("non-finite",)
+    assert Lower("openvino").may_change == ("non-finite",)
+    assert Lower("tensorrt").may_change == ("gradients", "non-finite")
 
 
 class Halves(NamedTuple):

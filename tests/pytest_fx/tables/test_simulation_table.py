@@ -116,7 +116,12 @@ def test_a_turn_of_a_short_program_is_long_enough_to_tell_passes_apart(monkeypat
 
     (found,) = seconds_in_turns([program], 30)
     assert found == pytest.approx([1e-3] * 30)
-    assert len(calls) == 2 + 30 * 10
+    assert len(calls) == 2 + 30 * 50
+    calls.clear()
+    seconds_in_turns([program, lambda: calls.append(-1.0)], 3)
+    assert [one < 0 for one in calls[4:8]] == [True, False, False, True], (
+        "a millisecond each, in another order each time"
+    )
 
 
 @pytest.mark.parametrize("noise, least, most", [(0.0, 1.0, 1.0), (1.0, 0.93, 0.98), (3.0, 0.7, 0.9)])
@@ -131,6 +136,11 @@ def test_what_is_reachable_is_what_a_perfect_estimate_has(noise, least, most):
     assert halves <= reachable
     assert all(map(math.isnan, reachable_rank([1.0], [1.0])))
     assert reachable_rank([1.0, 2.0, 3.0], [3.0, 1.0, 2.0])[1] == 0.0
+
+
+def test_halves_have_as_many_rounds_of_either_order():
+    assert simulation._halves([1.0, 2.0, 10.0, 20.0, 1.0, 2.0, 10.0, 20.0]) == (1.5, 15.0)
+    assert simulation._halves([3.0]) == (3.0, 3.0)
 
 
 def test_pairs_whose_intervals_overlap_are_in_no_order():

@@ -217,7 +217,7 @@ class _Importer:
                 self.values[node] = self._copied(node, node.op, path, node.name)
             elif _is_in_mode(node):
                 self.values[node] = self._write_region(node, part, prefix)
-            elif isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() not in _WHOLE:
+            elif isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() not in _LEAVES:
                 raise self._refused(node)
             elif node.target is operator.getitem and isinstance(self.values[node.args[0]], (tuple, list)):
                 self.values[node] = self.values[node.args[0]][node.args[1]]
@@ -270,7 +270,7 @@ _MODES = {"wrap_with_autocast": (_enter_autocast, 4), "wrap_with_set_grad_enable
 That returns the function that ends it, and what that is called with."""
 
 
-_WHOLE = ("cond", "map_impl", "scan", "while_loop")
+_LEAVES = ("cond", "map_impl", "scan", "while_loop")
 """Operators with parts of a program as arguments that stay one node; the parts are programs of their own."""
 
 

@@ -168,7 +168,7 @@ def undo_gain(input: Tensor, gain: Tensor, bias: Tensor | None, rank: int) -> Te
 class FakeQuantize(nn.Module):
     """Rounds one value of a program in training as quantization will, to a range that it observes meanwhile."""
 
-    _kept_whole: ClassVar[str] = "it observes"
+    _leaf_reason: ClassVar[str] = "it observes"
 
     if TYPE_CHECKING:
         scale: Tensor

@@ -52,7 +52,7 @@ class PackedModule(nn.Module):
     """Base of modules that keep their tensors in the order of kernels: that is neither copied, pickled nor saved."""
 
     __slots__ = ("_chosen", "_packed", "_ready")  # made from the others where it runs
-    _kept_whole: ClassVar[str] = "its weight is packed"
+    _leaf_reason: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
         _chosen: dict[Any, Any]

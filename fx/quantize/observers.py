@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound="type[Observer]")
 class Observer(nn.Module):
     """Base of observers: checks what it is given, returns it as it is, and remembers something of it."""
 
-    _kept_whole: ClassVar[str] = "it observes"
+    _leaf_reason: ClassVar[str] = "it observes"
 
     if TYPE_CHECKING:
         count: Tensor

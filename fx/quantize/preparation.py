@@ -80,7 +80,7 @@ def prepare(
     program = FuseConvBN()(program)
     form = canonical_form(program)
     program = form.graph_module
-    kept = {node.name: leaf_reasons.get(node.name, reason) for node, reason in form.kept_whole.items()}
+    kept = {node.name: leaf_reasons.get(node.name, reason) for node, reason in form.leaf_reasons.items()}
     program = RemoveIdentities()(program)
     revision = program.graph.revision
     program = FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)(program)

@@ -255,7 +255,7 @@ def test_control_flow_stays_one_node_with_its_parts_below_the_program(model: nn.
 
 
 def test_other_operators_that_call_parts_of_the_program_are_refused_with_their_node(monkeypatch: Any) -> None:
-    monkeypatch.setattr(torch_export, "_WHOLE", ())
+    monkeypatch.setattr(torch_export, "_LEAVES", ())
     with pytest.raises(InteropError, match="the higher-order operator cond has no counterpart") as caught:
         from_export(export(Chosen(), (X,)))
     assert "value  %cond = call_function[" in str(caught.value)

@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test thorough pythons torches machines lint bench catalogue verdicts looseness models accuracy properties attack \
+.PHONY: verify test thorough pythons torches wheels machines lint bench catalogue verdicts looseness models accuracy properties attack \
 	interrupts struck fuzz fuzz-atheris docs
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
@@ -29,6 +29,10 @@ pythons:  ## the tests under each interpreter that is found, and a table; ARGS=-
 
 torches:  ## the tests with each version of torch that there is for PYTHON, and a table; ARGS=--cuda as above
 	$(PYTHON) tests/versions.py torches $(ARGS)
+
+wheels: $(INSTALLED)  ## the wheel outside of the checkout, with each interpreter and each torch, and a table; ARGS as above
+	$(PIP) build
+	$(BIN)/python tests/wheels.py $(ARGS)
 
 lint: $(INSTALLED)  ## style, types, direction of imports; all four run, so that one report shows everything
 	@status=0; \

@@ -156,7 +156,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--dry-run", action="store_true", required=True, help="build nothing; the only mode there is")
     command.add_argument("--backend", default="onednn", help=f"one of {', '.join(list_backends())} (default onednn)")
-    command.add_argument("--min-size", type=int, default=None, help="operations that pay a part needs at least")
+    command.add_argument(
+        "--min-size",
+        type=int,
+        default=None,
+        help="operations that a part needs at least; those that the backend is no faster for do not count",
+    )
     command.add_argument("--veto", action="append", default=[], help="a node or a path of modules to keep out")
     return parser
 
@@ -226,7 +231,7 @@ def _model_of_the_zoo(name: str) -> Any:
 
 
 def _call(factory: Any, text: str) -> Any:
-    """What a factory returns."""
+    """Return what a factory returns."""
     expect_callable(factory, f"{text} is a module or a factory of one", error=LoweringError)
     try:
         return factory()

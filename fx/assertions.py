@@ -114,6 +114,27 @@ def check_not_given(value: Any, message: str) -> None:
         )
 
 
+def handled_error(names: Sequence[str], where: object, error: Exception) -> GuardError | None:
+    """What to raise in the place of an error which the traced code would have handled; None if it would not have.
+
+    Args:
+        names: of the classes of exceptions that it handles there.
+        where: the line that the error is of.
+        error: what an operation of the program has raised.
+
+    >>> print(str(handled_error(["RuntimeError"], "model.py:12", RuntimeError("no"))).splitlines()[0])
+    the program was captured where this raised nothing: model.py:12
+    """
+    if {kind.__name__ for kind in type(error).__mro__}.isdisjoint(names):
+        return None
+    return GuardError(
+        f"the program was captured where this raised nothing: {where}",
+        value=f"{type(error).__name__}: {error}",
+        why=f"the traced code goes on where this is handled ({' or '.join(dict.fromkeys(names))}), and a graph cannot",
+        remedy="ask a condition in the place of the exception, or put the lines in a function marked fx.wrap",
+    )
+
+
 KINDS: dict[str, type] = {
     kind.__name__: kind
     for kind in (

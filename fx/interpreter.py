@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, here, refusal, shown
+from fx.assertions import handled_error
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import GraphError, add_note
@@ -142,6 +143,8 @@ class Interpreter:
             except Exception as error:
                 if self.extra_traceback:
                     _explain(error, node)
+                if refused := handled_error(node.meta.get("handled", ()), node.source, error):
+                    raise refused from error
                 raise
             for listener in listeners:
                 listener(node, value)
@@ -249,7 +252,7 @@ class Interpreter:
         return self.fetch_attr(target)(*args, **kwargs)  # type: ignore[arg-type]
 
     def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """What the program returns."""
+        """Return what the program returns."""
         if not isinstance(args, tuple) or not args:
             _expect_first(args, "output takes a tuple with what the program returns")
         return args[0]

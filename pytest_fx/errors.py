@@ -92,7 +92,7 @@ class LawViolation(FxError, AssertionError):
         own = told.pop(self.kind, None)  # first, below what they are like
         found: list[str] = []
         for lines, likewise in (*([] if own is None else [own]), *told.values()):
-            found += lines + ([f"likewise {', '.join(likewise)}"] if likewise else [])
+            found += lines + ([f"same error under {', '.join(likewise)}"] if likewise else [])
         return self.with_details("\n".join(f"  also   {line}" for line in found)) if found else self
 
 
@@ -131,7 +131,7 @@ class NothingJudged(FxError):
 
 
 class MemoryLayoutWarning(UserWarning):
-    """A program keeps its contract, but answers in memory of another layout, or shared with other tensors.
+    """A program keeps its contract, but returns memory of another layout, or shared with other tensors.
 
     ``-W error::pytest_fx.errors.MemoryLayoutWarning`` makes a failure of it, ``-W ignore::…`` silences it.
     """

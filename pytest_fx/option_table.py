@@ -179,7 +179,7 @@ TABLE = (
     ),
     PluginOption(
         "threads", (1,), _positives, "N[,N…]",
-        "Threads that PyTorch computes with while times are taken, one timing for each number; answers are compared "
+        "Threads that PyTorch computes with while times are taken, one timing for each number; outputs are compared "
         "with the first (default: 1). Example: --fx-threads 1,2",
     ),
     PluginOption(

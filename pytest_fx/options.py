@@ -91,12 +91,12 @@ class Options:
 
     @property
     def used(self) -> bool:
-        """Whether anything was asked for, so that loading torch is worth its seconds."""
+        """Return whether anything was asked for, so that loading torch is worth its seconds."""
         return bool(self.models or self.passes or self.checks)
 
     @property
     def reports(self) -> bool:
-        """Whether more is kept of failures than the terminal shows."""
+        """Return whether more is kept of failures than the terminal shows."""
         return self.report is not None or self.annotate
 
     @property

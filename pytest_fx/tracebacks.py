@@ -74,7 +74,7 @@ def line_of_import(error: BaseException) -> str | None:
 
 
 def _is_installed(file: str) -> bool:
-    """Whether a file is Python's own, or was installed beside it."""
+    """Return whether a file is Python's own, or was installed beside it."""
     return f"{os.sep}site-packages{os.sep}" in file or file.startswith((_LIBRARY, "<frozen"))
 
 
@@ -86,7 +86,7 @@ def users_place(frames: Iterable[tuple[str, int, str]]) -> str | None:
 
 @functools.cache
 def _torchs() -> tuple[str, ...]:
-    """Where torch lies, which need not be imported."""
+    """Return where torch lies, which need not be imported."""
     spec = importlib.util.find_spec("torch")
     return tuple(place + os.sep for place in (spec and spec.submodule_search_locations) or ())
 
@@ -105,7 +105,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_explained(error: BaseException) -> bool:
-    """Whether the error says itself what is wrong, or the user's code raised it."""
+    """Return whether the error says itself what is wrong, or the user's code raised it."""
     errors = sys.modules.get("fx.errors")
     if errors is not None and isinstance(error, errors.FxError):
         return True

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import operator
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +23,6 @@ from fx.analysis.measured_times import MeasuredTimes
 from fx.analysis.node_times import Roofline
 from fx.analysis.probes import (
     CHECKS,
-    MODULES,
     Probe,
     operator_probes,
     product_probes,
@@ -32,29 +30,24 @@ from fx.analysis.probes import (
     streaming_probes,
 )
 from fx.analysis.product_sizes import ProductSizes, Surface, product_sizes
-from fx.analysis.simulation import estimate_calls, name_of_function
+from fx.analysis.python_overheads import measure_overheads
+from fx.analysis.simulation import estimate_calls
 from fx.capture.tracer import symbolic_trace
 from fx.errors import AnalysisError
-from fx.graph_module import GraphModule
-from fx.passes.canonicalize import Canonicalize
 
-FORMAT = 2
+FORMAT = 3
 """The version of the file."""
 _LEAST_COMMON = 0.12
 """Relative standard deviation of whole programs that is never undercut: what six programs agree on may be chance."""
 _LEAST_MEASURED = 0.08
 """The same of programs whose kernels are all measured."""
-_GET_ATTR = 1e-7
-"""Seconds to fetch a parameter, which are nearly nothing."""
-_REPEATED = 8
-"""Calls of a module in the program that its Python is timed with."""
 _MEASURED = "measured on this machine"
 _READS = tuple(1 << power for power in range(14, 29, 2))
 """Bytes that are read again and again to find the bandwidth."""
 
 
 def calibrate(path: str | Path | None = None) -> Device:
-    """Measure this machine, with the number of threads that PyTorch has now (a quarter of a minute).
+    """Measure this machine, with the number of threads that PyTorch has now (half a minute).
 
     Args:
         path: a file to keep the result in. If it is there and of this machine, it is read instead.
@@ -119,7 +112,7 @@ def _measure() -> Device:
             efficiency=Figure(1.0, "in the measured rates", spread),
             fill=Figure(0.0, "in the launch", 0.0),
             link=Figure(bandwidth.values[-1] / 2, "assumption: copied through memory", 0.3),
-            overheads=dict(_overheads(replay)),
+            overheads=dict(measure_overheads(replay)),
             cores=machine.threads,
             common=0.05,
             calibration=calibration,
@@ -218,58 +211,6 @@ def _nested(replay: Replay) -> float:
     weight, bias = layer.weight, layer.bias
     together = seconds_of(lambda: nn.functional.linear(given, weight, bias))
     return min(max((alone - together) / (len(calls) - 1), 0.0), 1e-6)
-
-
-def _overheads(replay: Replay) -> Iterable[tuple[str, float]]:
-    """Seconds of Python for a call of each kind, beside its kernels."""
-    one = torch.ones(4)
-    empty = symbolic_trace(_identity)
-    fixed = seconds_of(lambda: empty(one))
-    yield "program", fixed
-    yield "get_attr", _GET_ATTR
-    functions: tuple[tuple[str, Callable[[torch.Tensor], torch.Tensor]], ...] = (
-        ("python function", nn.functional.relu),
-        ("call_method", operator.methodcaller("neg")),
-        ("call_function", torch.neg),
-    )
-    each = 0.0
-    for name, function in functions:
-        each = _python(replay, symbolic_trace(_repeating(function)), one, fixed)
-        yield name, each
-    found: list[float] = []
-    for name, make in MODULES.items():
-        module, given = make()
-        program = symbolic_trace(nn.Sequential(*[module] * _REPEATED).eval())
-        found.append(_python(replay, program, given, fixed))
-        yield name, found[-1]
-        Canonicalize()(program)
-        calls = program.graph.find_nodes(op="call_function")
-        beside = (len(calls) / _REPEATED - 1) * each + len(
-            program.graph.find_nodes(op="get_attr")
-        ) / _REPEATED * _GET_ATTR
-        yield name_of_function(calls[-1].target), max(_python(replay, program, given, fixed) - beside, 0.0)
-    yield "call_module", statistics.median(found)
-
-
-def _identity(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
-def _repeating(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    def repeated(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(_REPEATED):
-            x = function(x)
-        return x
-
-    return repeated
-
-
-def _python(replay: Replay, program: GraphModule, given: torch.Tensor, fixed: float) -> float:
-    calls = record_calls(program, given).calls
-    each = {call.key: call for call in calls}
-    timed = {key: replay.seconds(call) for key, call in each.items()}
-    kernels = sum(timed[call.key] for call in calls)
-    return max((seconds_of(lambda: program(given)) - fixed - kernels) / _REPEATED, 0.0)
 
 
 def _memory() -> float:

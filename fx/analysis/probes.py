@@ -217,20 +217,6 @@ def _timed(function: Callable[..., Any], *args: torch.Tensor) -> Iterator[Probe]
         yield Probe(f"{call.name}, strided" if strided else call.name, call)
 
 
-MODULES: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
-    "Linear": lambda: (nn.Linear(4, 4), torch.ones(1, 4)),
-    "Conv2d": lambda: (nn.Conv2d(2, 2, 1), torch.ones(1, 2, 2, 2)),
-    "BatchNorm2d": lambda: (nn.BatchNorm2d(2), torch.ones(1, 2, 2, 2)),
-    "ReLU": lambda: (nn.ReLU(), torch.ones(4)),
-    "GELU": lambda: (nn.GELU(), torch.ones(4)),
-    "LayerNorm": lambda: (nn.LayerNorm(4), torch.ones(1, 4)),
-    "MaxPool2d": lambda: (nn.MaxPool2d(1), torch.ones(1, 2, 2, 2)),
-    "Dropout": lambda: (nn.Dropout(), torch.ones(4)),
-    "Sigmoid": lambda: (nn.Sigmoid(), torch.ones(4)),
-}
-"""Modules whose Python is timed, with an input on which their kernels take nearly nothing."""
-
-
 CHECKS: tuple[Callable[[], tuple[nn.Module, torch.Tensor]], ...] = (
     lambda: (_convnet(24, 3), torch.rand(1, 3, 48, 48)),
     lambda: (_convnet(64, 4), torch.rand(2, 3, 64, 64)),

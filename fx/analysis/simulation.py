@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+from torch.nn.utils.parametrize import ParametrizationList
 
 from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import KernelCall, ProgramCalls, record_calls
@@ -30,6 +31,8 @@ _ALIKE = 0.3
 _BESIDE = "what programs take beside their kernels"
 _REST = "all else"
 """What is left of the uncertainty when all assumptions hold."""
+ARGUMENT, PARAMETRIZATION = "argument", "parametrization"
+"""Names that the Python of each argument of a function, and of each parametrization of a module, is known by."""
 _STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 _ACCESSES = {"sgd": 3, "momentum": 5, "adam": 7}
 """Times that a step of the optimizer reads or writes as many bytes as there are parameters."""
@@ -218,6 +221,38 @@ def name_of_function(target: Any) -> str:
     return f"function {getattr(target, '__module__', None)}.{getattr(target, '__name__', target)}"
 
 
+def python_around(node: Node, program: GraphModule, overheads: Mapping[str, float]) -> float:
+    """Seconds of Python around the kernels of a node.
+
+    Modules are known by the first class of theirs that is; what a module takes to compute each of its parametrizations
+    comes on top. Functions in C++ take longer with each argument, which they read.
+    """
+    if node.op == "call_module":
+        module = program.get_submodule(str(node.target))
+        kinds = (kind.__name__ for kind in type(module).__mro__)
+        known = next((kind for kind in kinds if kind in overheads), "call_module")
+        parametrizations = sum(isinstance(one, ParametrizationList) for one in module.modules())
+        return overheads.get(known, 0.0) + parametrizations * overheads.get(PARAMETRIZATION, 0.0)
+    seconds = overheads.get(node.op, 0.0)
+    if node.op == "call_function":
+        seconds = overheads.get(name_of_function(node.target), overheads.get(_kind_of(node.target), seconds))
+    return seconds + arguments_of(node) * overheads.get(ARGUMENT, 0.0)
+
+
+def _kind_of(function: Any) -> str:
+    if getattr(function, "__module__", None) == "_operator":
+        return "operator"
+    return "python function" if hasattr(function, "__code__") else "call_function"
+
+
+def arguments_of(node: Node) -> int:
+    """How many arguments a node gives to a function in C++; operators and functions of Python read none."""
+    target: Any = getattr(torch.Tensor, str(node.target), None) if node.op == "call_method" else node.target
+    if node.op == "get_attr" or _kind_of(target) != "call_function":
+        return 0
+    return len(node.args) + len(node.kwargs)
+
+
 class _Sum:
     """Adds up what kernels and Python take."""
 
@@ -242,19 +277,8 @@ class _Sum:
         self._add(PYTHON, self.device.overheads.get("program", 0.0), _PYTHON_SPREAD, on_host=True)
         return [one for one in found if one.seconds]
 
-    def _python(self, node: Node, program: GraphModule) -> float:
-        """Seconds of Python around the kernels of a node."""
-        overheads = self.device.overheads
-        if node.op == "call_module":
-            kind = type(program.get_submodule(str(node.target))).__name__
-            return overheads.get(kind, overheads.get("call_module", 0.0))
-        if node.op == "call_function":
-            kind = "python function" if hasattr(node.target, "__code__") else "call_function"
-            return overheads.get(name_of_function(node.target), overheads.get(kind, overheads.get(node.op, 0.0)))
-        return overheads.get(node.op, 0.0)
-
     def _node(self, node: Node | None, calls: Sequence[KernelCall], program: GraphModule) -> NodeTime:
-        python = 0.0 if node is None else self._python(node, program)
+        python = 0.0 if node is None else python_around(node, program, self.device.overheads)
         self._add(PYTHON, python, _PYTHON_SPREAD, on_host=True)
         spent = {False: python, True: 0.0}
         assumptions = {PYTHON: python}

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias, cast
 import sympy  # pyright: ignore[reportMissingTypeStubs]
 import torch
 import torch._meta_registrations
-import torch._refs
 from sympy.printing.precedence import PRECEDENCE  # pyright: ignore[reportMissingTypeStubs]
 from sympy.printing.str import StrPrinter  # pyright: ignore[reportMissingTypeStubs]
 from torch._dynamo.source import ConstantSource
@@ -23,7 +22,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils import _pytree as pytree
 
-from fx.analysis.kernel_run import KernelMode
+from fx.analysis.symbolic_kernels import SymbolicKernels
 from fx.arguments import shown
 from fx.errors import PassError, add_note
 from fx.graph_module import GraphModule, expect_program
@@ -38,21 +37,6 @@ Size: TypeAlias = "int | str"
 
 _CHOOSES_KERNELS = frozenset({"_prims_common", "fake_impls", "tensor_metadata"})
 """Files that ask for sizes in order to choose a layout or a kernel, not since a program needs them."""
-_aten: Any = torch.ops.aten
-
-
-def _batch_norm(given: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *rest: float) -> Any:
-    """Batch norm by its sizes: PyTorch's decomposition takes half of the time of a convolutional network."""
-    if training:
-        return _aten.native_batch_norm.default(given, weight, bias, mean, var, training, *rest)
-    return torch.empty_like(given), given.new_empty(0), given.new_empty(0)
-
-
-_REFERENCES: dict[Any, Any] = {
-    _aten.constant_pad_nd.default: torch._refs.constant_pad_nd,
-    _aten.native_batch_norm.default: _batch_norm,
-}
-"""What gives the sizes of kernels whose fake implementations turn symbolic ones into numbers, or take long."""
 _patching = threading.RLock()
 _ALLOWED = (ast.Expression, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Name, ast.Load, ast.Constant)
 
@@ -188,6 +172,7 @@ class _Names:
     def __init__(self, hints: Mapping[str, int]) -> None:
         self.env = ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True)
+        self.mode.cache_enabled = False  # SymbolicKernels keeps results: it asks less of expressions, which are slow
         self.hints: dict[str, int] = {}
         self._given = dict(hints)
         self._sizes: dict[str, Any] = {}
@@ -277,13 +262,6 @@ def _divisions_asking_nothing() -> Generator[None]:
                 meta.div_rtn = divide
 
 
-class _KeepSizes(KernelMode):
-    """Takes other fake implementations of some kernels."""
-
-    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return _REFERENCES.get(func, func)(*args, **kwargs)
-
-
 class _SymbolicRun(ShapeProp):
     """Shape propagation that notes which node asks what of the sizes."""
 
@@ -295,7 +273,7 @@ class _SymbolicRun(ShapeProp):
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program on tensors with symbolic sizes."""
-        with _KeepSizes():
+        with SymbolicKernels(self._names.mode):
             return super().run(*args, **kwargs)
 
     def run_node(self, n: Node) -> Any:

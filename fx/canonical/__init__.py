@@ -58,11 +58,12 @@ from typing import Any
 from torch import nn
 
 from fx.arguments import expect, expect_all
+from fx.assertions import check_value
 from fx.canonical.calls import CallSpeller
 from fx.canonical.inlining import Inliner, Inlining, copy_graph
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
-from fx.modules.attributes import find_attribute
+from fx.modules.attributes import find_attribute, training_flag
 from fx.node import Argument, Node, map_arg
 
 __all__ = ["CanonicalForm", "Canonicalizer", "canonical_form"]
@@ -162,7 +163,24 @@ class Canonicalizer:
                         node.op = "call_function"
                         node.target = call.target
                     node._update(call.args, call.kwargs)
+            elif node._op == "get_attr" and (flag := training_flag(self._root, node)) is not None:
+                users = [user for user in node.users if user.target is not check_value]
+                if users:
+                    yield node, f"{node.target} is fixed to {flag}"
+                    self._fix(node, flag, users)
             self._speller.note(node)
+
+    def _fix(self, flag: Node, value: bool, users: list[Node]) -> None:
+        """Give ``users`` the value that a training flag has, which the program checks from now on."""
+        if len(users) == len(flag.users):
+            mode = "training" if value else "evaluation"
+            message = f"the program was fixed to {mode} mode, and depends on it: {flag.source}"
+            with flag.graph.inserting_after(flag):
+                check = flag.graph.call_function(check_value, (flag, value, message))
+            check.source, check.origins = flag.source, flag.origins
+            self.made_for[check] = flag
+        for user in users:
+            user._update(*(map_arg(held, lambda n: value if n is flag else n) for held in (user.args, user.kwargs)))
 
     def _inlining(self, node: Node, path: str) -> Inlining | str:
         module = _submodule(self._root, path)
@@ -235,7 +253,7 @@ def _submodule(root: nn.Module, path: str) -> nn.Module | None:
 
 
 def _can_stand_for(call: Node, value: Argument) -> bool:
-    """Whether ``value`` may be written wherever the result of ``call`` is used."""
+    """Return whether ``value`` may be written wherever the result of ``call`` is used."""
     if isinstance(value, Node):
         return True
     for user in call.users:

@@ -66,7 +66,7 @@ Normalize = Callable[[Graph, nn.Module, str], Mapping[Node, str]]
 
 
 def why_whole(module: nn.Module) -> str | None:
-    """Why a call of ``module`` is not replaced by functions, as far as the module itself shows it."""
+    """Return why a call of ``module`` is not replaced by functions, as far as the module itself shows it."""
     for classes, reason in _WHOLE:
         if isinstance(module, classes):
             return reason
@@ -106,7 +106,7 @@ class Inliner:
         self._by_module: dict[Hashable, Template | str] = {}
 
     def inline(self, call: Node, module: nn.Module, path: str) -> Inlining | str:
-        """How ``call``, of ``module`` at ``path``, becomes functions, or why it does not."""
+        """Return how ``call``, of ``module`` at ``path``, becomes functions, or why it does not."""
         if path in self._leaves or type(module).__name__ in self._leaves:
             return "it is to be kept whole"
         if (reason := why_whole(module)) is not None:
@@ -204,6 +204,8 @@ def _bind(inputs: tuple[Node, ...], call: Node) -> tuple[Argument, ...] | str:
 
 class _TemplateTracer(Tracer):
     """Captures a module as one call uses it: what the call passes as a value of the program is an input."""
+
+    follows_training = False
 
     def __init__(self, call: Node, path: str, leaves: frozenset[str]) -> None:
         super().__init__()

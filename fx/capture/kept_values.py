@@ -51,10 +51,6 @@ class KeptContainer:
             return any(key not in saved or saved[key] is not value for key, value in container.items())
         return any(one is not other for one, other in zip(container, saved, strict=True))
 
-    def now(self) -> KeptContainer:
-        """Return what it is now, to be put back to that."""
-        return KeptContainer(self._container)
-
     def restore(self) -> None:
         """Put the elements back."""
         container, saved = self._container, self._saved

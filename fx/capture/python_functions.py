@@ -48,9 +48,14 @@ def _record(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str,
     return tracer.create_proxy("call_function", function, args, kwargs)
 
 
+def _is_to_be_recorded(value: Any, method: str) -> bool:
+    """Whether a value is traced and answers by itself what the method does: proxies of clients may know it."""
+    return isinstance(value, Proxy) and getattr(type(value), method) is getattr(Proxy, method)
+
+
 def _make_len(original: Any) -> Any:
     def len(value: Any, /) -> Any:
-        if isinstance(value, Proxy) and (tracer := _tracer()) is not None and count_of(value.node) is None:
+        if _is_to_be_recorded(value, "__len__") and (tracer := _tracer()) is not None and count_of(value.node) is None:
             return _record(tracer, original, (value,), {})
         return original(value)
 
@@ -59,7 +64,8 @@ def _make_len(original: Any) -> Any:
 
 def _make_sum(original: Any) -> Any:
     def sum(values: Any, /, *start: Any, **named: Any) -> Any:
-        if isinstance(values, Proxy) and (tracer := _tracer()) is not None and count_of(values.node) is None:
+        traced = _is_to_be_recorded(values, "__iter__")
+        if traced and (tracer := _tracer()) is not None and count_of(values.node) is None:
             return _record(tracer, original, (values, *start), named)
         return original(values, *start, **named)
 

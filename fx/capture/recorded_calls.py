@@ -6,6 +6,7 @@ like do when they are given a traced dtype. What draws or seeds random numbers i
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -17,10 +18,8 @@ import torch
 from torch.autograd.function import _SingleLevelFunction
 from torch.fx import Proxy as TorchProxy
 
-from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.identity_tests import may_be_argument
-from fx.capture.modes import make_check_value
 from fx.capture.patching import Trace
 from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
@@ -83,9 +82,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, An
         if id(value) in of_torch:  # from torch import is_grad_enabled, finfo, …
             trace.replace(namespace, (name,), partial(_stand_in, of_torch[id(value)]))
         elif kind is FunctionType:
-            if value is check_value:
-                trace.replace(namespace, (name,), make_check_value)
-            elif id(value.__code__) in checkpoints and value.__globals__ is not namespace:
+            if id(value.__code__) in checkpoints and value.__globals__ is not namespace:
                 trace.replace(namespace, (name,), make_checkpoint)
             elif is_users_file(value.__code__.co_filename):
                 homes[id(value.__globals__)] = value.__globals__
@@ -97,6 +94,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, An
             elif numpy is not None and (value is numpy or value is numpy.random):
                 trace.replace(numpy.random.__dict__, _DRAWING, _make_refused)
                 trace.replace(numpy.random.__dict__, ("default_rng",), _make_unseeded_refused)
+                trace.replace(numpy.__dict__, ("prod",), _make_product)
             elif package and _package_of(value.__dict__) == package:
                 homes[id(value.__dict__)] = value.__dict__
         elif kind in (MethodType, BuiltinMethodType) and name in _DRAWING:
@@ -195,6 +193,12 @@ def _is_asked_of(value: Any, frame: FrameType) -> bool:
     return not isinstance(frame.f_locals.get("self"), (TracerBase, Proxy))
 
 
+def _answers_itself(value: Proxy, name: str) -> bool:
+    """Whether a proxy is of a class of a client's which says what attributes there are, or holds this one itself."""
+    own = type(value)
+    return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
+
+
 def _kind_told(value: Proxy, frame: FrameType) -> type:
     kind, certain = kind_of(value.node)
     return value.tracer.is_of_kind(value, certain, kind, user_location(frame, {}))
@@ -245,7 +249,7 @@ def _make_is_tensor(original: Any) -> Any:
 
 def _make_hasattr(original: Any) -> Any:
     def hasattr(value: Any, name: str) -> bool:
-        if _is_asked_of(value, sys._getframe(1)):
+        if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
             return original(_kind_told(value, sys._getframe(1)), name)
         return original(value, name)
 
@@ -254,7 +258,7 @@ def _make_hasattr(original: Any) -> Any:
 
 def _make_getattr(original: Any) -> Any:
     def getattr(value: Any, name: str, *default: Any) -> Any:
-        if default and _is_asked_of(value, sys._getframe(1)):
+        if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
             kind = _kind_told(value, sys._getframe(1))
             if not hasattr(kind, name):
                 return default[0]
@@ -363,6 +367,21 @@ def _make_of_dtype(original: Any) -> Any:
 
     of_dtype.__name__ = original.__name__
     return of_dtype
+
+
+def _make_product(original: Any) -> Any:
+    """``numpy.prod``, of the sizes of a traced value recorded as Python's."""
+
+    def prod(value: Any, *args: Any, **kwargs: Any) -> Any:
+        parts = value if type(value) in (list, tuple) else (value,)
+        traced = [one for one in parts if isinstance(one, Proxy)]
+        if traced and not args and not kwargs and (tracer := _tracer()) is not None:
+            kinds = {kind_of(one.node) for one in traced}
+            if kinds <= {(torch.Size, True) if parts[0] is value else (int, True)}:
+                return tracer.create_proxy("call_function", math.prod, (value,), {})
+        return original(value, *args, **kwargs)
+
+    return prod
 
 
 _QUESTIONS: dict[str, Callable[[Any], Any]] = {

@@ -13,18 +13,22 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
+from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred, training_flag
 from fx.capture.augmented import write_where_it_shows
+from fx.capture.caught import Caught
 from fx.capture.example_values import fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy, bound, users_frame
+from fx.capture.leaf_hooks import leaves_something
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling
+from fx.capture.training_flag import TrainingFlags
 from fx.checks.questions import kind_of
 from fx.checks.starred import call_of_starred
+from fx.code.sources import not_compiled
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
@@ -64,6 +68,8 @@ class Tracer(TracerBase):
     root: torch.nn.Module
     """The module that is traced; an empty one while a function is."""
     root_module_name: str
+    follows_training: bool = True
+    """Let operations that are given the training flag of a module read it when they run, instead of fixing it."""
 
     def __init__(
         self,
@@ -104,7 +110,11 @@ class Tracer(TracerBase):
         self._fake_mode: Any = None
         self._real: RealTensors | None = None
         self._modes: modes.Modes | None = None
+        self._flags: TrainingFlags | None = None
+        self._follows_flags = True
+        self._has_followed = False
         self._state: ModuleState | None = None
+        self._caught = Caught(())
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
 
@@ -155,16 +165,23 @@ class Tracer(TracerBase):
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            if self.is_leaf_module(m, path) or m._backward_hooks or m._backward_pre_hooks:
-                if self._modes is not None and self._modes.watches_leaves:
-                    self._modes.leaf_called(m)
+            if (self.is_leaf_module(m, path) and not self._is_opened(m)) or m._backward_hooks or m._backward_pre_hooks:
+                if self._flags is not None and self._flags.watches_leaves:
+                    self._flags.leaf_called(m)
                 return self.create_proxy("call_module", path, args, kwargs)
-            if self._modes is not None:
-                self._modes.module_entered(m)
             with ScopeContextManager(self.scope, Scope(path, type(m))):
                 return forward(*args, **kwargs)
         finally:
             self.module_stack = outer
+
+    def _is_opened(self, module: torch.nn.Module) -> bool:
+        """Whether a leaf is looked into, since its hooks leave something for the traced code."""
+        if self._state is None or not (module._forward_hooks or module._forward_pre_hooks) or _is_compiled(module):
+            return False
+        opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
+        if opened and self._flags is not None:
+            self._flags.opened.add(id(module))
+        return opened
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         """What reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its value.
@@ -358,9 +375,20 @@ class Tracer(TracerBase):
         Raises:
             TraceError: the program cannot be captured; the message names the user's line.
         """
-        self._left_out = self._as_given = False
         self._examples = example_inputs
         self._fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
+        self._follows_flags, self._has_followed = self.follows_training, False
+        try:
+            return self._trace_as_asked(root, concrete_args)
+        except Exception:
+            if not self._has_followed:
+                raise
+        self._follows_flags = False  # something takes no flag that is known only when the program runs
+        return self._trace_as_asked(root, concrete_args)
+
+    def _trace_as_asked(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+        """Trace without optional inputs that the program asks for, or, if that fails, with them."""
+        self._left_out = self._as_given = False
         try:
             return self._attempts(root, concrete_args)
         except Exception as error:
@@ -477,6 +505,9 @@ class Tracer(TracerBase):
             return  # which is what is compared
         location.is_compared = identity_tests.expect_known(self, node, location)
 
+    def _handled_at(self, frame: FrameType) -> list[str]:
+        return self._caught.names_at(frame)
+
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
         asked = self._current is not None and kind_of(obj.node) == (torch.Size, True)
         if self.guide is not None and self.guide.knows(obj):
@@ -510,7 +541,7 @@ class Tracer(TracerBase):
         try:
             self._run(root, function, concrete_args, state)
             state.expect_parameters_kept()
-            if changes := state.find_changes():
+            if changes := self._of_the_program(state.find_changes()):
                 state.expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
                 self._run_again(root, concrete_args, state, changes)
         finally:
@@ -521,6 +552,15 @@ class Tracer(TracerBase):
         if lost is not None:
             raise _lost_update(lost)
         return self.graph
+
+    def _of_the_program(self, changes: list[Change]) -> list[Change]:
+        """Leave out the modules that a client's own ``path_of_module`` has put into the root, which the graph holds."""
+        if not changes or type(self).path_of_module is Tracer.path_of_module:
+            return changes
+        called = {node.target for node in self.graph.nodes if node.op == "call_module"}
+        put = [name for owner, name in changes if owner is self.root and name in called and _is_submodule(owner, name)]
+        self.graph.constants.update((name, self.root._modules[name]) for name in put)
+        return [(owner, name) for owner, name in changes if owner is not self.root or name not in put]
 
     def _run_again(
         self,
@@ -551,7 +591,8 @@ class Tracer(TracerBase):
         concrete_args: dict[str, Any] | tuple[Any, ...] | None,
         state: ModuleState,
     ) -> None:
-        session = _Session(self)
+        self._flags = flags = TrainingFlags(self, self._follows_flags and not state.surroundings.compares_with_truth)
+        session = _Session(self, flags)
         self._state = state
 
         def program(trace: Trace) -> None:
@@ -562,15 +603,15 @@ class Tracer(TracerBase):
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
+            self._caught = Caught(state.surroundings.handling)
             if self._examples is not None and self._fake_mode is not None:
                 self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
             if isinstance(root, torch.nn.Module):
-                self._modes.start()
-                self._modes.module_entered(root)
+                flags.start()
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
-            value = called(*args)
+            value = self._caught.watch(trace, self, called, args)
             if self._starred:
                 raise self._starred[0].refused()
             self._returned_by = function
@@ -582,7 +623,8 @@ class Tracer(TracerBase):
                 self.guide.expect_containers_kept(user_location(None, {}))
                 self.guide.drop_unused()
             write_where_it_shows(self.augmented, self.root)
-            self._modes.expect_modes_kept()
+            flags.drop_unused()
+            flags.expect_kept()
 
         try:
             patching.run(session, program)
@@ -596,6 +638,7 @@ class Tracer(TracerBase):
         finally:
             leave_ended()
             self._finished = True
+            self._has_followed = self._has_followed or flags.are_followed
             session.modes.restore()
 
     def _finish(self, state: ModuleState) -> Proxy | None:
@@ -604,8 +647,9 @@ class Tracer(TracerBase):
         self._tracing = False
         self._finished = True
         self._state = None
-        self._current = self._real = self._modes = self.guide = None
+        self._current = self._real = self._modes = self._flags = self.guide = None
         self._starred, self._indexed = [], []
+        self._caught = Caught(())
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -626,7 +670,7 @@ class Tracer(TracerBase):
         self._starred, self._indexed, self._returns = [], [], False
         self.augmented = []
         self.num_calls = {}
-        self._current = self._real = self._modes = self.guide = None
+        self._current = self._real = self._modes = self._flags = self.guide = None
         self._attributes_read = []
         self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -659,6 +703,7 @@ class Tracer(TracerBase):
     def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
         session.trace = trace
         modes.replace(trace)
+        training_flag.replace(trace)
         recorded_calls.replace(trace)
         record_classes(trace, self._classes_called)
         for namespace, name in wrapped_globals():
@@ -683,9 +728,10 @@ class Tracer(TracerBase):
 class _Session:
     """One run of a tracer: what it does with uses of modules by the tracing thread."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, flags: TrainingFlags) -> None:
         self.tracer = tracer
         self.modes = modes.Modes(tracer)
+        self.flags = flags
         self.trace: Trace | None = None
         self.parameter_proxies: dict[str, Any] = {}
         self.searched: set[int] = set()
@@ -877,6 +923,8 @@ def symbolic_trace(
     return GraphModule.of_capture(tracer.root, graph, name, keeps_state=True)
 
 
+for _entrance in (Tracer.trace, symbolic_trace):
+    not_compiled(_entrance)
 boundary(Tracer.trace)
 
 

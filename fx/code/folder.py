@@ -95,7 +95,7 @@ def _move_into_place(staging: Path, target: Path) -> None:
 
 
 def _fits_safetensors(tensors: dict[str, torch.Tensor]) -> bool:
-    """Whether every tensor is one that safetensors stores with all that matters here."""
+    """Return whether every tensor is one that safetensors stores with all that matters here."""
     return importlib.util.find_spec("safetensors") is not None and all(
         tensor.dtype in _SAFE_DTYPES and tensor.device.type != "meta" and tensor.is_contiguous()
         for tensor in tensors.values()

@@ -34,7 +34,7 @@ def _assignment(path: str, value: str) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether ``name`` means itself behind a dot inside a class, where two leading underscores are mangled."""
+    """Return whether ``name`` means itself behind a dot inside a class, where two leading underscores are mangled."""
     return is_identifier(name) and not name.startswith("__")
 
 
@@ -177,7 +177,7 @@ class FolderState:
                     self.transient.append(_assignment(where, f"tensors[{where!r}]"))
 
     def _tie_objects(self) -> None:
-        """Where a pickled module shares a tensor with one that is not pickled, they share it again."""
+        """Let a pickled module share its tensors again with those that are not pickled."""
         for path, stored in list(self.objects.items()):
             if not isinstance(stored, torch.nn.Module):
                 continue

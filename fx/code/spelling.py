@@ -133,7 +133,7 @@ class Speller:
         return f"{self._well_known('getattr', getattr)}({owner}, {_quoted(name)})"
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """What stands between the parentheses of a call."""
+        """Return what stands between the parentheses of a call."""
         argument = self.argument
         parts = [argument(value) for value in args]
         if kwargs:

@@ -87,7 +87,7 @@ def _draw(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.
 
 
 def _costs(program: GraphModule, inputs: Sequence[Any] | None, color: str) -> list[Figure]:
-    """What each node costs, where there are inputs to follow the program with."""
+    """Return what each node costs, where there are inputs to follow the program with."""
     if inputs is None:
         if color in _COSTS:
             raise DrawingError(

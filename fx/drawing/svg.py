@@ -154,7 +154,7 @@ class _Writer:
         """Paths of the edges inside a cluster."""
 
         def ends(tail: int, head: int, value: int) -> tuple[float, float, float, float, float]:
-            """Where an edge leaves its item and row, and where it arrives."""
+            """Return where an edge leaves its item and row, and where it arrives."""
             row, other = placed.row[tail], placed.row[head]
             start = x + placed.x[tail] + port(rows, self.placed, tail, EXIT, value)
             end = x + placed.x[head] + port(rows, self.placed, head, ENTRY, value)
@@ -192,7 +192,7 @@ def _dashes(node: DrawnNode, mark: str) -> str:
 
 
 def _told(node: DrawnNode) -> str:
-    """What a browser shows over a node."""
+    """Return what a browser shows over a node."""
     told = [f"%{node.name} = {node.op}[{node.target}]({node.arguments})", node.settings]
     told += [f"{node.shape} {node.dtype}".strip(), f"{node.file}:{node.line}  {node.code}" if node.file else ""]
     return "\n".join(line for line in told if line)

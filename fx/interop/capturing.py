@@ -274,7 +274,7 @@ def refusal_of(way: str, error: Exception) -> Refusal:
 
 
 def _labelled(lines: list[str], label: str) -> str | None:
-    """What a message of ours has under one of its labels."""
+    """Return what a message of ours has under one of its labels."""
     start = f"  {label:<6} "
     return next((line.removeprefix(start) for line in lines if line.startswith(start)), None)
 

@@ -54,7 +54,7 @@ def compile_backend(*passes: Pass | type | str) -> Backend:
 def _specialized(
     pipeline: PassPipeline, graph_module: torch.fx.GraphModule, values: Mapping[int, torch.Tensor]
 ) -> tuple[torch.nn.Module, list[KnownInput]]:
-    """What the passes make of a program, and the inputs on whose values that may depend."""
+    """Return what the passes make of a program, and the inputs on whose values that may depend."""
     program = from_torch(graph_module)
     inputs = KnownInputs(program, values)
     revision = program.graph.revision

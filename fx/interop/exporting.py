@@ -27,7 +27,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 _FEWEST_SAMPLES = 2
 """Samples that a model is exported with at least: export takes a size of 1 for a constant."""
 _TOLERANCE = 1e-2
-"""How far answers for another batch may be apart, relative to the largest: sizes that are built in do more."""
+"""How far outputs for another batch may be apart, relative to the largest: sizes that are built in do more."""
 
 
 class ExportedModel:
@@ -216,14 +216,14 @@ def _is_free(program: GraphModule) -> bool:
 
 
 def _refused(module: nn.Module, program: GraphModule, call: Call, samples: int) -> str | None:
-    """Why ``program`` cannot stand for ``module`` in a call with so many samples; None if it can."""
+    """Return why ``program`` cannot stand for ``module`` in a call with so many samples; None if it can."""
     expected = _answer(module, call)
     if isinstance(expected, Exception):
         return f"for {samples} samples the model itself raises {_first_line(expected)}"
     actual = _answer(program, call)
     if isinstance(actual, Exception):
         return f"exported with it free, {samples} samples raise {_first_line(actual)}"
-    return None if _agree(expected, actual) else f"exported with it free, {samples} samples get other answers"
+    return None if _agree(expected, actual) else f"exported with it free, {samples} samples get other outputs"
 
 
 def _first_line(error: Exception) -> str:

@@ -165,7 +165,7 @@ def _check_count(gm: GraphModule, cuts: StageCuts, n: int) -> None:
 
 
 def _estimate(gm: GraphModule, inputs: Sequence[Any], backward: bool) -> tuple[dict[Node, float], dict[Node, int]]:
-    """What each node costs, and the bytes that it makes."""
+    """Return what each node costs, and the bytes that it makes."""
     try:
         costs = estimate_cost(gm, *inputs, backward=backward)
         made = activation_memory(gm, *inputs)

@@ -278,7 +278,7 @@ def _is_in_mode(node: torch.fx.Node) -> bool:
 
 
 def _is_in_numbers(recorded: Any) -> bool:
-    """Whether what is recorded of a value, tensors in containers included, has no symbolic size."""
+    """Return whether what is recorded of a value, tensors in containers included, has no symbolic size."""
     shapes = [getattr(leaf, "shape", ()) for leaf in pytree.tree_leaves(recorded, is_leaf=_has_shape)]
     return all(type(size) is int for shape in shapes for size in shape)
 
@@ -297,12 +297,12 @@ def _class_called(name: Any) -> Any:
 
 
 def _trains(graph: torch.fx.Graph) -> bool:
-    """Whether the program does what a module does in training mode only: batch norm or dropout as there."""
+    """Return whether the program does what a module does in training mode only: batch norm or dropout as there."""
     return any(True in _modes_of(node) for node in graph.nodes if isinstance(node.target, OpOverload))
 
 
 def _modes_of(node: Any) -> list[Any]:
-    """What a call passes as ``training`` to batch norm, or as ``train`` to dropout."""
+    """Return what a call passes as ``training`` to batch norm, or as ``train`` to dropout."""
     names = [argument.name for argument in node.target._schema.arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     return [given[name] for name in ("training", "train") if name in given]
@@ -318,7 +318,9 @@ def _class_name(graph: torch.fx.Graph) -> str:
 
 
 def _is_plain(spec: pytree.TreeSpec) -> bool:
-    """Whether a value of this structure can be written as such: made of tuples, lists, dicts and named tuples."""
+    """Return whether a value of this structure can be written as such: made of tuples, lists, dicts and named
+    tuples.
+    """
     return spec.is_leaf() or (spec.type in (tuple, list, dict, namedtuple) and all(map(_is_plain, spec.children())))
 
 
@@ -327,5 +329,5 @@ def _is_checked(spec: InputSpec) -> bool:
 
 
 def _demanded(node: torch.fx.Node, spec: InputSpec) -> Any:
-    """What stands for an input: the value that it must have, a tensor of its shape, or a symbolic number."""
+    """Return what stands for an input: the value that it must have, a tensor of its shape, or a symbolic number."""
     return spec.arg.value if isinstance(spec.arg, ConstantArgument) else node.meta.get("val")

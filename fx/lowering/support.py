@@ -22,7 +22,7 @@ returns the reason."""
 
 
 def all_of(*predicates: Predicate) -> Predicate:
-    """What every one of the predicates takes; the reason is that of the first that refuses.
+    """Return what every one of the predicates takes; the reason is that of the first that refuses.
 
     >>> import fx
     >>> from fx.lowering.known_program import KnownProgram
@@ -35,7 +35,7 @@ def all_of(*predicates: Predicate) -> Predicate:
 
 
 def any_of(*predicates: Predicate) -> Predicate:
-    """What at least one of the predicates takes; the reason joins those of all."""
+    """Return what at least one of the predicates takes; the reason joins those of all."""
 
     def check(operation: Operation) -> str | None:
         reasons: list[str] = []

@@ -86,7 +86,7 @@ class Pattern:
         """Whether everything in it is computed for one result."""
 
     def is_of_layer(self, fetch: Node) -> bool:
-        """Whether a canonical fetch is of a tensor inside a layer that the pattern calls as a whole."""
+        """Return whether a canonical fetch is of a tensor inside a layer that the pattern calls as a whole."""
         return self.stands_for[fetch].op == "call_module"
 
 

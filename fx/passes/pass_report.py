@@ -47,7 +47,7 @@ class PipelineResult:
 
     @property
     def changed(self) -> bool:
-        """Whether any pass changed something."""
+        """Return whether any pass changed something."""
         return any(report.changed for report in self.reports)
 
     def __str__(self) -> str:

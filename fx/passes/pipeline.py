@@ -86,7 +86,7 @@ class PassPipeline:
 
     @property
     def contract(self) -> Contract:
-        """What the passes promise together: the weakest of their contracts."""
+        """Return what the passes promise together: the weakest of their contracts."""
         weakest: Contract = exact
         for pass_ in self.passes:
             weakest = _weaker(weakest, _asked(pass_, "contract", contract_of))
@@ -298,7 +298,7 @@ class _Run:
         ) from error
 
     def progress(self) -> str | None:
-        """How far the pass got."""
+        """Return how far the pass got."""
         if not self.edits:
             return None
         return f"the last edit it began is number {len(self.edits)}, {self.edits[-1]}"
@@ -347,7 +347,7 @@ def _may_change(pass_: Any) -> tuple[Any, ...]:
 
 
 def _asked(given: Any, attribute: str, answer: Callable[[Any], Answer]) -> Answer:
-    """What a pass says of itself."""
+    """Return what a pass says of itself."""
     try:
         return answer(given)
     except FxError:

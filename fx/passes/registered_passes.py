@@ -156,7 +156,7 @@ def pass_as_written(written: PassText) -> Pass:
 
 
 def _find(name: str) -> Callable[..., Any]:
-    """What is registered as ``name``, or offered under it by an installed package."""
+    """Return what is registered as ``name``, or offered under it by an installed package."""
     if name in _definitions.names():
         return _definitions.get(name)
     offered = _entry_points()

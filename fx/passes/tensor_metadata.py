@@ -69,13 +69,14 @@ def extract_tensor_metadata(result: torch.Tensor, include_contiguity: bool = Tru
     if result.layout is torch.strided:
         stride = result.stride()
         if include_contiguity:
-            memory_format = _format(result)
+            memory_format = memory_format_of(result)
     # tuple.__new__ takes a third of the time, and one is made for every value of a program
     fields = (result.shape, result.dtype, result.requires_grad, stride, memory_format, quantized, qparams)
     return tuple.__new__(TensorMetadata, fields)
 
 
-def _format(tensor: torch.Tensor) -> torch.memory_format | None:
+def memory_format_of(tensor: torch.Tensor) -> torch.memory_format | None:
+    """Return the first of contiguous, channels last (2d), channels last (3d) that holds; ``None`` where none does."""
     try:
         return next((format_ for format_ in _FORMATS if tensor.is_contiguous(memory_format=format_)), None)
     except GuardOnDataDependentSymNode:  # of a size that depends on elements

@@ -94,7 +94,7 @@ class ProgramSnapshot:
         )
 
     def has_other_graph(self, before: ProgramSnapshot) -> bool:
-        """Whether the graph, or one inside it, is another one or was edited since ``before``."""
+        """Return whether the graph, or one inside it, is another one or was edited since ``before``."""
         return not (
             len(self.programs) == len(before.programs)
             and all(
@@ -103,7 +103,7 @@ class ProgramSnapshot:
         )
 
     def has_other_state(self, before: ProgramSnapshot) -> bool:
-        """Whether it holds other modules or tensors, or under other names, than ``before``."""
+        """Return whether it holds other modules or tensors, or under other names, than ``before``."""
         return not (
             len(self.modules) == len(before.modules)
             and len(self.tensors) == len(before.tensors)

@@ -52,12 +52,12 @@ class Layer:
 
     @property
     def label(self) -> str:
-        """What to call it: the path of its module, or the name of its node."""
+        """Return what to call it: the path of its module, or the name of its node."""
         return self.node.name if self.module is None else str(self.node.target)
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """What the function is called with, by position."""
+        """Return what the function is called with, by position."""
         row = find_operator(self.kind)
         return () if row is None else row.parameters
 
@@ -69,7 +69,7 @@ class Layer:
 
     @property
     def is_batch_norm(self) -> bool:
-        """Whether it is a batch norm, be it a subclass."""
+        """Return whether it is a batch norm, be it a subclass."""
         return is_one_of(self.kind, "batch norm") or isinstance(self.module, _BatchNorm)
 
 

@@ -23,7 +23,7 @@ from fx.quantize.layout import values_seen_in_memory
 from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
 from fx.quantize.products import matmul
 from fx.quantize.quantization_report import IN_8_BITS, ON_INTEGERS, WEIGHT_ALONE
-from fx.quantize.spellings import averaged, moved
+from fx.quantize.spellings import lower_average, lower_data_movement
 from fx.quantize.training import is_trained, settled
 from fx.quantize.transposed_convolution import swap_channels
 from fx.quantize.weight_only import weight_only_linear
@@ -316,7 +316,7 @@ class _Conversion(Writer):
 
     def _mean(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
-        call = None if output is None else averaged(node)
+        call = None if output is None else lower_average(node)
         if call is None or output is None:
             return False
         source, affine = self._whole[operation.operands[0]]
@@ -332,7 +332,7 @@ class _Conversion(Writer):
         made = self._graph.node_copy(
             node, lambda used: source if used is operation.operands[0] else self._as_real(used)
         )
-        if (call := moved(made, affine)) is not None:
+        if (call := lower_data_movement(made, affine)) is not None:
             made.target, made.kwargs = call.function, call.settings
         made.meta.pop("tensor_meta", None)
         made.meta.pop("val", None)

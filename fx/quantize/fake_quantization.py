@@ -105,7 +105,7 @@ def fake_quantize_dynamic(input: Tensor, bits: int = 8) -> Tensor:
 
 
 def bits_of_activations(choice: Choice) -> dict[str, int]:
-    """What :func:`fake_quantize_dynamic` takes for a layer with this choice, beside its input."""
+    """Return what :func:`fake_quantize_dynamic` takes for a layer with this choice, beside its input."""
     return {} if choice.activation_bits == 8 else {"bits": choice.activation_bits}
 
 
@@ -134,7 +134,7 @@ def fake_quantize_channels(
 
 @operation
 def batch_norm_gain(weight: Tensor | None, running_var: Tensor, eps: float) -> Tensor:
-    """What a batch norm multiplies each channel by when it is evaluated, and never quite zero."""
+    """Return what a batch norm multiplies each channel by when it is evaluated, and never quite zero."""
     gain = torch.rsqrt(running_var + eps)
     gain = gain if weight is None else gain * weight
     return torch.where(gain.abs() < _SMALLEST_GAIN, torch.full_like(gain, _SMALLEST_GAIN), gain)

@@ -35,17 +35,17 @@ class IntegerOperation:
 
     @property
     def has_weight(self) -> bool:
-        """Whether its weight is in 8 bits."""
+        """Return whether its weight is in 8 bits."""
         return self.kind in ("layer", "embedding", "recurrence")
 
     @property
     def takes_integers(self) -> bool:
-        """Whether it works on values that are integers already."""
+        """Return whether it works on values that are integers already."""
         return self.kind not in ("embedding", "recurrence")
 
 
 def operation_of(node: Node) -> IntegerOperation | str:
-    """How the call of ``node``, in canonical form, works on integers, or why it does not."""
+    """Return how the call of ``node``, in canonical form, works on integers, or why it does not."""
     if node.op != "call_function":
         return "it is no function" if node.op.startswith("call") else ""
     if node.target is recurrent:
@@ -75,13 +75,13 @@ def operation_of(node: Node) -> IntegerOperation | str:
         case "arithmetic":
             return _arithmetic(node, row)
         case "activation" | "function":
-            return _function(node, row) if row.fits_table else _NONE
+            return _function(node, row) if row.suits_lookup_table else _NONE
         case "split":
             return _split(node)
         case _ if row.family == "average pooling" or row.function is _torch.mean:
             return _single(node, "mean")
         case _:
-            return _single(node, "shape") if row.only_picks else _NONE
+            return _single(node, "shape") if row.is_value_preserving else _NONE
 
 
 _NONE = "there is no operation on integers for it"
@@ -95,10 +95,10 @@ def _row_of(node: Node) -> Operator | None:
 
 def _arithmetic(node: Node, row: Operator) -> IntegerOperation | str:
     operands = tuple(one for one in node.args if isinstance(one, Node))
-    if len(operands) == 2 and row.fits_table and row.function is not operator.truediv:
+    if len(operands) == 2 and row.suits_lookup_table and row.function is not operator.truediv:
         return IntegerOperation("binary", operands)
     is_power = row.function is operator.pow and isinstance(node.args[1], int) and node.args[1] > 0
-    return _function(node, row) if row.fits_table or is_power else _NONE
+    return _function(node, row) if row.suits_lookup_table or is_power else _NONE
 
 
 def _embedding(node: Node) -> IntegerOperation | str:
@@ -118,7 +118,7 @@ def _recurrence(node: Node) -> IntegerOperation | str:
 
 
 def _is_result_of_recurrence(node: Node) -> bool:
-    """Whether a node is one of the values that a recurrence returns, which takes no work."""
+    """Return whether a node is one of the values that a recurrence returns, which takes no work."""
     if node.target is not operator.getitem or not isinstance(source := node.args[0], Node):
         return False
     if source.target is recurrent:
@@ -143,7 +143,7 @@ def groups_of_transposed(node: Node) -> int | None:
 
 
 def is_part(node: Node) -> bool:
-    """Whether a value is one of the parts that another was split into."""
+    """Return whether a value is one of the parts that another was split into."""
     source = node.args[0] if node.args else None
     return node.target is operator.getitem and isinstance(source, Node) and is_one_of(source.target, "split")
 
@@ -213,7 +213,7 @@ def stored_tensors(node: Node) -> Iterator[tuple[str, Node]]:
 
 
 def asks_for_size(node: Node) -> bool:
-    """Whether an operation asks for the size of a value, which is the same for integers."""
+    """Return whether an operation asks for the size of a value, which is the same for integers."""
     if node.target is getattr:
         return len(node.args) > 1 and node.args[1] in ("shape", "ndim")
     return is_one_of(node.target, "size")

@@ -72,7 +72,9 @@ class PackedModule(nn.Module):
     @property
     @abstractmethod
     def kernels(self) -> dict[KernelUse, str]:
-        """Which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on float32."""
+        """Return which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on
+        float32.
+        """
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__
@@ -222,14 +224,14 @@ class QuantizedLayer(PackedModule):
 
     @abstractmethod
     def _shaped(self, result: Tensor, input: Tensor) -> Tensor:
-        """What a kernel gave for ``self._rows(input)``, as the layer's result for ``input``."""
+        """Return what a kernel gave for ``self._rows(input)``, as the layer's result for ``input``."""
 
     @abstractmethod
     def _kernels(self) -> Sequence[Kernel]:
-        """What can compute the layer somewhere; none where no kernel can be trusted with its sizes."""
+        """Return what can compute the layer somewhere; none where no kernel can be trusted with its sizes."""
 
     def _sizes(self) -> tuple[Any, ...]:
-        """What kernels take beside the tensors."""
+        """Return what kernels take beside the tensors."""
         return ()
 
     def _data(self) -> LayerData:
@@ -254,7 +256,9 @@ class QuantizedLayer(PackedModule):
 
     @property
     def kernels(self) -> dict[KernelUse, str]:
-        """Which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on float32."""
+        """Return which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on
+        float32.
+        """
         return {use: "reference" if kernel is None else kernel.name for use, kernel in self._chosen.items()}
 
     def _ready_for(self, input: Tensor, form: Form, largest: int = LARGEST) -> tuple[PackedLayer, Tensor] | None:
@@ -358,7 +362,7 @@ def _as_wanted(result: Tensor) -> Tensor:
 
 
 def _autocast_type(value: Tensor) -> torch.dtype | None:
-    """What autocast lets layers compute in, if it is on where ``value`` is."""
+    """Return what autocast lets layers compute in, if it is on where ``value`` is."""
     kind = value.device.type
     # what is asked first answers for most devices; Dynamo of torch 2.11 cannot trace the question after it
     has_autocast = kind in ("cpu", "cuda") or torch.amp.is_autocast_available(kind)

@@ -42,7 +42,7 @@ def values_seen_in_memory(graph: Graph, whole: Collection[Node]) -> set[Node]:
 
 
 def _only_computes(user: Node) -> bool:
-    """Whether the result of a call is new, and the same for operands that lie otherwise."""
+    """Return whether the result of a call is new, and the same for operands that lie otherwise."""
     if user.target in (arithmetic.dequantize, arithmetic.lookup):
         return True
     if user.op != "call_function" or effect_of(user) is not None:

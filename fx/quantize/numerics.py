@@ -240,6 +240,6 @@ def try_scheme(
     quantized, power = convert(prepared), _Power()
     for args in data:
         real = run_apart(program, Interpreter(prepared).run, args)
-        answer = run_apart(program, Interpreter(quantized).run, args, "the quantized program")
-        power.add(real, answer)
+        output = run_apart(program, Interpreter(quantized).run, args, "the quantized program")
+        power.add(real, output)
     return power.decibels, quantized

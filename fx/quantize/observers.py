@@ -75,7 +75,7 @@ class Observer(nn.Module):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether it has seen anything."""
+        """Return whether it has seen anything."""
         return bool(self.count)
 
     def affine(self) -> Affine:

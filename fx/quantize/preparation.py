@@ -161,7 +161,7 @@ def _dtype_of(program: GraphModule, node: Node) -> torch.dtype | None:
 
 
 def pad_by_numbers(program: GraphModule) -> None:
-    """Where a convolution pads so that sizes stay, say how much; what it pads more on one side is padded before it."""
+    """Replace a convolution's padding by name with numbers; what it pads more on one side is padded before it."""
     for node in program.graph.nodes:
         padding, weight = node.kwargs.get("padding"), node.kwargs.get("weight")
         if isinstance(padding, str) and isinstance(weight, Node) and weight.op == "get_attr":
@@ -209,7 +209,7 @@ def place_of(node: Node) -> str:
 
 
 def affines_of(prepared: GraphModule) -> dict[Node, Affine]:
-    """What the observers of a prepared program found.
+    """Return what the observers of a prepared program found.
 
     Raises:
         QuantizationError: some of them saw nothing; the message lists them.
@@ -288,7 +288,7 @@ class Selection:
         return None
 
     def _is_whole(self, node: Node) -> bool:
-        """Whether a value is the result of an operation in 8 bits, or comes in 8 bits."""
+        """Return whether a value is the result of an operation in 8 bits, or comes in 8 bits."""
         source = source_of(node)
         return comes_whole(source) is not None or (source in self.chosen and self.chosen[source].takes_integers)
 
@@ -305,7 +305,7 @@ class Selection:
                 self.reasons[node] = "no operation in 8 bits uses its result"
 
     def _bounds_layer(self, node: Node) -> bool:
-        """Whether an operation only bounds the result of a chosen layer, and is computed together with it."""
+        """Return whether an operation only bounds the result of a chosen layer, and is computed together with it."""
         operand = self.chosen[node].operands[0] if self.chosen[node].bounds is not None else None
         is_layer = operand in self.chosen and self.chosen[operand].kind == "layer"
         return is_layer and operand is not None and fused_bound(operand, self.chosen) is node
@@ -346,7 +346,7 @@ def source_of(node: Node) -> Node:
 
 
 def comes_whole(node: Node) -> tuple[Node, Affine] | None:
-    """Where the program itself turns integers into real values: these numbers, and how they are meant."""
+    """Return where the program itself turns integers into real values: these numbers, and how they are meant."""
     if node.target is not dequantize:
         return None
     given = _SETTINGS.bind(*node.args, **node.kwargs).arguments
@@ -356,7 +356,7 @@ def comes_whole(node: Node) -> tuple[Node, Affine] | None:
 
 
 def is_observer(node: Node) -> bool:
-    """Whether a node of a prepared program calls an observer."""
+    """Return whether a node of a prepared program calls an observer."""
     return node.op == "call_module" and str(node.target).startswith(f"{_OBSERVERS}.")
 
 

@@ -167,7 +167,7 @@ def _is_real(tensor: Tensor) -> bool:
 
 
 def _is_layer(node: Node, tensors: list[Tensor]) -> bool:
-    """Whether an operation on real values is one that has, or ought to have, a weight."""
+    """Return whether an operation on real values is one that has, or ought to have, a weight."""
     has_matrix = any(_is_real(tensor) and tensor.dim() > 1 for tensor in tensors)
     if node.op == "call_module":
         return has_matrix
@@ -178,7 +178,7 @@ def _is_layer(node: Node, tensors: list[Tensor]) -> bool:
 
 
 def _is_own(node: Node) -> bool:
-    """Whether an operation is a conversion, or an operation on integers."""
+    """Return whether an operation is a conversion, or an operation on integers."""
     return str(getattr(node.target, "__module__", "")).startswith("fx.quantize.")
 
 

@@ -186,11 +186,11 @@ class QuantizedRecurrent(PackedModule):
 
     @property
     def kernels(self) -> dict[KernelUse, str]:
-        """What multiplies inside of torch's functions, by batches for which that was chosen so far."""
+        """Return what multiplies inside of torch's functions, by batches for which that was chosen so far."""
         return {use: "reference" if one is None else _NAMES[one[0]] for use, one in self._chosen.items()}
 
     def _is_right(self, engine: engines.Engine, largest: int, rows: int) -> bool:
-        """Whether an engine multiplies rows by a matrix of the largest weights."""
+        """Return whether an engine multiplies rows by a matrix of the largest weights."""
         kernel, layer = _kernel(engine), next(self.layers(named="hidden"))
         shape = (rows, layer.in_features)
 

@@ -94,7 +94,7 @@ class Override:
             )
 
     def matches(self, node: Node) -> bool:
-        """Whether it holds for the operation of ``node``."""
+        """Return whether it holds for the operation of ``node``."""
         expect(node, Node, "Override.matches takes a Node", error=QuantizationError)
         return (
             _fits(self.node, [node.name])
@@ -123,7 +123,7 @@ class QuantizationScheme:
         expect_all(self.overrides, lambda one: isinstance(one, Override), what, error=QuantizationError)
 
     def choice(self, node: Node) -> Choice:
-        """How the operation of ``node`` is quantized."""
+        """Return how the operation of ``node`` is quantized."""
         expect(node, Node, "QuantizationScheme.choice takes a Node", error=QuantizationError)
         return next((one.choice for one in reversed(self.overrides) if one.matches(node)), self.default)
 

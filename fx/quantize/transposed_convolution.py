@@ -96,7 +96,7 @@ class QuantizedConvTranspose(QuantizedConv):
 
     @property
     def _left_out(self) -> list[int]:
-        """How many elements of the convolution's output on each side are never computed, as they are cut off."""
+        """Return how many elements of the convolution's output on each side are never computed, as they are cut off."""
         sizes = zip(self._taps, self.padding, self.stride, strict=True)
         return [min(taps - 1, padding // stride) for taps, padding, stride in sizes]
 

@@ -39,7 +39,7 @@ class Weights:
         self._paths: dict[str, Tensor] = {}
 
     def tensors(self, node: Node) -> tuple[Node, Tensor, Tensor | None]:
-        """Where the weight of a layer is fetched, the weight, and the bias."""
+        """Return where the weight of a layer is fetched, the weight, and the bias."""
         weight, bias = node.kwargs["weight"], node.kwargs.get("bias")
         assert isinstance(weight, Node)
         fetched = None if bias is None else fetch_attribute(self._prepared, str(bias.target))  # type: ignore[union-attr]
@@ -115,7 +115,7 @@ class Weights:
         return layer
 
     def path_of(self, fetched: Node, whole: Tensor) -> str:
-        """Where a weight of integers is kept that no layer holds, or several."""
+        """Return where a weight of integers is kept that no layer holds, or several."""
         known = next((path for path, one in self._paths.items() if one is whole), None)
         if known is not None:
             return known

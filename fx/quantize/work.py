@@ -95,7 +95,7 @@ class _Seen(TorchDispatchMode):
 
 
 def _is_of_torch(node: Node) -> bool:
-    """Whether a node calls a function of torch's, Python's or this library's, which compute through torch."""
+    """Return whether a node calls a function of torch's, Python's or this library's, which compute through torch."""
     target = node.target
     if node.op != "call_function":
         return False

@@ -104,7 +104,7 @@ class Writer:
         return self._noted(self._graph.get_attr(path), node)
 
     def _stored_as(self, node: Node) -> Affine | None:
-        """How the result of ``node`` is stored, or None where it is needed as real values."""
+        """Return how the result of ``node`` is stored, or None where it is needed as real values."""
         users = list(node.users)
         return self._affines[users[0]] if len(users) == 1 and is_observer(users[0]) else None
 
@@ -135,7 +135,7 @@ class Writer:
                 self._attributes[path] = value
 
     def _taken(self) -> dict[str, Any]:
-        """What the new graph refers to."""
+        """Return what the new graph refers to."""
         taken = dict(self._attributes)
         for node in self._graph.nodes:
             if node.op in ("get_attr", "call_module") and str(node.target) not in taken:

@@ -20,7 +20,7 @@ FRESH = torch.nn.Module()
 
 
 def is_name(text: object) -> bool:
-    """Whether ``text`` can name a node, class or attribute: short and printable."""
+    """Return whether ``text`` can name a node, class or attribute: short and printable."""
     return type(text) is str and 0 < len(text) <= LONGEST_NAME and text.isprintable()
 
 

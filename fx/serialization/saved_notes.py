@@ -34,7 +34,7 @@ def encode_notes(meta: dict[str, Any], encode_dict: Callable[[dict[Any, Any]], J
 
 
 def decode_notes(stored: Json) -> dict[str, Any]:
-    """What ``encode_notes`` stored.
+    """Return what ``encode_notes`` stored.
 
     Raises:
         Refused: it is no such thing.

@@ -175,7 +175,7 @@ def _shown(name: str) -> str:
 
 
 def are_sizes(value: Any) -> bool:
-    """Whether ``value`` is a list of numbers that sizes or strides of a tensor can be."""
+    """Return whether ``value`` is a list of numbers that sizes or strides of a tensor can be."""
     if type(value) is not list or len(value) > _MOST_DIMENSIONS:
         return False
     if not all(type(size) is int and 0 <= size < 1 << 63 for size in value):

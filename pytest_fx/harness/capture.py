@@ -64,11 +64,11 @@ class Tracing:
 
     @property
     def is_usual(self) -> bool:
-        """Whether nothing is asked of symbolic tracing."""
+        """Return whether nothing is asked of symbolic tracing."""
         return not self.leaves and self.tracer is None
 
     def keeps(self, leaf: str | type[nn.Module], module: nn.Module, path: str) -> bool:
-        """Whether ``leaf`` is a name of ``module``, which is at ``path``."""
+        """Return whether ``leaf`` is a name of ``module``, which is at ``path``."""
         if isinstance(leaf, type):
             return isinstance(module, leaf)
         kinds = type(module).__mro__
@@ -160,7 +160,7 @@ class Captures:
 
 
 def leave_out_caches(module: nn.Module) -> str | None:
-    """Let ``module``, a copy of a model, return no cache, with which no answer is compared; return a note of that."""
+    """Let ``module``, a copy of a model, return no cache, with which no output is compared; return a note of that."""
     settings = settings_with_cache(module)
     for config in settings:
         config.use_cache = False

@@ -14,7 +14,7 @@ from fx.analysis.kernel_run import KernelMode
 
 _aten: Any = torch.ops.aten
 _WRONG = frozenset({_aten.native_batch_norm_backward.default})
-"""Operations that answer wrongly in some layouts: gradients of ``(2, 2, 3, 1)`` with the strides ``(6, 1, 2, 1)``, say,
+"""Operations that are wrong in some layouts: gradients of ``(2, 2, 3, 1)`` with the strides ``(6, 1, 2, 1)``, say,
 in evaluation mode (torch 2.13)."""
 
 
@@ -36,7 +36,7 @@ class LayoutIndependent(KernelMode):
     """
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call ``func``, on contiguous tensors if its answer depends on that."""
+        """Call ``func``, on contiguous tensors if its output depends on that."""
         if torch.Tag.nondeterministic_seeded not in func.tags and func not in _WRONG:
             return func(*args, **kwargs)
         given = tree_map_only(torch.Tensor, torch.Tensor.contiguous, args)

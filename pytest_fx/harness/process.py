@@ -159,7 +159,7 @@ _COUNTS_MODULES = str(Path(torch.__file__).parent / "_dynamo" / "mutation_guard.
 
 
 def _is_torchs_wrapper(new: Any, old: Any) -> bool:
-    """Whether torch itself has wrapped a function for its compiler.
+    """Return whether torch itself has wrapped a function for its compiler.
 
     Parts of torch keep it out of functions when they are imported, and when it first compiles it begins to count the
     modules that are made.
@@ -172,7 +172,7 @@ def _is_torchs_wrapper(new: Any, old: Any) -> bool:
 
 
 def _hides(owner: Any, name: str) -> bool:
-    """Whether an attribute stands before one of a base class, or of builtins."""
+    """Return whether an attribute stands before one of a base class, or of builtins."""
     if isinstance(owner, type):
         return any(name in vars(base) for base in owner.__mro__[1:])
     return owner is not builtins and hasattr(builtins, name)
@@ -208,7 +208,7 @@ def count_forks() -> int:
 
 
 def has_children() -> bool:
-    """Whether there is a process that this one has started and not waited for, as far as the system tells."""
+    """Return whether there is a process that this one has started and not waited for, as far as the system tells."""
     if not hasattr(os, "waitid"):  # macOS before Python 3.13
         return False
     try:

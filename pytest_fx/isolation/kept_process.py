@@ -34,7 +34,7 @@ def _collections_quick(item: pytest.Item) -> AbstractContextManager[None]:
 
 @contextmanager
 def _model_kept(item: Any) -> Generator[None]:
-    """Free what a test has made of its model, and let it lend other tensors if the test was struck in the midst.
+    """Free what a test has made of its model, and let it share other tensors if the test was interrupted in the midst.
 
     That may have been where tensors were put back: by a limit of time, also that of pytest-timeout, or Ctrl-C.
     """

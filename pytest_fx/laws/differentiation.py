@@ -122,10 +122,10 @@ def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Ta
         take(name, torch.zeros_like(tensor))
 
 
-def weighted_sum(answer: Any) -> torch.Tensor | None:
+def weighted_sum(output: Any) -> torch.Tensor | None:
     """A sum in which each element of each output that can be differentiated has another weight."""
     total: torch.Tensor | None = None
-    for number, (_, leaf) in enumerate(leaves(answer)):
+    for number, (_, leaf) in enumerate(leaves(output)):
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_floating_point():
             steps = torch.arange(1, leaf.numel() + 1, dtype=torch.float64, device=leaf.device).reshape(leaf.shape)
             part = (leaf * torch.cos(steps + number).to(leaf.dtype)).sum()

@@ -23,12 +23,12 @@ TIMED = pytest.StashKey[bool]()
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this process runs tests for another one."""
+    """Return whether this process runs tests for another one."""
     return hasattr(config, "workerinput")
 
 
 def timings_last(config: pytest.Config) -> bool:
-    """Whether this process schedules, all timings on one worker after the checks: what ``-n`` does by itself."""
+    """Return whether this process schedules, all timings on one worker after the checks: what ``-n`` does by itself."""
     options = config.stash[OPTIONS]
     asked = options.used or config.getoption("fx_tables") is not None
     return asked and options.timing and config.getoption("dist", "no") == "load"
@@ -88,7 +88,7 @@ def leave_turns(config: pytest.Config) -> None:
 
 
 def is_timing(item: pytest.Item) -> bool:
-    """Whether a test takes times: it asks for ``fx_timing``, or is marked ``xdist_group("fx-timing")``."""
+    """Return whether a test takes times: it asks for ``fx_timing``, or is marked ``xdist_group("fx-timing")``."""
     groups = [(*marker.args, *marker.kwargs.values()) for marker in item.iter_markers("xdist_group")]
     return TIMING_FIXTURE in getattr(item, "fixturenames", ()) or (TIMING_GROUP,) in groups
 

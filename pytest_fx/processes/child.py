@@ -235,11 +235,11 @@ class Child:
             os.kill(self.pid, signal.SIGINT)
 
     def _is_gone(self) -> bool:
-        """Whether the process has ended; it is not reaped, so its number stays its own."""
+        """Return whether the process has ended; it is not reaped, so its number stays its own."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def _waited(self) -> bool:
-        """Whether the process ends within a moment."""
+        """Return whether the process ends within a moment."""
         until = time.monotonic() + _LAST_WORDS
         while not (gone := self._is_gone()) and time.monotonic() < until:
             time.sleep(_BETWEEN_LOOKS)
@@ -300,7 +300,7 @@ class Child:
 
 
 def _work(work: Callable[[Channel], None], own: socket.socket, parent: int, faults: int) -> NoReturn:
-    """What the child does."""
+    """Do the work of the child."""
     try:
         os.setsid()  # Ctrl-C is for the parent, which ends the child with all that this has started
         ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, int(signal.SIGKILL), 0, 0, 0)

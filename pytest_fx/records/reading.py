@@ -23,7 +23,8 @@ def parsed(text: str) -> dict[str, Any] | None:
 
 
 def has_types(kind: type, values: Mapping[str, Any]) -> bool:
-    """Whether there is a value of the annotated type for each field of the dataclass ``kind``; floats may be integers.
+    """Return whether there is a value of the annotated type for each field of the dataclass ``kind``; floats may be
+    integers.
 
     >>> from dataclasses import make_dataclass
     >>> kind = make_dataclass("Kind", [("rows", "int | None"), ("seconds", float)])

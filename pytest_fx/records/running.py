@@ -30,7 +30,7 @@ CURRENT = pytest.StashKey["Running"]()
 
 
 def uses(item: pytest.Item, fixtures: Iterable[str]) -> bool:
-    """Whether a test asks for one of ``fixtures``."""
+    """Return whether a test asks for one of ``fixtures``."""
     return not set(fixtures).isdisjoint(getattr(item, "fixturenames", ()))
 
 
@@ -76,7 +76,7 @@ class Running:
 
     @property
     def what(self) -> str:
-        """What the test does."""
+        """Return what the test does."""
         return self._entry["what"]
 
     def note(self, **facts: Any) -> None:

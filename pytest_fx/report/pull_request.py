@@ -135,7 +135,7 @@ def _row_lines(rows: Sequence[ReportedRow], earlier: EarlierRun | None) -> Itera
     shown = [row for row in rows if row.verdict != CHANGES_NOTHING]
     before = " before |" if earlier is not None else ""
     if shown:
-        yield f"| model | program | verdict | nodes | error (eager's own) | speed-up (95 % interval) |{before}"
+        yield f"| model | program | verdict | nodes | error (by rounding) | speed-up (95 % interval) |{before}"
         yield f"| --- | --- | --- | --- | --- | --- |{' --- |' if before else ''}"
     for row in shown:
         known = row.row

@@ -223,7 +223,7 @@ def _ratios(row: ReportedRow) -> list[float] | None:
 
 
 def _machine(machine: Mapping[str, Any]) -> list[list[str]]:
-    """What is known of a machine, in pairs."""
+    """Return what is known of a machine, in pairs."""
     facts: dict[str, Any] = {"in short": describe(machine), **machine}
     versions: Any = facts.pop("versions", None)
     if isinstance(versions, dict):

@@ -101,7 +101,7 @@ def _now() -> str:
 
 
 def _text(report: Any) -> str:
-    """What the terminal says of a failure, or its end, where that is long."""
+    """Return what the terminal says of a failure, or its end, where that is long."""
     text = str(getattr(report, "longreprtext", ""))
     return text if len(text) <= LONGEST_TEXT else f"… {len(text) - LONGEST_TEXT} characters …\n{text[-LONGEST_TEXT:]}"
 

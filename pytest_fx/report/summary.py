@@ -129,13 +129,13 @@ def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:
 
 
 def _reason(row: SummaryRow) -> str:
-    """What came of a wrong program: the law that it breaks, or what it does instead of answering."""
+    """Return what came of a wrong program: the law that it breaks, or what it does instead of answering."""
     outcome = row.outcome or ""
     return outcome.removeprefix(f"{WRONG}: ")
 
 
 def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
-    """Why models were not captured symbolically, a line for each way that refused, or in full."""
+    """Yield why models were not captured symbolically, a line for each way that refused, or in full."""
     for row in rows:
         for line in (row.refusal_messages if verbose else row.refusals) or ():
             way, _, said = line.partition(": ")

@@ -21,7 +21,7 @@ import torch
 from fx.arguments import expect, shown
 from fx.errors import FxError, add_note
 from pytest_fx.errors import LawViolation
-from pytest_fx.harness.application import leave_alone
+from pytest_fx.harness.pass_run import leave_alone
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
 from pytest_fx.search.counterexample import describe
 from pytest_fx.search.nearness import running
@@ -113,7 +113,7 @@ class _Crash:
         self._is_repeated = True
 
     def needs_the_pass(self) -> bool:
-        """Whether the process goes on if the pass does nothing."""
+        """Return whether the process goes on if the pass does nothing."""
         return not self.source or self._ending(self.source, self._mode, leave_alone) is None
 
     def shrink(self) -> None:
@@ -129,7 +129,7 @@ class _Crash:
             reduced(self.source, lambda text: self._shows(text, self._mode), SHRINKING)
 
     def explained(self, folder: Path) -> LawViolation:
-        """What happened, with the program."""
+        """Return what happened, with the program."""
         violation, search = _violation(self._search.name, self.ending), self._search
         details = [search.tried]
         if not self._is_repeated:
@@ -140,7 +140,7 @@ class _Crash:
         return violation.with_details("\n".join(details))
 
     def _shows(self, text: str, mode: str) -> bool:
-        """Whether the process ends in the same way on another program; if so, that is what was found."""
+        """Return whether the process ends in the same way on another program; if so, that is what was found."""
         ending = self._ending(text, mode, None)
         if ending is None or ending.kind != self.ending.kind:
             return False
@@ -148,7 +148,7 @@ class _Crash:
         return True
 
     def _ending(self, text: str, mode: str, pass_: Any) -> Ending | None:
-        """How the process ends when a pass is judged on a program, if it does."""
+        """Return how the process ends when a pass is judged on a program, if it does."""
         runs = False
         try:
             with Child(lambda channel: self._judge(channel, text, mode, pass_)) as child:
@@ -170,7 +170,7 @@ class _Crash:
 
 
 def _search(channel: Channel, find: Callable[[], LawViolation | None], search: Search) -> None:
-    """What the child does that searches."""
+    """Search, in the child."""
     search.announce = lambda program, mode: _send(channel, "trying", program.source, mode, search.counts)
     search.on_program = lambda number, count: _send(channel, "at", number, count)
     _answer(lambda: (find(), search.counts), channel)

@@ -103,7 +103,7 @@ def _longer(tree: ast.Module) -> Iterator[Edits]:
 
 
 def _alone(tree: ast.Module) -> Iterator[Edits]:
-    """What is returned as a tuple of one, or each of several so."""
+    """Yield what is returned as a tuple of one, or each of several so."""
     for part in ast.walk(tree):
         if isinstance(part, ast.Return) and isinstance(part.value, ast.Name):
             yield {part.value: [ast.Tuple([part.value], ast.Load())]}
@@ -112,9 +112,9 @@ def _alone(tree: ast.Module) -> Iterator[Edits]:
 
 
 def _with_constants(tree: ast.Module, constants: Sequence[tuple[Any, ast.expr]]) -> Iterator[Edits]:
-    """Each constant as one of the same type that is mentioned, and each call with a further argument of those.
+    """Each constant as one of the same type that the pass refers to, and each call with a further argument of those.
 
-    That is a name beside what is mentioned next to it, as in ``node.kwargs.get("mode") == "reflect"``.
+    That is a name beside what is referred to next to it, as in ``node.kwargs.get("mode") == "reflect"``.
     """
     pairs = itertools.pairwise(constants)
     further = [ast.keyword(name, spelled) for (name, _), (_, spelled) in pairs if str(name).isidentifier()]

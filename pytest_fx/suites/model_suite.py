@@ -26,8 +26,8 @@ from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.drawings import draw_capture, draw_pass
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
-from pytest_fx.harness.application import changes
 from pytest_fx.harness.capture import capture
+from pytest_fx.harness.pass_run import changes
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject
@@ -76,7 +76,7 @@ def drawn(request: pytest.FixtureRequest, fx_model: Subject) -> Generator[None]:
 
 
 def _captures(item: pytest.Item, case: Any) -> bool:
-    """Whether that is the test of a model's capture."""
+    """Return whether that is the test of a model's capture."""
     is_capture = getattr(item, "function", None) is test_capture_is_well_formed
     return is_capture and cast("pytest.Function", item).callspec.params["fx_model"] == case
 
@@ -104,13 +104,18 @@ def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subjec
 
 def test_capture_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """The captured program computes the same bits as the module."""
-    fx_equal(fx_model.captured, contract=exact, label="capture", draws=fx_model.draws if fx_model.has_inputs else None)
+    fx_equal(
+        fx_model.captured,
+        contract=exact,
+        label="capture",
+        draws=fx_model.input_set_count if fx_model.has_inputs else None,
+    )
 
 
 def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Captured through torch.nn, down to functions, the program still computes the same bits."""
     skip_unless_captured_without_leaves(fx_model)
-    program = fx_model.capture(fx_model.borrowed(), leaves=False)
+    program = fx_model.capture(fx_model.shared_copy(), leaves=False)
     fx_equal(program, contract=exact, label=f"capture{WITHOUT_LEAVES}", draws=1)
 
 
@@ -139,7 +144,7 @@ def test_generated_code_can_be_captured_again(
 def test_code_is_deterministic(request: pytest.FixtureRequest, fx_model: Subject) -> None:
     """Two captures of the model are written as the same code."""
     skip_if_exported(fx_model, "that is done once in a session, and programs are copies")
-    require_code(request, fx_model, fx_model.capture(fx_model.borrowed()), "captured a second time", "deterministic")
+    require_code(request, fx_model, fx_model.capture(fx_model.shared_copy()), "captured a second time", "deterministic")
 
 
 def test_state_keeps_its_names(request: pytest.FixtureRequest, fx_model: Subject) -> None:
@@ -271,15 +276,15 @@ def skip_unless_run(model: Subject, program: nn.Module, make: Callable[[nn.Modul
 
     A failure of ``program`` is its own only if the model itself fares better.
     """
-    wanted = describe(require_inputs(model).eager().answer)
+    wanted = describe(require_inputs(model).eager().output)
     run = model.runner(program)(model.arguments(), model.dtype)
-    if run.error is None and describe(run.answer) == wanted:
+    if run.error is None and describe(run.output) == wanted:
         return
     not_run = f"{compiler} does not run {model.name} itself"
     itself = Runner(skip_if_refused(lambda: make(model.fresh()), not_run))(model.arguments(), model.dtype)
     if itself.error is not None:
         pytest.skip(f"{not_run}: {first_line(itself.error)}")
-    if (found := describe(itself.answer)) != wanted:
+    if (found := describe(itself.output)) != wanted:
         pytest.skip(f"{not_run} as it is: it returns {found} instead of {wanted}")
 
 
@@ -331,7 +336,7 @@ def skip_unless_captured_without_leaves(model: Subject) -> None:
     """
     skip_if_exported(model, "its program has no modules to trace through, only operators")
     try:
-        model.capture(model.borrowed(), leaves=False)
+        model.capture(model.shared_copy(), leaves=False)
     except TraceError as error:
         if model.inlines:
             add_note(error, f"{model.name} does not say needs_leaves, so it can be captured without leaf modules")

@@ -53,7 +53,7 @@ class Section:
 
     @property
     def measured(self) -> bool:
-        """Whether any row has numbers, so that there is something to draw."""
+        """Return whether any row has numbers, so that there is something to draw."""
         return any(entry.numbers for entry in self.entries)
 
     def entry(self, name: str) -> Entry | None:
@@ -62,7 +62,7 @@ class Section:
 
 
 def _are_events(programs: Any) -> bool:
-    """Whether a record's value is what a timeline is drawn of."""
+    """Return whether a record's value is what a timeline is drawn of."""
     if not isinstance(programs, dict) or not programs or not all(isinstance(one, list) for one in programs.values()):
         return False
     events: list[Any] = [event for one in programs.values() for event in one]

@@ -26,6 +26,9 @@ from pytest_fx.timing.paired import median_interval
 
 _LONGEST = 3.0
 """Seconds of calls from which on a program is called no more often than five times."""
+_SAMPLE = 1e-2
+"""Seconds that a turn of a program takes at least: single calls of microseconds differ by more than passes gain."""
+_MOST_CALLS = 1000
 _FEWEST = 5
 _WARM_UP = 2
 
@@ -38,7 +41,7 @@ class Estimator:
         self.measured = MeasuredTimes(self.device, file_of_machine(folder, "times"))
 
     def both(self, program: GraphModule, inputs: Sequence[Any]) -> tuple[Simulation, Simulation]:
-        """What a program takes by the roofline, and by its kernels, each measured once."""
+        """Return what a program takes by the roofline, and by its kernels, each measured once."""
         calls = record_calls(program, *inputs)
         found = estimate_calls(calls, self.device), estimate_calls(calls, self.device, self.measured)
         self.measured.save()
@@ -48,24 +51,28 @@ class Estimator:
 def seconds_in_turns(programs: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
     """Return the seconds of calls of some programs in turns: of the thread, so that other processes do not count.
 
-    Long ones are called less often.
+    Short ones are called several times in a turn, long ones less often.
     """
     seconds: list[list[float]] = [[] for _ in programs]
     spent = 0.0
     with torch.no_grad():
-        for turn in range(-_WARM_UP, rounds):
+        warm = [min(_seconds_of_calls(program, 1) for _ in range(_WARM_UP)) for program in programs]
+        calls = max(1, round(_SAMPLE / max(*warm, 1e-9, _SAMPLE / _MOST_CALLS)))
+        for turn in range(rounds):
             order = range(len(programs)) if turn % 2 else reversed(range(len(programs)))
             for place in order:
-                start = time.thread_time()
-                result = programs[place]()
-                taken = time.thread_time() - start
-                del result
-                if turn >= 0:
-                    seconds[place].append(taken)
-                    spent += taken
+                seconds[place].append(_seconds_of_calls(programs[place], calls))
+                spent += seconds[place][-1] * calls
             if turn + 1 >= _FEWEST and spent > _LONGEST:
                 break
     return seconds
+
+
+def _seconds_of_calls(program: Callable[[], Any], calls: int) -> float:
+    start = time.thread_time()
+    for _ in range(calls):
+        program()
+    return (time.thread_time() - start) / calls
 
 
 def told(found: Simulation, name: str) -> dict[str, float]:
@@ -87,7 +94,8 @@ def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[st
 
 
 def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[Entry]:
-    """How far estimates are off over all rows: for both sources a row, each model judged by what the others show.
+    """Return how far estimates are off over all rows: for both sources a row, each model judged by what the others
+    show.
 
     The 90 % interval of a model's estimate is as many of its standard deviations wide as holds 90 % of the measurements
     of all other models, around the median of their ratios.
@@ -116,7 +124,7 @@ def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[E
 
 
 def _inside(entry: Entry, rows: Sequence[Entry], name: str, model_of: Callable[[str], str]) -> bool | None:
-    """Whether a measurement is in the interval that the other models give; None where there are too few."""
+    """Return whether a measurement is in the interval that the other models give; None where there are too few."""
     others = [one for one in rows if model_of(one.name) != model_of(entry.name)]
     if len(others) < 10:
         return None
@@ -150,6 +158,36 @@ def _ranks(values: Sequence[float]) -> list[float]:
     """The place of each value in order; equal ones have the mean of theirs."""
     ordered = sorted(values)
     return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
+
+
+def reachable_rank(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """How far two halves of the measurements agree on ranks, and how far an estimate without error would with both.
+
+    A measurement is what is there plus noise, so that ranks by two halves agree less than those by all of it (Spearman
+    and Brown's formula), and those of what is there agree with that by the root (the correction for attenuation).
+
+    >>> reachable_rank([1.0, 2.0, 3.0], [10.0, 20.0, 30.0])
+    (1.0, 1.0)
+    """
+    halves = rank_correlation(first, second)
+    if math.isnan(halves):
+        return math.nan, math.nan
+    return halves, math.sqrt(max(2 * halves / (1 + halves), 0.0))
+
+
+def pairs_in_order(measured: Sequence[tuple[float, float]], estimated: Sequence[float]) -> tuple[int, int]:
+    """Of pairs whose measured intervals do not overlap, how many are estimated in that order, and how many there are.
+
+    >>> pairs_in_order([(1.0, 1.1), (1.2, 1.3), (1.25, 1.4)], [1.0, 2.0, 0.5])
+    (1, 2)
+    """
+    right = count = 0
+    for (_, high), low_estimate in zip(measured, estimated, strict=True):
+        for (low, _), high_estimate in zip(measured, estimated, strict=True):
+            if high < low:
+                count += 1
+                right += low_estimate < high_estimate
+    return right, count
 
 
 def torch_estimate(module: nn.Module, inputs: tuple[Any, ...], mode: str) -> float:

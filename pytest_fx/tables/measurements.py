@@ -98,7 +98,7 @@ def _same_row(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _is_complete(table: Table, record: Mapping[str, Any]) -> bool:
-    """Whether a record says what was measured, and of what, or why nothing was."""
+    """Return whether a record says what was measured, and of what, or why nothing was."""
     if not has_types(_Record, record):
         return False
     values = record.get("values")

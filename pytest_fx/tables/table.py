@@ -82,7 +82,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """The figure: horizontal bars or dots, a group for each row."""
+    """The figure: horizontal bars or dots, a group for each row; or a point for each row, one number over another."""
 
     title: str
     """What it shows."""
@@ -96,6 +96,10 @@ class Chart:
     """Where a line is drawn to compare with, and what it stands for."""
     logarithmic: bool = False
     """Whether equal lengths are equal ratios; numbers are dots then, because a bar would have to begin at zero."""
+    rows: str = ""
+    """The regular expression found in the names of its rows, where the table has more than can be looked at."""
+    over: Series | None = None
+    """What is to the right, where rows are points: the closer to the diagonal, the nearer the numbers of ``series``."""
 
 
 def _none(entries: Sequence[Entry]) -> Sequence[Entry]:

@@ -93,7 +93,7 @@ class Run:
     folder: Path
     arguments: tuple[str, ...]
     before: Callable[[], None] = lambda: None
-    """What the child does first."""
+    """Prepare the child."""
 
     def __post_init__(self) -> None:
         self._reports, write = os.pipe()

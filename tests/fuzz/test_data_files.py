@@ -73,9 +73,9 @@ def look_at_baseline(path: Path) -> None:
                 assert not math.isnan(change.slowdown)
                 assert change.verdict in ("slower", "faster", "no change shown")
                 assert isinstance(change.exceeds(0.1) or change.too_noisy(), bool)
-    for firing in again.firings.values():
-        assert str(firing)
-        assert isinstance(firing.less_than(firing), bool)
+    for match_count in again.match_counts.values():
+        assert str(match_count)
+        assert isinstance(match_count.less_than(match_count), bool)
 
 
 def journals() -> list[Any]:

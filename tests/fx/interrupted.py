@@ -140,7 +140,7 @@ LEAFLESS = {"gated", "convolutions"}
 
 
 def captured(name: str) -> list[Any]:
-    """What capturing a model gives, in a form that can be compared."""
+    """Return what capturing a model gives, in a form that can be compared."""
     traced = fx.symbolic_trace(MODELS[name])
     parts = [traced.code, answer(traced)]
     if name in LEAFLESS:
@@ -249,7 +249,7 @@ def handle(number: int, frame: object) -> None:
 
 
 def strike(work: Callable[[], object], striker: Striker) -> bool:
-    """Whether the work was struck, and had not ended yet."""
+    """Return whether the work was struck, and had not ended yet."""
     done = False
     finished = False
     try:
@@ -304,7 +304,7 @@ NEIGHBOUR_ANSWER = NEIGHBOUR(X).tolist()
 
 
 def held() -> dict[str, Any]:
-    """What a capture changes for its time, and what models hold."""
+    """Return what a capture changes for its time, and what models hold."""
     found: dict[str, Any] = {
         "nn.Module": (vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]),
         "globals": [globals().get(name) for name in ("gate", "scale", "len", "ceil")],

@@ -87,12 +87,12 @@ def settrace() -> Iterator[None]:
 
 
 def struck_twice(model: nn.Module, *steps: int) -> bool:
-    """Whether a capture was struck."""
+    """Return whether a capture was struck."""
     return struck_after(model, list(steps))
 
 
 def struck_after(model: nn.Module, left: list[int]) -> bool:
-    """Whether a capture was struck; ``left`` are the steps to go."""
+    """Return whether a capture was struck; ``left`` are the steps to go."""
     sys.settrace(raising_at(left))
     try:
         fx.symbolic_trace(model)

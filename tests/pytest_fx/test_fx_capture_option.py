@@ -258,7 +258,7 @@ def test_a_marker_takes_it(mine):
         def test_marked(fx_model):
             assert "torch.nn.functional.linear" in fx_model.captured.code and "sym_size" in fx_model.captured.code
             assert fx_model.capture_record.way == "export"
-            assert "torch.nn.functional.linear" in fx_model.capture(wide=True).code
+            assert "torch.nn.functional.linear" in fx_model.capture(float64=True).code
         """
     )
     mine.runpytest("test_own.py").assert_outcomes(passed=1)

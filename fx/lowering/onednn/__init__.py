@@ -33,7 +33,7 @@ class OneDNN(Backend):
     flops_per_operation: ClassVar[float] = 2.0 * LEAST_WORK
 
     def why_unavailable(self) -> str | None:
-        """Why this PyTorch has no such kernels, if it has none."""
+        """Return why this PyTorch has no such kernels, if it has none."""
         return why_missing()
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:

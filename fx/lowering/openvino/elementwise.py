@@ -129,7 +129,7 @@ add_converter(
     torch.Tensor.contiguous,
     lambda network, self, **_: _same(network, self),
     has_values(memory_format=torch.contiguous_format),
-    pays=False,
+    counts=False,
 )
 
 
@@ -212,7 +212,7 @@ for _function, _name in (
 
 _LOGICAL = computes(torch.bool)
 for _function, _name in ((operator.and_, "logical_and"), (operator.or_, "logical_or"), (operator.xor, "logical_xor")):
-    add_converter(_function, lambda network, *both, name=_name: binary(network, name, *both), _LOGICAL, pays=False)
+    add_converter(_function, lambda network, *both, name=_name: binary(network, name, *both), _LOGICAL, counts=False)
 add_converter(operator.invert, lambda network, value: output(network.op.logical_not(network.value(value))), _LOGICAL)
 
 
@@ -263,5 +263,5 @@ def _asks_of_a_tensor(operation: Operation) -> str | None:
     return None if name in ("dtype", "shape") and is_tensor else f"it asks for `{name}`"
 
 
-add_converter(torch.Tensor.to, convert, _converts, pays=False)
-add_converter(getattr, attribute, _asks_of_a_tensor, pays=False)
+add_converter(torch.Tensor.to, convert, _converts, counts=False)
+add_converter(getattr, attribute, _asks_of_a_tensor, counts=False)

@@ -45,7 +45,7 @@ class OpenVINOEngine:
         self._outputs = [] if self._compiled is None else list(map(_place, network.results, self._compiled.outputs))
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
-        """What the region returns for ``inputs``, contiguous tensors of the right dtypes.
+        """Return what the region returns for ``inputs``, contiguous tensors of the right dtypes.
 
         Raises:
             RuntimeError: OpenVINO refuses them, or has no memory left.
@@ -87,7 +87,7 @@ def _place(result: Result, output: Any) -> tuple[torch.dtype, tuple[int, ...] | 
 
 
 def _restored(structure: Any, results: list[Any]) -> Any:
-    """What a region returns, with its results filled in."""
+    """Return what a region returns, with its results filled in."""
     if isinstance(structure, tuple):
         return tuple([_restored(one, results) for one in structure])
     if not isinstance(structure, Result):

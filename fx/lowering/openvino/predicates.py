@@ -29,7 +29,7 @@ def knows_values(operation: Operation) -> str | None:
 
 
 def _is_taken_apart(sizes: Node) -> bool:
-    """Whether only single ones are used of the sizes of a value."""
+    """Return whether only single ones are used of the sizes of a value."""
     return all(user.target is operator.getitem and isinstance(user.args[1], int) for user in sizes.users)
 
 
@@ -110,7 +110,7 @@ def is_given(*arguments: str | int) -> Predicate:
 
 
 def is_number(operation: Operation) -> bool:
-    """Whether an operation is arithmetic of sizes."""
+    """Return whether an operation is arithmetic of sizes."""
     return operation.node.meta.get("type") is int and operation.node.target in (
         operator.add, operator.sub, operator.mul, operator.floordiv,
     )  # fmt: skip

@@ -46,7 +46,7 @@ def _register_binary(function: Any, kind: str, *predicates: Predicate) -> None:
 
 
 def _takes_numbers(operation: Operation) -> str | None:
-    """Whether the operands are tensors, literals and sizes, and sizes give a size again."""
+    """Return whether the operands are tensors, literals and sizes, and sizes give a size again."""
     node = operation.node
     operands = [value for value in operation.arguments.values() if not isinstance(value, bool)]
     if not all(isinstance(value, (Node, int, float)) for value in operands):

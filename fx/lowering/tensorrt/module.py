@@ -144,7 +144,7 @@ class TensorRTModule(nn.Module):
         return runnable.create_execution_context(configuration)
 
     def _load(self, device: int) -> tuple[Any, Any, Log]:
-        """What keeps the engine, the engine on a device, and the log that they write to."""
+        """Return what keeps the engine, the engine on a device, and the log that they write to."""
         if library_name() != self.engine.built_by:
             raise self._failure(
                 f"was built by {self.engine.built_by}", f"this is {library_name()}, which reads no other versions"

@@ -50,7 +50,7 @@ def _scale(network: TensorRTNetwork, scale: float) -> Any:
 
 
 def _stores(operation: Operation) -> str | None:
-    """Whether int8 has all the integers."""
+    """Return whether int8 has all the integers."""
     arguments = operation.arguments
     zero_point, highest = arguments["zero_point"], arguments.get("highest", 255)
     if zero_point > -_LEAST or highest - zero_point > _MOST:
@@ -69,6 +69,8 @@ def _is_stored_by_engine(operation: Operation) -> str | None:
 
 
 _numbers = is_one_of(scale=float, zero_point=int)
-register(arithmetic.quantize, quantize, takes_floats("input"), _numbers, _stores, pays=False, stored=True)
-register(arithmetic.dequantize, dequantize, _numbers, _is_stored_by_engine, pays=False, stored=True)
-register(arithmetic.dequantize_channels, dequantize_channels, has_constant("weight", "scale"), pays=False, stored=True)
+register(arithmetic.quantize, quantize, takes_floats("input"), _numbers, _stores, counts=False, stored=True)
+register(arithmetic.dequantize, dequantize, _numbers, _is_stored_by_engine, counts=False, stored=True)
+register(
+    arithmetic.dequantize_channels, dequantize_channels, has_constant("weight", "scale"), counts=False, stored=True
+)

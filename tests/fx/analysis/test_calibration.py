@@ -79,7 +79,7 @@ def test_another_number_of_threads_is_another_machine(tmp_path: Path) -> None:
         torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 2, "device": {"calibration": 3}}'])
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 3, "device": {"calibration": 3}}'])
 def test_a_file_that_is_no_calibration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "machine.json").write_text(text)
     with pytest.raises(

@@ -452,3 +452,28 @@ def numpy_number_returned(x):
 @program(rows)
 def numpy_number_squared(x):
     return x * np.sqrt(np.float64(6)) / np.pi
+
+
+@program(rows)
+def numpy_number_first(x):
+    return np.float32(2) * x + np.int64(3) * x.shape[0]
+
+
+@program(rows)
+def numpy_number_compared(x):
+    return torch.where(np.float32(0.5) < x, x, -x)
+
+
+@program(rows)
+def numpy_product_of_shape(x):
+    return x.view(-1, np.prod(x.shape[1:])) * np.prod([x.shape[0], 2])
+
+
+@program(rows)
+def numpy_function(x):
+    return torch.as_tensor(np.asarray(x.detach()) * 2)
+
+
+@program(rows)
+def numpy_array_of_tensor(x):
+    return x * float(np.array(x.detach()).max())

@@ -140,7 +140,7 @@ class Fused:
 
     @property
     def norms(self) -> list[int]:
-        """How many batch norms are left in each program."""
+        """Return how many batch norms are left in each program."""
         return [
             sum(node.target is torch.nn.functional.batch_norm for node in program.graph.nodes)
             for program in self.programs

@@ -20,7 +20,7 @@ from model_zoo import get_model
 
 
 def run(stages, *inputs, as_estimated=True):
-    """What the stages return one after the other, as processes do that send tensors alone."""
+    """Return what the stages return one after the other, as processes do that send tensors alone."""
     values = inputs
     for stage in stages:
         stage.module.graph.lint()

@@ -402,10 +402,10 @@ def test_a_veto_may_give_the_reason(model: Model) -> None:
 def test_regions_with_too_few_operations_that_pay_are_dropped(model: Model) -> None:
     coverage = fx.lower(fx.symbolic_trace(model), Toy(), min_size=3, dry_run=True)
     assert not coverage.parts
-    assert coverage.refused[0].reason == "with 2 operations that pay its region is below the least, 3"
+    assert coverage.refused[0].reason == "its region has 2 operations that the backend is faster for, and needs 3"
     program = fx.symbolic_trace(lambda x: -x)
     assert fx.lower(program, Toy(), dry_run=True).refused[0].reason == (
-        "with 0 operations that pay its region is below the least, 1"
+        "its region has 0 operations that the backend is faster for, and needs 1"
     )
 
 

@@ -65,7 +65,7 @@ def found(program: Any, pattern: Any, **options: Any) -> list[str]:
 
 
 def reasons(program: Any, pattern: Any, **options: Any) -> list[str]:
-    """What is said about each near miss, without lines."""
+    """Return what is said about each near miss, without lines."""
     graph_module = program if isinstance(program, fx.GraphModule) else fx.symbolic_trace(program)
     misses = explain(graph_module, pattern, **options).near_misses
     return [re.sub(rf", {__file__}:\d+", "", miss.reason) for miss in misses]

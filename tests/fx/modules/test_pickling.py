@@ -372,8 +372,8 @@ def test_exported_programs_of_free_sizes_are_pickled_and_saved(strict: bool, tmp
     buffer.seek(0)
     for copied in (pickle.loads(pickle.dumps(program)), fx.load(saved), torch.load(buffer, weights_only=False)):
         assert copied.code == program.code
-        answer, own_count = copied(x)
-        assert torch.equal(answer, expected)
+        output, own_count = copied(x)
+        assert torch.equal(output, expected)
         assert own_count == count == 10
 
 

@@ -139,7 +139,7 @@ def is_described(value: Any) -> bool:
 
 
 def fits(recorded: Any, actual: Any) -> bool:
-    """Whether a shape is the recorded one, but for sizes that are symbols there."""
+    """Return whether a shape is the recorded one, but for sizes that are symbols there."""
     pairs = zip(recorded, actual, strict=True)
     return len(recorded) == len(actual) and all(type(one) is not int or one == other for one, other in pairs)
 
@@ -152,7 +152,7 @@ CASES = [(name, kind) for name in EDITS for kind in SHAPES]
 
 
 @pytest.mark.parametrize("name, kind", CASES, ids=[f"{name}-{kind.__name__}" for name, kind in CASES])
-def test_a_pass_edits_an_exported_program_and_keeps_its_answers(exports, name, kind):
+def test_a_pass_edits_an_exported_program_and_keeps_its_outputs(exports, name, kind):
     dtype = torch.float32 if name in ("lower", "quantize") else torch.float64
     program, model, x = exports(kind, dtype)
     code, before = program.code, {node.name: node.source for node in program.graph.nodes}

@@ -74,7 +74,8 @@ def accuracy(folder: Path | None = None) -> dict[str, Any]:
 
 
 def errors_of_seven_bits() -> dict[str, Any]:
-    """How far layers with the largest weights are off, in parts of the largest result, and on which kernels they ran.
+    """Return how far layers with the largest weights are off, in parts of the largest result, and on which kernels they
+    ran.
 
     They are told that integers are 127 at most: once all are, and once one in each row or image is 255.
     """
@@ -113,17 +114,17 @@ def errors_of_seven_bits() -> dict[str, Any]:
 
 
 def accuracy_under(limit: str, folder: Path | None = None) -> dict[str, Any]:
-    """What :func:`accuracy` finds in a process with this limit."""
+    """Return what :func:`accuracy` finds in a process with this limit."""
     command = [sys.executable, str(Path(__file__)), "accuracy", *([] if folder is None else [str(folder)])]
-    return _answer(command, limit)
+    return _output(command, limit)
 
 
 def errors_of_seven_bits_under(limit: str) -> dict[str, Any]:
-    """What :func:`errors_of_seven_bits` finds in a process with this limit."""
-    return _answer([sys.executable, str(Path(__file__)), "seven"], limit)
+    """Return what :func:`errors_of_seven_bits` finds in a process with this limit."""
+    return _output([sys.executable, str(Path(__file__)), "seven"], limit)
 
 
-def _answer(command: list[str], limit: str) -> dict[str, Any]:
+def _output(command: list[str], limit: str) -> dict[str, Any]:
     output = subprocess.run(command, env={**os.environ, **LIMITS[limit]}, capture_output=True, text=True, check=True)
     return json.loads(output.stdout)
 

@@ -35,8 +35,8 @@ def quantized(model, *inputs, scheme=None):
         expected = model(*(one.clone() for one in inputs))
         observed = prepared(*inputs)
         program, meaning = convert(prepared), reference(prepared)
-        answer, meant = program(*inputs), meaning(*inputs)
-    for one, other, exact, same in zip(*map(tree_leaves, (answer, meant, expected, observed)), strict=True):
+        output, meant = program(*inputs), meaning(*inputs)
+    for one, other, exact, same in zip(*map(tree_leaves, (output, meant, expected, observed)), strict=True):
         assert torch.allclose(same, exact, atol=1e-4)
         assert decibels(one, exact) > 20
         assert (one - other).abs().max() < 0.02 * exact.abs().max()

@@ -61,7 +61,7 @@ def everything_is_large(monkeypatch):
 
 
 def results(layer, input):
-    """What a layer gives in each form of call."""
+    """Return what a layer gives in each form of call."""
     with torch.no_grad():
         return layer(input, 0.1, 101, 0.5, 90), layer(input, 0.1, 101), layer(dequantize(input, 0.1, 101))
 
@@ -310,7 +310,9 @@ def test_an_input_may_have_any_number_of_dimensions(shape):
 
 
 def rounding(layer, input, scale, zero_point):
-    """How far two kernels may be from each other: sums of integers are exact, and a few steps that round follow."""
+    """Return how far two kernels may be from each other: sums of integers are exact, and a few steps that round
+    follow.
+    """
     operands = dequantize(input, scale, zero_point).double(), layer.real_weight().double(), layer.bias.double()
     return 8 * torch.finfo(torch.float32).eps * F.linear(*(one.abs() for one in operands))
 
@@ -480,7 +482,7 @@ def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):
     assert second.fill_(3).sum() == 96  # which outlives what kept it
 
 
-def test_programs_give_the_same_answers_in_kept_memory(everything_is_large):
+def test_programs_give_the_same_outputs_in_kept_memory(everything_is_large):
     prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU())))
     data = torch.randn(32, 20)
     prepared(data)

@@ -52,10 +52,10 @@ def converted(model, *inputs, least=25):
         prepared(*inputs)
         expected, program, meaning = model(*inputs), convert(prepared), reference(prepared)
         check = StepCheck(program)
-        answer = check.run(*inputs)
+        output = check.run(*inputs)
         assert max(check.steps.values(), default=0) <= 1
-        assert decibels(answer, expected) > least and decibels(answer, meaning(*inputs)) > least + 5
-        assert torch.equal(pickle.loads(pickle.dumps(program))(*inputs), answer)
+        assert decibels(output, expected) > least and decibels(output, meaning(*inputs)) > least + 5
+        assert torch.equal(pickle.loads(pickle.dumps(program))(*inputs), output)
     return program
 
 
@@ -143,7 +143,7 @@ def test_averages_are_of_what_whole_numbers_stand_for():
     whole = torch.randint(0, 256, (2, 3, 6, 6), dtype=torch.uint8)
     real, settings = dequantize(whole, 0.1, 100), {"input_scale": 0.1, "input_zero_point": 100}
     target = {"scale": 0.05, "zero_point": 90, "highest": 200}
-    for answer, expected in (
+    for output, expected in (
         (pooling.mean(whole, None, False, **settings, **target), real.mean()),
         (pooling.mean(whole, (1, -1), True, **settings, **target), real.mean((1, -1), keepdim=True)),
         (pooling.adaptive_avg_pool(whole, (2, 4), **settings, **target), F.adaptive_avg_pool2d(real, (2, 4))),
@@ -152,8 +152,8 @@ def test_averages_are_of_what_whole_numbers_stand_for():
             F.avg_pool2d(real, 3, 2, 1, True),
         ),
     ):
-        assert answer.dtype is torch.uint8 and answer.shape == expected.shape
-        assert (answer.int() - quantize(expected, **target).int()).abs().max() <= 1
+        assert output.dtype is torch.uint8 and output.shape == expected.shape
+        assert (output.int() - quantize(expected, **target).int()).abs().max() <= 1
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_averages_are_of_what_whole_numbers_stand_for():
 def test_products_are_those_of_what_whole_numbers_stand_for(shapes):
     left, right = (torch.randint(0, 256, shape, dtype=torch.uint8) for shape in shapes)
     expected = dequantize(left, 0.1, 200) @ dequantize(right, 0.2, 7)
-    answer = matmul(left, right, 0.1, 200, 0.2, 7)
-    assert torch.allclose(answer, expected, rtol=1e-5, atol=1e-2)
+    output = matmul(left, right, 0.1, 200, 0.2, 7)
+    assert torch.allclose(output, expected, rtol=1e-5, atol=1e-2)
     whole = matmul(left, right, 0.1, 200, 0.2, 7, 3.0, 30)
     assert not whole.numel() or (whole.int() - quantize(expected, 3.0, 30).int()).abs().max() <= 1
 

@@ -94,10 +94,10 @@ def test_recurrent_layers_compute_the_same_but_for_rounding(kind, settings):
     assert told.bytes_in_8_bits == sum(one.numel() for one in layer.parameters() if one.dim() > 1)
     for inputs in ((sequences,), (sequences, state), (sequences[0],), (sequences[:, 0], one_state)):
         expected = model(*inputs)
-        answer = program(*inputs)
+        output = program(*inputs)
         assert kernels_used(program)
-        assert [one.shape for one in (answer[0], *answer[1])] == [one.shape for one in (expected[0], *expected[1])]
-        assert decibels(flat(answer), flat(expected)) > 33
+        assert [one.shape for one in (output[0], *output[1])] == [one.shape for one in (expected[0], *expected[1])]
+        assert decibels(flat(output), flat(expected)) > 33
         assert decibels(flat(meaning(*inputs)), flat(expected)) > 40
 
 

@@ -96,14 +96,14 @@ def test_a_decoder_is_on_integers_from_end_to_end():
         prepared(DATA)
         program, meaning, expected = convert(prepared), reference(prepared), model(DATA)
         check = StepCheck(program)
-        answer = check.run(DATA)
+        output = check.run(DATA)
         assert max(check.steps.values()) <= 1
-        assert decibels(answer, expected) > 30 and decibels(answer, meaning(DATA)) > 40
-        assert torch.equal(pickle.loads(pickle.dumps(program))(DATA), answer)
+        assert decibels(output, expected) > 30 and decibels(output, meaning(DATA)) > 40
+        assert torch.equal(pickle.loads(pickle.dumps(program))(DATA), output)
     for form in (program, meaning):
         told = report(form)
         assert (told.layers, told.float_layers, told.share_of_operations, told.remainders) == (4, 0, 1.0, ())
-    assert torch.allclose(torch.jit.trace(program, DATA)(DATA), answer, atol=0.05)
+    assert torch.allclose(torch.jit.trace(program, DATA)(DATA), output, atol=0.05)
 
 
 @pytest.mark.parametrize("precision", ["dynamic", "weight-only", "bfloat16"])

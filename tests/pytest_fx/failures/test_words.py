@@ -144,19 +144,19 @@ def doubled(program):
 def subject(module=None, *inputs, dtype=None):
     inputs = inputs or (torch.linspace(-1, 1, 40).reshape(5, 8),)
 
-    def made(draw):
-        return Arguments(tuple(each + draw / 8 for each in inputs))
+    def made(input_set):
+        return Arguments(tuple(each + input_set / 8 for each in inputs))
 
     return Subject("network", module or Net(), made, working_dtype=dtype)
 
 
 def told(pass_, of=None, contract=close):
-    """What is said of a pass but where it goes wrong, on a line."""
+    """Return what is said of a pass but where it goes wrong, on a line."""
     return words(violation_of(of or subject(), pass_, contract))
 
 
 def located(pass_, of):
-    """Where it goes wrong."""
+    """Return where it goes wrong."""
     return words("\n".join(Explanation(Failure(of, pass_, close, violation_of(of, pass_), "own", None)).lines))
 
 
@@ -198,7 +198,7 @@ def test_messages_speak_of_the_users_dtype(dtype, module, count):
     name = str(dtype).removeprefix("torch.")
     text = told(swapped, of)
     assert f"element(s), {name} value eager " in text
-    assert f"eager's own error in {name} is at most" in text
+    assert f"eager's rounding error in {name} is at most" in text
     assert "element(s), both in float64" in located(swapped, of)
 
 
@@ -216,13 +216,13 @@ def test_weights_that_a_pass_has_converted_are_named():
     assert note in told(half_layer)
     first, *others = violations_of(subject(), half_weights)
     text = words(first.with_others(others))
-    assert "raise where eager answers" in text
+    assert "raise where eager does not" in text
     assert note in text
     first, *others = violations_of(subject(), half_in_place)
     text = words(first.with_others(others))
     assert "it made float16 of last.weight, last.bias" in text
-    assert text.count("raise where eager answers") == 1
-    assert "also likewise 'inputs untouched', " in text
+    assert text.count("raise where eager does not") == 1
+    assert "also same error under 'inputs untouched', " in text
 
 
 def test_weights_of_a_model_in_two_dtypes_are_named():

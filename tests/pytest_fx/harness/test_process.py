@@ -145,7 +145,7 @@ CHANGES = {
 
 @pytest.fixture
 def usual_process():
-    """What the sentences above say that the process was, whatever else runs in it."""
+    """The process as the sentences above say that it was, whatever else runs in it."""
     with process_kept():
         torch.set_num_threads(1)
         sys.setrecursionlimit(1000)

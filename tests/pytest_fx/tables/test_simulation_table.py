@@ -1,12 +1,20 @@
 """The table of simulation: how far estimates are off, each model judged by the others; and rows that are worked out."""
 
 import math
+import random
 
 import pytest
 import torch
 
 from pytest_fx.tables import Entry, NotRun, Scale, get_table
-from pytest_fx.tables.estimates import accuracy, compare, rank_correlation, seconds_in_turns
+from pytest_fx.tables.estimates import (
+    accuracy,
+    compare,
+    pairs_in_order,
+    rank_correlation,
+    reachable_rank,
+    seconds_in_turns,
+)
 from pytest_fx.tables.rows import simulation
 from tests.fx.analysis.calibrated import calibrated
 
@@ -81,6 +89,8 @@ def test_an_estimate_is_right_where_it_is_on_the_side_of_a_clear_speed_up():
     (total,) = get_table("simulation").totals(rows)
     assert (total.name, total.numbers["decided"], total.numbers["right"]) == ("all passes", 4, 2)
     assert "rank" in total.numbers
+    assert (total.numbers["pairs"], total.numbers["pairs_right"]) == (12, 4)
+    assert total.numbers["halves"] == total.numbers["reachable"] == 1.0
 
 
 def test_small_siblings_are_the_same_model():
@@ -92,9 +102,41 @@ def test_programs_are_called_in_turns_and_long_ones_less_often(monkeypatch):
     monkeypatch.setattr("pytest_fx.tables.estimates.time.thread_time", lambda: float(next(clock)))
     found = seconds_in_turns([lambda: order.append("a"), lambda: order.append("b")], 30)
     assert [len(one) for one in found] == [5, 5]
-    assert order[:4] in (["a", "b", "b", "a"], ["b", "a", "a", "b"])
-    monkeypatch.setattr("pytest_fx.tables.estimates.time.thread_time", lambda: next(clock) * 1e-6)
-    assert [len(one) for one in seconds_in_turns([lambda: None], 30)] == [30]
+    turns = order[4:]  # behind the warm-up
+    assert turns[:4] in (["a", "b", "b", "a"], ["b", "a", "a", "b"])
+
+
+def test_a_turn_of_a_short_program_is_long_enough_to_tell_passes_apart(monkeypatch):
+    calls, now = [], [0.0]
+    monkeypatch.setattr("pytest_fx.tables.estimates.time.thread_time", lambda: now[0])
+
+    def program():
+        calls.append(now[0])
+        now[0] += 1e-3
+
+    (found,) = seconds_in_turns([program], 30)
+    assert found == pytest.approx([1e-3] * 30)
+    assert len(calls) == 2 + 30 * 10
+
+
+@pytest.mark.parametrize("noise, least, most", [(0.0, 1.0, 1.0), (1.0, 0.93, 0.98), (3.0, 0.7, 0.9)])
+def test_what_is_reachable_is_what_a_perfect_estimate_has(noise, least, most):
+    drawn = random.Random(0)
+    truth = [drawn.gauss(0, 2) for _ in range(400)]
+    first, second = ([one + drawn.gauss(0, noise) for one in truth] for _ in range(2))
+    halves, reachable = reachable_rank(first, second)
+    measured = [(one + other) / 2 for one, other in zip(first, second, strict=True)]
+    assert least <= reachable <= most
+    assert reachable == pytest.approx(rank_correlation(truth, measured), abs=0.03)
+    assert halves <= reachable
+    assert all(map(math.isnan, reachable_rank([1.0], [1.0])))
+    assert reachable_rank([1.0, 2.0, 3.0], [3.0, 1.0, 2.0])[1] == 0.0
+
+
+def test_pairs_whose_intervals_overlap_are_in_no_order():
+    intervals = [(1.0, 1.1), (1.05, 1.2), (1.3, 1.4)]
+    assert pairs_in_order(intervals, [3.0, 2.0, 2.5]) == (1, 2)
+    assert pairs_in_order(intervals, [1.0, 1.0, 1.0]) == (0, 2)
 
 
 @pytest.fixture

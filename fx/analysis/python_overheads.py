@@ -1,0 +1,177 @@
+"""What Python takes around kernels on this machine, by the module, function or method that is called."""
+
+from __future__ import annotations
+
+import operator
+import statistics
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrizations
+
+from fx.analysis.kernel_calls import record_calls
+from fx.analysis.kernel_replay import Replay, seconds_of
+from fx.analysis.simulation import ARGUMENT, PARAMETRIZATION, arguments_of, name_of_function
+from fx.capture.tracer import symbolic_trace
+from fx.graph_module import GraphModule
+from fx.passes.canonicalize import Canonicalize
+
+_GET_ATTR = 1e-7
+"""Seconds to fetch a parameter, which are nearly nothing, however deep it is."""
+_REPEATED = 8
+"""Calls of a module or function in the program that its Python is timed with."""
+_TURNS = 3
+_FLAT, _IMAGE, _PLACES = torch.ones(1, 4), torch.ones(1, 2, 2, 2), torch.zeros(1, 1, dtype=torch.int64)
+
+MODULES: dict[str, Callable[[], tuple[nn.Module, torch.Tensor]]] = {
+    "Linear": lambda: (nn.Linear(4, 4), _FLAT),
+    "Conv2d": lambda: (nn.Conv2d(2, 2, 1), _IMAGE),
+    "ConvTranspose2d": lambda: (nn.ConvTranspose2d(2, 2, 1), _IMAGE),
+    "BatchNorm2d": lambda: (nn.BatchNorm2d(2), _IMAGE),
+    "LayerNorm": lambda: (nn.LayerNorm(4), _FLAT),
+    "Embedding": lambda: (nn.Embedding(8, 4), _PLACES),
+    "EmbeddingBag": lambda: (nn.EmbeddingBag(8, 4), _PLACES),
+    "ReLU": lambda: (nn.ReLU(), _FLAT),
+    "GELU": lambda: (nn.GELU(), _FLAT),
+    "SiLU": lambda: (nn.SiLU(), _FLAT),
+    "Sigmoid": lambda: (nn.Sigmoid(), _FLAT),
+    "Softmax": lambda: (nn.Softmax(-1), _FLAT),
+    "Dropout": lambda: (nn.Dropout(), _FLAT),
+    "Flatten": lambda: (nn.Flatten(), _FLAT),
+    "MaxPool2d": lambda: (nn.MaxPool2d(1), _IMAGE),
+    "AvgPool2d": lambda: (nn.AvgPool2d(1), _IMAGE),
+    "AdaptiveAvgPool2d": lambda: (nn.AdaptiveAvgPool2d(2), _IMAGE),
+    "PixelShuffle": lambda: (nn.PixelShuffle(1), _IMAGE),
+    "LSTM": lambda: (nn.LSTM(4, 4), torch.ones(1, 1, 4)),
+}
+"""Modules whose Python is timed, with an input on which their kernels take nearly nothing."""
+
+FUNCTIONS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
+    (F.relu, ()),
+    (torch.split, ([2, 2], -1)),
+    (cast("Any", torch)._weight_norm, (torch.ones(1, 1), 0)),
+)
+"""Functions that are timed besides those that modules call, with their arguments behind the first one."""
+
+
+def measure_overheads(replay: Replay) -> Iterable[tuple[str, float]]:
+    """Seconds of Python for a call of each kind, beside its kernels.
+
+    What a function in C++ takes for its arguments is left out of its own time, which may be less than nothing: with
+    them it is what was measured. A module takes what its function takes, and as much more as programs with the one and
+    with the other differ by, which is timed in turns: passes that replace modules by functions gain this difference.
+    """
+    measured = _Overheads(replay)
+    yield "program", measured.fixed
+    yield "get_attr", _GET_ATTR
+    yield ARGUMENT, measured.argument
+    method = measured.of_program(_repeating(operator.methodcaller("neg")), _FLAT)
+    builtin = measured.of_program(_repeating(torch.neg), _FLAT) - measured.argument
+    yield "call_method", method - measured.argument
+    yield "call_function", builtin
+    yield "operator", measured.of_program(_repeating(operator.neg), _FLAT)
+    functions: dict[str, float] = {}
+    for function, rest in FUNCTIONS:
+        read = 0 if hasattr(function, "__code__") else 1 + len(rest)
+        seconds = measured.of_program(_repeating(function, *rest), _FLAT)
+        functions[name_of_function(function)] = seconds - read * measured.argument
+    calls: list[float] = []
+    modules: dict[str, float] = {}
+    for name, make in MODULES.items():
+        modules[name], call, known = measured.of_module(*make(), builtin)
+        functions |= known
+        calls += [call] if known else []
+    yield from functions.items()
+    yield from modules.items()
+    yield "python function", statistics.median(functions.values())
+    yield "call_module", builtin + measured.argument + statistics.median(calls)
+    convolution, given = MODULES["Conv2d"]()
+    whole = measured.of_program(_Repeated(parametrizations.weight_norm(convolution)), given)
+    yield PARAMETRIZATION, max(whole - modules["Conv2d"], 0.0)
+
+
+class _Overheads:
+    """Times programs that do nearly nothing."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+        empty = symbolic_trace(_identity)
+        self.fixed = seconds_of(lambda: empty(_FLAT))
+        """Seconds of Python around a whole program."""
+        weight = torch.ones(2, 2, 1, 1)
+        rest: dict[str, Any] = {"bias": None, "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
+        few, many = _in_turns(
+            lambda: torch.conv2d(_IMAGE, weight), lambda: torch.conv2d(input=_IMAGE, weight=weight, **rest)
+        )
+        self.argument = max(many - few, 0.0) / len(rest)
+        """Seconds that a function in C++ takes to read each argument."""
+
+    def of_program(self, made: Callable[..., Any], given: torch.Tensor) -> float:
+        """Seconds of Python for each call in a program that repeats one."""
+        return self._beside_kernels(symbolic_trace(made), given)
+
+    def _beside_kernels(self, program: GraphModule, given: torch.Tensor) -> float:
+        calls = record_calls(program, given).calls
+        timed = {key: self._replay.seconds(call) for key, call in {call.key: call for call in calls}.items()}
+        kernels = sum(timed[call.key] for call in calls)
+        return max((seconds_of(lambda: program(given)) - self.fixed - kernels) / _REPEATED, 0.0)
+
+    def of_module(
+        self, module: nn.Module, given: torch.Tensor, builtin: float
+    ) -> tuple[float, float, dict[str, float]]:
+        """What a module takes, how much of that its function does not, and the function with what that takes.
+
+        No function where the module is none in the canonical form.
+        """
+        program, canonical = (symbolic_trace(_Repeated(module)) for _ in range(2))
+        Canonicalize()(canonical)
+        nodes = canonical.graph.find_nodes(op="call_function")
+        if not nodes:
+            return self._beside_kernels(program, given), 0.0, {}
+        as_module, as_function = _in_turns(lambda: program(given), lambda: canonical(given))
+        call = max((as_module - as_function) / _REPEATED, 0.0)
+        all_of_it = self._beside_kernels(canonical, given)
+        each = len(nodes) // _REPEATED
+        checks = sum(builtin + arguments_of(node) * self.argument for node in nodes[: each - 1])
+        fetched = len(canonical.graph.find_nodes(op="get_attr")) / _REPEATED * _GET_ATTR
+        last = nodes[-1]
+        function = all_of_it - checks - fetched - arguments_of(last) * self.argument
+        return all_of_it + call, call, {name_of_function(last.target): function}
+
+
+def _in_turns(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
+    """Time two calls in turns; the least of both."""
+    found = [(seconds_of(first), seconds_of(second)) for _ in range(_TURNS)]
+    return min(one for one, _ in found), min(other for _, other in found)
+
+
+def _identity(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+class _Repeated(nn.Module):
+    """Calls a module some times on the same input."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        result: Any = None
+        for _ in range(_REPEATED):
+            result = self.module(x)
+        return result
+
+
+def _repeating(function: Callable[..., Any], *rest: Any) -> Callable[[torch.Tensor], Any]:
+    def repeated(x: torch.Tensor) -> Any:
+        result: Any = None
+        for _ in range(_REPEATED):
+            result = function(x, *rest)
+        return result
+
+    return repeated

@@ -166,7 +166,7 @@ def _expect_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 def _traced(trace: Callable[[], GraphModule], model: Any, call: Call) -> Captured:
-    """What ``trace`` makes of a model, and where it is refused, of the model that returns no cache.
+    """Return what ``trace`` makes of a model, and where it is refused, of the model that returns no cache.
 
     What the decorators of ``forward`` set by ``config.use_cache`` need not reach the traced code: the model is asked.
     """

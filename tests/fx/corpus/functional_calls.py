@@ -275,3 +275,17 @@ class EnsembleMapped(nn.Module):
     def forward(self, x):
         parameters, buffers = torch.func.stack_module_state(list(self.members))
         return vmap(lambda p, b: functional_call(self.members[0], (p, b), (x,)))(parameters, buffers)
+
+
+@program(rows)
+class DropoutMadeInside(nn.Module):
+    def forward(self, x):
+        return nn.Dropout(0.5)(x)
+
+
+_ACTIVATION = nn.Softmax(dim=1)
+
+
+@program(rows)
+def global_layer(x):
+    return _ACTIVATION(x) + nn.functional.gelu(nn.Flatten()(x))

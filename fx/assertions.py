@@ -117,7 +117,8 @@ def check_not_given(value: Any, message: str) -> None:
 
 
 def handled_error(names: Sequence[str], where: object, error: Exception) -> GuardError | None:
-    """What to raise in the place of an error which the traced code would have handled; None if it would not have.
+    """Return what to raise in the place of an error which the traced code would have handled; None if it would not
+    have.
 
     Args:
         names: of the classes of exceptions that it handles there.

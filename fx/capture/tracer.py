@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType, NoneType
 from typing import Any
 
@@ -230,8 +230,8 @@ class Tracer(TracerBase):
     def attribute_arg(self, a: Any) -> Argument:
         """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
 
-        Tensors that are no attribute of the root become constants of the graph. Functions that can be imported by their
-        names stand for themselves.
+        Tensors that are not an attribute of the root become constants of the graph. Functions that can be imported by
+        their names stand for themselves.
         """
         if isinstance(a, torch.Tensor):
             return self._tensor_arg(a)
@@ -278,7 +278,7 @@ class Tracer(TracerBase):
         return _find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
-        """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
+        """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
         expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
         number = 0
         while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
@@ -328,12 +328,16 @@ class Tracer(TracerBase):
     def _parameters(self) -> dict[int, str]:
         if self._parameter_paths is None:
             self._parameter_paths = {id(value): path for path, value in self.root.named_parameters()}
+            for path, value in _named_by_program(self.root):
+                if id(value) in self._parameter_paths:
+                    self._parameter_paths[id(value)] = path
         return self._parameter_paths
 
     def _attributes(self) -> dict[int, tuple[Any, str]]:
         """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
         if self._attribute_paths is None:
-            found: dict[int, tuple[Any, str]] = {}
+            named = ((path, value) for path, value in _named_by_program(self.root) if isinstance(value, torch.Tensor))
+            found: dict[int, tuple[Any, str]] = {id(value): (value, path) for path, value in named}
             state = self._state
             for prefix, module in self.root.named_modules():
                 if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
@@ -347,7 +351,7 @@ class Tracer(TracerBase):
 
     @property
     def tensor_attrs(self) -> dict[Any, str]:
-        """Path of each tensor attribute of the root that is no parameter."""
+        """Path of each tensor attribute of the root that is not a parameter."""
         return dict(self._attributes().values())
 
     @property
@@ -799,6 +803,13 @@ def _held_at(root: torch.nn.Module, path: str) -> Any:
     if owner is not None:
         held = (owner._parameters, owner._buffers, owner.__dict__)
     return next((entries[name] for entries in held if name in entries), None)
+
+
+def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """What the graph of a program that is traced again reads, with the paths in it: it may have other names."""
+    graph = vars(root).get("_graph")
+    for node in graph.find_nodes(op="get_attr") if graph is not None else ():
+        yield node.target, _held_at(root, node.target)
 
 
 def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:

@@ -102,7 +102,7 @@ def test_an_error_between_switches_leaves_the_mode_as_it_was() -> None:
 @pytest.mark.parametrize("run", [lambda program: program, lambda program: fx.Interpreter(program).run])
 def test_an_error_inside_of_autocast_leaves_it(run: Any) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad(), torch.autocast("cpu", enabled=False):
+        with torch.autocast("cpu", enabled=False), torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
             return x.view(7)
 
     captured = fx.symbolic_trace(program)

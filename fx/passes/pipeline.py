@@ -220,6 +220,8 @@ class _Run:
             if error is self.heard:
                 raise
             self.fail(error, is_rewriting)
+        if not isinstance(returned, GraphModule) and isinstance(getattr(returned, "graph_module", None), GraphModule):
+            returned = returned.graph_module  # a PassResult: whether it changed is read from the graph
         if isinstance(returned, GraphModule) or returned is None:
             return self.program if returned is None else returned
         kind = type(returned).__name__

@@ -288,10 +288,10 @@ class GraphModule(QuickModule):
         """Put ``m`` at the dotted path ``target``, making empty modules on the way.
 
         Returns:
-            False, and nothing is done, where something on the way is no module.
+            False, and nothing is done, where something on the way is not a module.
 
         Raises:
-            GraphError: ``target`` is no path, or ``m`` no module.
+            GraphError: ``target`` is not a path, or ``m`` is not a module.
         """
         if not isinstance(target, str) or not all(target.split(".")):
             raise refusal("add_submodule takes a dotted path", target, remedy='gm.add_submodule("layer.norm", module)')

@@ -163,7 +163,7 @@ class Interpreter:
                 one, and the parts of an input that was captured as a structure one by one.
 
         Raises:
-            GraphError: it is no list, or holds another number of values or structures; it then stays as it is.
+            GraphError: it is not a list, or holds another number of values or structures; it then stays as it is.
             Exception: as in :meth:`run`.
         """
         expect(args_list, list, "boxed_run takes a list of inputs, which it empties")

@@ -78,7 +78,7 @@ class CanonicalForm:
     stands_for: Mapping[Node, Node]
     """For each of its nodes the one of the given program that it came from."""
     kept_whole: Mapping[Node, str]
-    """Its calls of modules, and why each of them is no function."""
+    """Its calls of modules, and why each of them is not a function."""
     numbers: frozenset[Node]
     """Those of its nodes that are known to be numbers, sizes and the like."""
 

@@ -47,7 +47,8 @@ def from_export(exported_program: ExportedProgram, form: Form = "functional") ->
         form: ``"functional"``, or ``"aten"`` for the operators of ATen as they were exported.
 
     Raises:
-        InteropError: it is no exported program, calls another higher-order operator, computes gradients, orders effects
+        InteropError: it is not an exported program, calls another higher-order operator, computes gradients, orders
+        effects
             by tokens, or has state under a name that a GraphModule uses itself. The message names the node.
 
     >>> import torch, fx

@@ -100,7 +100,7 @@ def expect_bits(bits: object, who: str) -> None:
 
 
 def expect_size(size: object, what: str) -> None:
-    """Refuse what is no number of elements that a tensor can have."""
+    """Refuse what is not a number of elements that a tensor can have."""
     if type(size) is not int or not 0 <= size < 2**63:
         raise refusal(what, size, error=QuantizationError)
 

@@ -49,7 +49,7 @@ def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -
 
 
 def runs_kernels(input: Tensor) -> bool:
-    """Return whether torch's kernels of quantized tensors can run on ``input``: it is no tensor that only says its
+    """Return whether torch's kernels of quantized tensors can run on ``input``: it is not a tensor that only says its
     shape.
     """
     is_plain = type(input) in (Tensor, _torch.nn.Parameter) and input.device.type == "cpu"

@@ -219,7 +219,7 @@ class FakeQuantize(nn.Module):
         """Round ``input``; in training mode, after taking it into account, unless the range is frozen.
 
         Raises:
-            QuantizationError: it has no elements or some that are no finite numbers, or there is no range yet.
+            QuantizationError: it has no elements or some that are not finite numbers, or there is no range yet.
         """
         if self.training and not self.is_frozen:
             self.range(input)

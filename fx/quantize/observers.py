@@ -55,7 +55,7 @@ class Observer(nn.Module):
         """Remember the range of ``input`` and return it.
 
         Raises:
-            QuantizationError: it has no elements, or some that are no finite numbers.
+            QuantizationError: it has no elements, or some that are not finite numbers.
         """
         if not isinstance(input, Tensor):
             raise refusal("an observer takes a tensor", input, error=QuantizationError)

@@ -59,7 +59,7 @@ def prepare(
         graph_module: a captured program; one in training mode is prepared as it is in evaluation mode.
         scheme: what is quantized, and how; by default all that can be, in 8 bits.
         example_inputs: inputs for one run, from which shapes and types are known before the data comes: the report of
-            ``convert`` then counts operations, and what is no float32 stays as it is.
+            ``convert`` then counts operations, and what is not float32 stays as it is.
 
     Raises:
         QuantizationError: an operation updates the statistics of a batch norm whatever mode the program is in.
@@ -268,7 +268,7 @@ class Selection:
         if operation.kind != "layer" and not any(whole):
             return "none of its inputs is a result in 8 bits"
         if operation.kind == "product" and not all(whole):
-            return "one of its inputs is no result in 8 bits, and real values are multiplied faster than converted"
+            return "one of its inputs is not a result in 8 bits, and real values are multiplied faster than converted"
         if any(dependences.writers(one) for one in (node, *operation.operands)):
             return "the program writes to its input or to its result"
         if operation.kind == "layer" and (reason := self._why_not_layer(node)) is not None:

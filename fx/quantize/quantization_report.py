@@ -49,12 +49,12 @@ class Remainder:
     """Its multiplications and additions, as far as they are counted; None where they are not known."""
 
     def __str__(self) -> str:
-        told = [f"{self.bytes_of_state:,} bytes of state"] if self.bytes_of_state else []
+        listed = [f"{self.bytes_of_state:,} bytes of state"] if self.bytes_of_state else []
         if self.operations is None:
-            told.append("operations not counted")
+            listed.append("operations not counted")
         elif self.operations:
-            told.append(f"{self.operations:,} operations")
-        return f"%{self.node}: {self.reason}" + (f" ({', '.join(told)})" if told else "")
+            listed.append(f"{self.operations:,} operations")
+        return f"%{self.node}: {self.reason}" + (f" ({', '.join(listed)})" if listed else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +114,13 @@ def report(converted: GraphModule) -> QuantizationReport:
     held = {node: list(_state_of(converted, node)) for node in converted.graph.nodes}
     layers = [node for node in held if IN_8_BITS in node.meta or isinstance(_module(converted, node), QuantizedLayer)]
     in_8_bits = {*layers, *(node for node in held if ON_INTEGERS in node.meta or node.target is dequantize_channels)}
-    told = {_key(tensor) for node in in_8_bits for tensor in held[node]}
+    listed = {_key(tensor) for node in in_8_bits for tensor in held[node]}
     remainders = list[Remainder]()
     for node, read in held.items():
         if node in in_8_bits:
             continue
-        own = {_key(tensor): tensor.nbytes for tensor in read if _is_real(tensor) and _key(tensor) not in told}
-        told.update(own)
+        own = {_key(tensor): tensor.nbytes for tensor in read if _is_real(tensor) and _key(tensor) not in listed}
+        listed.update(own)
         if REASON in node.meta or own or work_of(node):
             remainders.append(Remainder(node.name, _reason(node), node.source, sum(own.values()), work_of(node)))
     tensors = {_key(one): one for one in (*converted.parameters(), *converted.buffers())}.values()

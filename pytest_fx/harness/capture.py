@@ -54,7 +54,7 @@ class Tracing:
     """The form of exported programs, one of :data:`fx.canonical.forms.FORMS`, or ``"auto"`` for that of a pass."""
 
     def form_for(self, pass_: Any) -> Form:
-        """The form in which a pass gets an exported program; what is no pass, as None, gets functions."""
+        """The form in which a pass gets an exported program; what is not a pass, as None, gets functions."""
         if self.form != "auto":
             return self.form  # type: ignore[return-value]  the option takes no other
         if isinstance(pass_, PassPipeline):

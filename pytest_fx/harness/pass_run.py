@@ -431,7 +431,7 @@ class PassRun:
                 subject.reset()
 
     def transform(self, module: nn.Module, float64: bool = False) -> GraphModule | None:
-        """Return what the pass makes of ``module``, None if that is no program, or raise what the pass raises."""
+        """Return what the pass makes of ``module``, None if that is not a program, or raise what the pass raises."""
         captured = self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)
         return self._transformed(captured, torch.float64 if float64 else self.subject.dtype)
 

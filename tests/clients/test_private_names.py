@@ -219,7 +219,7 @@ NEWER = {"_normalize_function_or_error", "do_not_emit_stack_traces", "_input_nod
 
 
 def find(library: str, path: str) -> Any:
-    """What stands at a path of a library: a module, or something in one."""
+    """Return what stands at a path of a library: a module, or something in one."""
     try:
         return importlib.import_module(f"{library}.{path}")
     except ModuleNotFoundError:

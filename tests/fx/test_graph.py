@@ -299,7 +299,7 @@ def test_dead_code_is_removed_in_one_go_and_reported() -> None:
     assert not graph.eliminate_dead_code()
 
 
-def test_targets_that_are_missing_are_told() -> None:
+def test_targets_that_are_missing_are_reported() -> None:
     module = fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
     with pytest.warns(UserWarning, match="a get_attr node for 'weight' refers to nothing"):
         module.graph.get_attr("weight")

@@ -155,7 +155,7 @@ def _on_numbers(function: Callable[[Any, Any], Any], name: str) -> Callable[[Ope
     return build
 
 
-_of_sizes = where(is_number, "it is no arithmetic of sizes")
+_of_sizes = where(is_number, "it is not arithmetic of sizes")
 _is_arithmetic = any_of(_FLOAT, _of_sizes)
 
 for _function, _name in (

@@ -64,7 +64,7 @@ def test_a_checkpoint_of_a_submodule_is_one_operation_and_of_a_function_refused(
     x = torch.rand(3, 2)
     assert torch.equal(captured(x), root(x))
     said = (
-        r"(?s)cannot capture a checkpoint of a function that is no module.*test_recorded_calls.py:.*try +make what it"
+        r"(?s)cannot capture a checkpoint of a function that is not a module.*test_recorded_calls.py:.*try +make what"
     )
     with pytest.raises(fx.TraceError, match=said):
         fx.symbolic_trace(Calling(lambda net, x: checkpoint(lambda y: net(y), x, use_reentrant=False)))
@@ -120,6 +120,15 @@ def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, 
         said = r"(?s)for a value of <class 'torch.Tensor'>: .*test_recorded_calls.*it is of <class 'int'>.*annotate"
         with pytest.raises(fx.GuardError, match=said):
             captured(1)
+
+
+def test_a_value_that_is_asked_twice_for_its_class_is_checked_once() -> None:
+    def asked(x: Any) -> Any:
+        return x + 1 if isinstance(x, torch.Tensor) and torch.is_tensor(x) and type(x) is torch.Tensor else x
+
+    captured = fx.symbolic_trace(asked)
+    assert len(captured.guards) == 1
+    assert fx.symbolic_trace(captured).code == captured.code
 
 
 OUTPUTS = """

@@ -77,7 +77,7 @@ def errors_of_seven_bits() -> dict[str, Any]:
     """Return how far layers with the largest weights are off, in parts of the largest result, and on which kernels they
     ran.
 
-    They are told that integers are 127 at most: once all are, and once one in each row or image is 255.
+    They are summary that integers are 127 at most: once all are, and once one in each row or image is 255.
     """
     import torch
 

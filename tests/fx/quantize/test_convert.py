@@ -286,7 +286,7 @@ def test_coarse_schemes_are_coarse():
 
 
 def inputs_of_layers(program):
-    """The largest integer that each call of a layer is told its input should have, 255 where it is told none."""
+    """The largest integer that each call of a layer is summary its input should have, 255 where it is summary none."""
     return [node.kwargs.get("input_highest", 255) for node in program.graph.find_nodes(op="call_module")]
 
 
@@ -324,17 +324,17 @@ def test_what_is_skipped_works_on_real_values():
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
     program = quantized(model, torch.randn(32, 8), scheme=scheme)
     assert "linear" in functions(program)
-    told = report(program)
-    assert (told.layers, told.float_layers, told.share_of_operations) == (1, 1, 0.5)
-    assert ("_2", "the scheme says so") in [(one.node, one.reason) for one in told.remainders]
+    summary = report(program)
+    assert (summary.layers, summary.float_layers, summary.share_of_operations) == (1, 1, 0.5)
+    assert ("_2", "the scheme says so") in [(one.node, one.reason) for one in summary.remainders]
 
 
 def test_the_report_counts_operations_and_bytes():
     program = quantized(nn.Sequential(nn.Linear(8, 8), nn.Softmax(-1)), torch.randn(32, 8))
-    told = report(copy.deepcopy(program))  # which has not run
-    assert (told.layers, told.float_layers, told.bytes_in_8_bits, told.bytes_of_state) == (1, 0, 64, 128)
-    assert told.share_of_operations == 1.0
-    assert str(told) == (
+    summary = report(copy.deepcopy(program))  # which has not run
+    assert (summary.layers, summary.float_layers, summary.bytes_in_8_bits, summary.bytes_of_state) == (1, 0, 64, 128)
+    assert summary.share_of_operations == 1.0
+    assert str(summary) == (
         "1 of 1 layers in 8 bits, 100.0% of the operations; 64 of 128 bytes of state\n"
         "  %_1: there is no operation on integers for it"
     )

@@ -44,8 +44,8 @@ def test_layers_find_the_scale_of_their_input_without_calibration():
     with torch.no_grad():
         assert decibels(program(data), module(data)) > 32
         assert decibels(program(100 * data), module(100 * data)) > 32
-    told = report(program)
-    assert (told.layers, told.float_layers, told.share_of_operations) == (6, 0, 1.0)
+    summary = report(program)
+    assert (summary.layers, summary.float_layers, summary.share_of_operations) == (6, 0, 1.0)
     assert [node.target.__name__ for node in program.graph.find_nodes(op="call_function")] == ["selu"] * 6
 
 
@@ -138,10 +138,10 @@ def test_weights_alone_are_whole_numbers(bias, shape):
         assert decibels(program(data), model(data)) > 35
         assert torch.allclose(program(data), meaning(data), rtol=1e-4, atol=1e-4)
     assert program(data.clone().requires_grad_()).requires_grad
-    told = report(program)
-    assert (told.layers, told.float_layers, told.bytes_in_8_bits) == (1, 0, shape[0] * shape[1])
-    assert told.share_of_operations == 1.0
-    assert [one.reason for one in told.remainders] == ["only layers can be weight-only"]
+    summary = report(program)
+    assert (summary.layers, summary.float_layers, summary.bytes_in_8_bits) == (1, 0, shape[0] * shape[1])
+    assert summary.share_of_operations == 1.0
+    assert [one.reason for one in summary.remainders] == ["only layers can be weight-only"]
 
 
 def test_convolutions_and_embeddings_may_have_whole_weights_alone():

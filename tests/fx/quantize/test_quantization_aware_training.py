@@ -155,9 +155,9 @@ def test_the_same_is_quantized_as_after_training(name):
     program = trained(prepare_qat(fx.symbolic_trace(model), scheme, (data,)), data)
     calibrated = prepare(fx.symbolic_trace(model.eval()), scheme, (data,))
     calibrated(data)
-    told, expected = report(convert(program)), report(convert(calibrated))
-    assert (told.layers, told.bytes_in_8_bits) == (expected.layers, expected.bytes_in_8_bits)
-    assert [one.reason for one in told.remainders] == [one.reason for one in expected.remainders]
+    summary, expected = report(convert(program)), report(convert(calibrated))
+    assert (summary.layers, summary.bytes_in_8_bits) == (expected.layers, expected.bytes_in_8_bits)
+    assert [one.reason for one in summary.remainders] == [one.reason for one in expected.remainders]
 
 
 def test_gradients_go_straight_through_rounding():

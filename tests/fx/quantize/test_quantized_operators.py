@@ -101,9 +101,9 @@ def test_values_stay_whole_between_layers(name):
     torch.manual_seed(0)
     function, expected = STAY[name]
     program = converted(Between(function), torch.randn(4, 3, 8, 8))
-    told, wanted = functions(program), expected.split()
-    assert [one for one in told if one != "lookup"] == [one for one in wanted if one != "lookup"]
-    assert told.count("lookup") <= max(wanted.count("lookup"), 2 if "cat" in wanted else 0)
+    summary, wanted = functions(program), expected.split()
+    assert [one for one in summary if one != "lookup"] == [one for one in wanted if one != "lookup"]
+    assert summary.count("lookup") <= max(wanted.count("lookup"), 2 if "cat" in wanted else 0)
     assert report(program).remainders == ()
 
 
@@ -221,8 +221,8 @@ def test_embeddings_have_whole_numbers_and_look_up_real_values():
     for settings in ({}, {"padding_idx": 3}):
         program = converted(Embedded(nn.Embedding, **settings), INDICES, least=35)
         assert program.get_buffer("quantized.table.weight").dtype is torch.int8
-        told = report(program)
-        assert (told.layers, told.float_layers, told.bytes_in_8_bits) == (2, 0, 20 * 8 + 8 * 3)
+        summary = report(program)
+        assert (summary.layers, summary.float_layers, summary.bytes_in_8_bits) == (2, 0, 20 * 8 + 8 * 3)
         assert program.graph.find_nodes(op="call_function", target=embedding)
 
 
@@ -329,9 +329,9 @@ def test_padding_that_keeps_sizes_is_of_whole_numbers(dims, size, dilation):
     first = kind(3, 4, (size, 3, 1)[:dims], padding="same", dilation=dilation)
     last = kind(4, 4, size, padding="same", groups=2)
     program = converted(nn.Sequential(first, nn.Tanh(), last), torch.randn(4, 3, *[6] * dims) + 1)
-    told = report(program)
-    assert (told.layers, told.float_layers, told.share_of_operations) == (2, 0, 1.0)
-    assert {one.reason for one in told.remainders} <= {"none of its inputs is a result in 8 bits"}  # what comes in
+    summary = report(program)
+    assert (summary.layers, summary.float_layers, summary.share_of_operations) == (2, 0, 1.0)
+    assert {one.reason for one in summary.remainders} <= {"none of its inputs is a result in 8 bits"}  # what comes in
     assert set(functions(program)) <= {"quantize", "pad", "lookup"}
 
 

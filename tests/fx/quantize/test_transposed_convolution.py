@@ -101,8 +101,13 @@ def test_a_decoder_is_on_integers_from_end_to_end():
         assert decibels(output, expected) > 30 and decibels(output, meaning(DATA)) > 40
         assert torch.equal(pickle.loads(pickle.dumps(program))(DATA), output)
     for form in (program, meaning):
-        told = report(form)
-        assert (told.layers, told.float_layers, told.share_of_operations, told.remainders) == (4, 0, 1.0, ())
+        summary = report(form)
+        assert (summary.layers, summary.float_layers, summary.share_of_operations, summary.remainders) == (
+            4,
+            0,
+            1.0,
+            (),
+        )
     assert torch.allclose(torch.jit.trace(program, DATA)(DATA), output, atol=0.05)
 
 

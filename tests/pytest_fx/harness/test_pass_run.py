@@ -169,7 +169,7 @@ def test_the_laws_on_what_a_pass_leaves_hold_for_models(pass_, law):
     assert law in laws_broken(pass_)
 
 
-def test_a_graph_that_is_not_well_formed_is_told():
+def test_a_graph_that_is_not_well_formed_is_reported():
     def call_what_is_not_there(program):
         next(node for node in program.graph.nodes if node.op == "call_module").target = "missing"
 
@@ -182,7 +182,7 @@ def rename_the_input(program):
     node.target = "renamed"
 
 
-def test_another_signature_is_told_unless_the_pass_says_that_it_may_change():
+def test_another_signature_is_reported_unless_the_pass_says_that_it_may_change():
     found = {violation.law: str(violation) for violation in violations_of(subject(), rename_the_input)}
     assert found["signature"].startswith("law 'signature': the program's inputs are (renamed) instead of (input)")
 

@@ -362,16 +362,16 @@ class Transformer(Interpreter):
         return self.tracer.create_proxy("get_attr", target, args, kwargs, type_expr=self.tracer.current_type())
 
     def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of a submodule, kept whole."""
+        """Record a call of a submodule."""
         module = self.fetch_attr(target)  # type: ignore[arg-type]
         return self.tracer.call_module(module, module, args, kwargs)
 
     def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of a function, kept whole."""
+        """Record a call of a function."""
         return self.tracer.create_proxy("call_function", target, args, kwargs)
 
     def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of a method, kept whole."""
+        """Record a call of a method."""
         return self.tracer.create_proxy("call_method", target, args, kwargs)
 
 

@@ -124,14 +124,14 @@ class Tracer(TracerBase):
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
 
-        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``. And so do
+        So do modules that a backend made of a part of a program: their classes say why in ``_leaf_reason``. And so do
         modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
         """
         known = self._leaf_kinds.get(type(m))
         if known is None:
             expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
             of_torch = m.__module__.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
-            known = self._leaf_kinds[type(m)] = of_torch or hasattr(type(m), "_kept_whole") or _is_compiled(m)
+            known = self._leaf_kinds[type(m)] = of_torch or hasattr(type(m), "_leaf_reason") or _is_compiled(m)
         return known
 
     def path_of_module(self, mod: torch.nn.Module) -> str:

@@ -28,7 +28,7 @@ from fx.provenance import EarlierNode, complete_origins, match_origins, record_o
 
 Answer = TypeVar("Answer")
 
-_WHOLE = Edit("the pass as a whole")
+_LEAVES = Edit("the pass as a whole")
 """What stands for the work of a pass that does not say which edits it makes."""
 
 
@@ -204,7 +204,7 @@ class _Run:
             result.graph.history = (*(own if own[: len(history)] == history else history), self.name)
             self.recompile(result)
             if not self.edits:
-                self.announce(_WHOLE)
+                self.announce(_LEAVES)
         self.program, self.before = result, after
         self.fuel = None if self.fuel is None else self.fuel - len(self.edits)
         report = PassReport(self.name, tuple(self.edits), seconds, count, len(result.graph.nodes), changed)

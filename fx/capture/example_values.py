@@ -7,9 +7,10 @@ of tensors stays unknown.
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 import torch
 from torch._guards import detect_fake_mode
@@ -17,8 +18,9 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from fx.arguments import refusal
 from fx.capture import patching
-from fx.errors import FxError
+from fx.errors import FxError, TraceError
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.node import Node, map_aggregate
@@ -271,3 +273,38 @@ def _cause(error: Exception) -> str:
 def cause_of(error: Exception) -> str:
     """What is said of a value whose answer raised ``error``, in a line."""
     return _cause(error)
+
+
+def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
+    """Example inputs by the names of the parameters, defaults for those that are left.
+
+    Raises:
+        TraceError: they do not fit.
+    """
+    if not isinstance(examples, (tuple, list, Mapping)):
+        what = "example_inputs are the inputs of a call, in a tuple or by name in a dict"
+        raise refusal(what, examples, error=TraceError, remedy="example_inputs=(x,)")
+    signature = inspect.signature(function)
+    root_first = (root,) if isinstance(root, torch.nn.Module) else ()
+    try:
+        if isinstance(examples, Mapping):
+            made = signature.bind(*root_first, **cast("Mapping[str, Any]", examples))
+        else:
+            made = signature.bind(*root_first, *cast("tuple[Any, ...]", examples))
+    except TypeError as error:
+        raise TraceError(
+            f"example_inputs do not fit the program: {error}",
+            value=f"{getattr(function, '__qualname__', 'it')}{signature}",
+            remedy="give the inputs of a call, in a tuple or by name in a dict",
+        ) from None
+    made.apply_defaults()
+    names = list(made.arguments)[len(root_first) :]
+    return {name: made.arguments[name] for name in names}
+
+
+def same_elements(one: Any, other: Any) -> bool:
+    """Whether two containers of one class hold the same objects."""
+    if isinstance(one, dict):
+        entries, before = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
+        return list(entries) == list(before) and all(value is before[key] for key, value in entries.items())
+    return len(one) == len(other) and all(map(operator.is_, one, other))

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from fx.analysis.guards import GUARDS, guards_of
-from fx.capture.guided import GuidedProxy, users_frame
+from fx.capture.guided import GuidedProxy
 from fx.capture.misuse import explain_misuse, is_of_real_tensor
 from fx.capture.module_state import Change, ModuleState
 from fx.capture.python_functions import note_method
 from fx.capture.tracer import Root, Tracer
 from fx.errors import FxError, TracedValueError, TraceError
-from fx.frames import user_location
+from fx.frames import user_location, users_frame
 from fx.naming.printing import describe
 from fx.node import Node, Target
 from fx.provenance import SourceLocation

@@ -8,8 +8,6 @@ refused with a ``GuardError``. Elements of tensors are never answered for.
 from __future__ import annotations
 
 import copy
-import inspect
-import operator
 import sys
 from collections.abc import Iterator, Mapping
 from types import FrameType
@@ -20,11 +18,10 @@ from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from fx.analysis.guards import GUARDS, spelled
-from fx.arguments import refusal, shown
+from fx.arguments import shown
 from fx.assertions import KINDS, check_kind, check_value, is_false
-from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of
+from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of, same_elements
 from fx.errors import TracedValueError, TraceError
-from fx.frames import is_users
 from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.node import Node
@@ -167,7 +164,7 @@ class Guide:
     def expect_containers_kept(self, where: object) -> None:
         """Refuse a program that has changed a list or dict among its inputs, which its caller would miss."""
         for name, container, before in self._containers:
-            if not _same_elements(container, before):
+            if not same_elements(container, before):
                 raise TraceError(
                     f"cannot change the {type(container).__name__} {name}, which is an input",
                     where=where,
@@ -366,52 +363,10 @@ class Guide:
         return type(value) in (*_NUMBERS, tuple, torch.Size, torch.dtype, torch.device, str)
 
 
-def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
-    """Example inputs by the names of the parameters, defaults for those that are left.
-
-    Raises:
-        TraceError: they do not fit.
-    """
-    if not isinstance(examples, (tuple, list, Mapping)):
-        what = "example_inputs are the inputs of a call, in a tuple or by name in a dict"
-        raise refusal(what, examples, error=TraceError, remedy="example_inputs=(x,)")
-    signature = inspect.signature(function)
-    root_first = (root,) if isinstance(root, torch.nn.Module) else ()
-    try:
-        if isinstance(examples, Mapping):
-            made = signature.bind(*root_first, **cast("Mapping[str, Any]", examples))
-        else:
-            made = signature.bind(*root_first, *cast("tuple[Any, ...]", examples))
-    except TypeError as error:
-        raise TraceError(
-            f"example_inputs do not fit the program: {error}",
-            value=f"{getattr(function, '__qualname__', 'it')}{signature}",
-            remedy="give the inputs of a call, in a tuple or by name in a dict",
-        ) from None
-    made.apply_defaults()
-    names = list(made.arguments)[len(root_first) :]
-    return {name: made.arguments[name] for name in names}
-
-
-def users_frame(frame: FrameType) -> FrameType:
-    """The nearest frame of the user's."""
-    found: FrameType | None = frame
-    while found is not None and not is_users(found):
-        found = found.f_back
-    return frame if found is None else found
-
-
 def _of_no_tensor(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         raise UnknownValueError("it depends on the elements of a tensor, which are never guarded")
     return value
-
-
-def _same_elements(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        entries, before = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
-        return list(entries) == list(before) and all(value is before[key] for key, value in entries.items())
-    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _nodes_in(value: Any) -> set[Node]:

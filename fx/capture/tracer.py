@@ -16,8 +16,8 @@ from fx.arguments import expect, expect_all, explained, shown
 from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred, training_flag
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.caught import Caught
-from fx.capture.example_values import fake_mode_for
-from fx.capture.guided import Guide, GuidedProxy, bound, users_frame
+from fx.capture.example_values import bound, fake_mode_for
+from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_hooks import leaves_something
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
@@ -26,15 +26,15 @@ from fx.capture.python_functions import Classes, note_classes, note_method, reco
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling
 from fx.capture.training_flag import TrainingFlags
+from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable, recording
 from fx.checks.questions import kind_of
 from fx.checks.starred import call_of_starred
 from fx.code.sources import not_compiled
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
-from fx.frames import boundary, user_location
+from fx.frames import boundary, user_location, users_frame
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.naming.printing import describe
-from fx.naming.targets import torch_path
 from fx.node import Argument, Node, Target
 from fx.operators.asynchronous import remote_calls
 from fx.operators.python import IN_PLACE
@@ -93,7 +93,7 @@ class Tracer(TracerBase):
         for module in autowrap_modules:
             for name, value in list(module.__dict__.items()):
                 if not name.startswith("_") and callable(value):
-                    function = _behind_recording(value)
+                    function = behind_recording(value)
                     functions[id(function)] = function
         functions.update((id(function), function) for function in (*autowrap_functions, *remote_calls()))
         self._autowrap_functions: dict[int, Any] = functions
@@ -243,7 +243,7 @@ class Tracer(TracerBase):
         if isinstance(a, torch.ScriptObject):
             known = self._attributes().get(id(a))
             return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
-        if isinstance(a, (FunctionType, BuiltinFunctionType)) and _is_importable(function := _behind_recording(a)):
+        if isinstance(a, (FunctionType, BuiltinFunctionType)) and is_importable(function := behind_recording(a)):
             return function
         if isinstance(type(a), ProxyableClassMeta):
             return self._constant(f"_{type(a).__name__}_constant_", a)
@@ -275,7 +275,7 @@ class Tracer(TracerBase):
 
     def takes_part(self, arguments: Any) -> bool:
         """Whether something among the arguments of a call is recorded: a traced value, or a tensor of the root."""
-        return _find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
+        return find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
@@ -724,7 +724,7 @@ class Tracer(TracerBase):
         recorded_calls.replace(trace)
         record_classes(trace, self._classes_called)
         for namespace, name in wrapped_globals():
-            trace.replace(namespace, (name,), _recording)
+            trace.replace(namespace, (name,), recording)
         for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
             session.autowrap(call.__globals__)
             session.autowrap(vars(sys.modules["torch.distributed.rpc"]))
@@ -780,8 +780,8 @@ class _Session:
             self.searched.add(id(one))
             if not str(one.get("__name__")).startswith(("torch.", "math")):
                 pending.extend(recorded_calls.replace_in(trace, one))
-            names = [name for name, value in list(one.items()) if id(_behind_recording(value)) in functions]
-            trace.replace(one, names, _recording)
+            names = [name for name, value in list(one.items()) if id(behind_recording(value)) in functions]
+            trace.replace(one, names, recording)
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:
@@ -828,42 +828,6 @@ def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
     return paths
 
 
-def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, recorded as one node where it is called with a traced value; calls of others always."""
-
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        proxy = _find_proxy((args, kwargs))
-        tracer = _tracer_of_remote_call(function) if proxy is None else proxy.tracer
-        if tracer is None:
-            return function(*args, **kwargs)
-        result = tracer.create_proxy("call_function", function, args, kwargs)
-        result.node.meta["is_wrapped"] = True
-        return result
-
-    recorded.__name__ = getattr(function, "__name__", "recorded")
-    recorded.__wrapped__ = function  # type: ignore[attr-defined]
-    return recorded
-
-
-_RECORDED = _recording(len).__code__
-
-
-def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
-    """What captures the program of this thread, if ``function`` calls other processes."""
-    session = patching.running_session() if function in remote_calls() else None
-    return session.tracer if isinstance(session, _Session) else None
-
-
-def _is_importable(function: Callable[..., Any]) -> bool:
-    """Whether its module, or torch, has a function under its name."""
-    if torch_path(function) is not None:
-        return True
-    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
-    for name in function.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return _behind_recording(found) is function
-
-
 def _is_compiled(module: torch.nn.Module) -> bool:
     optimized = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
     return isinstance(module, (torch.jit.ScriptModule, optimized))
@@ -871,41 +835,6 @@ def _is_compiled(module: torch.nn.Module) -> bool:
 
 def _is_namespace(value: Any) -> bool:
     return isinstance(value, ModuleType)
-
-
-def _behind_recording(value: Any) -> Any:
-    """What ``_recording`` was given, if ``value`` is its result: another thread may be tracing."""
-    return value.__wrapped__ if getattr(value, "__code__", None) is _RECORDED else value
-
-
-def _find_proxy(value: Any) -> Proxy | None:
-    if isinstance(value, Proxy):
-        return value
-    if isinstance(value, (tuple, list)):
-        found = map(_find_proxy, value)
-    elif isinstance(value, dict):
-        found = map(_find_proxy, value.values())
-    elif isinstance(value, slice):
-        found = map(_find_proxy, (value.start, value.stop, value.step))
-    else:
-        return None
-    return next((proxy for proxy in found if proxy is not None), None)
-
-
-class ProxyableClassMeta(type):
-    """Metaclass of classes whose construction and methods may be traced: with a traced argument, a call is a node."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make an instance, or record its making."""
-        instance = cls.__new__(cls)  # type: ignore[call-overload]
-        if not patching.is_tracing():
-            cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
-            return instance
-        proxy = _find_proxy((args, kwargs))
-        if proxy is not None:
-            return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
-        cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
-        return instance
 
 
 def is_fx_tracing() -> bool:

@@ -7,15 +7,15 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from types import CodeType, FunctionType, MethodType, NoneType
+from types import CellType, CodeType, FunctionType, MethodType, NoneType
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
-from fx.assertions import assert_is_none, check_given, check_not_given
-from fx.capture.optional_inputs import asked_for, asked_keywords
+from fx.assertions import assert_is_none, check_given, check_not_given, check_value
+from fx.capture.optional_inputs import asked_for, asked_keywords, keywords_asked_for
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
@@ -43,6 +43,10 @@ class PHWithMeta(PHBase):
     def __init__(self, ph_key: str | None = None) -> None:
         super().__init__()
         self.ph_key = ph_key
+
+
+_LEFT_OUT: Any = object()
+"""Stands for an argument that is not handed to the decorators of a function."""
 
 
 class _NoKeywords(dict[str, Any]):
@@ -82,7 +86,7 @@ class Signature:
         self.names = names
         self.optional = [name for name in names if self.defaults.get(name, code) is None]
         self._asked_for: dict[str, SourceLocation] = {}
-        self._checks: list[tuple[Callable[..., None], Proxy, str]] = []
+        self._checks: list[tuple[Any, ...]] = []
         """What the program is to check of its inputs: by which function, of which, with which message."""
         self._whole: set[str] = set()
         """The inputs that are not taken apart."""
@@ -93,6 +97,8 @@ class Signature:
             self.starred.append(f"*{next(rest)}")
         if code.co_flags & inspect.CO_VARKEYWORDS:
             self.starred.append(f"**{next(rest)}")
+        self._asking = _asking_decorator(function) if self.starred or code.co_kwonlyargcount else None
+        """Where a decorator asks what is given by keyword: it is given what example inputs have alone."""
 
     @staticmethod
     def return_annotation(function: Callable[..., Any]) -> Any | None:
@@ -112,7 +118,7 @@ class Signature:
         for check, *given in self._checks:
             tracer.create_proxy("call_function", check, tuple(given), {})
         args = root + [self._placed(guide, name, one) if name in self._whole else one for name, one in made.items()]
-        function = self._all_positional()
+        function = self._all_positional(guide is not None)
         is_leaf = None if guide is None else guide.is_container
         flat, spec = pytree.tree_flatten(tuple(args), is_leaf=is_leaf)
         if all(child.is_leaf() for child in spec.children()):
@@ -164,7 +170,9 @@ class Signature:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
         guide = tracer.guide
-        if name.startswith("**") and (where := asked_keywords(self.function, name[2:])) is not None:
+        if self._asking is not None and guide is not None and default and not guide.has_given(name, *default):
+            return self._left_as_default(tracer, name)
+        if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
             proxy = tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
             message = f"the program was captured without {name} (name them as parameters to capture it with): {where}"
             self._checks.append((check_not_given, proxy, message))
@@ -225,18 +233,112 @@ class Signature:
         )
         self._checks.append((check_not_given, proxy, message))
 
-    def _all_positional(self) -> Callable[..., Any]:
+    def _left_as_default(self, tracer: TracerBase, name: str) -> Any:
+        """The placeholder of an input that a decorator sees left out, and that has to be."""
+        default = self.defaults[name]
+        proxy = tracer.create_proxy("placeholder", name, (default,), {}, type_expr=self._annotation(name))
+        message = f"the program was captured with {name}={default!r}, which a decorator asks for: {self._asking}"
+        if default is None:
+            self._checks.append((check_not_given, proxy, message))
+        else:
+            self._checks.append((check_value, proxy, default, message))
+        return _LEFT_OUT
+
+    def _all_positional(self, is_guided: bool) -> Callable[..., Any]:
         """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""
         code = self.code
         if not self.starred and not code.co_kwonlyargcount:
             return self.function
-        count = code.co_argcount + code.co_kwonlyargcount + len(self.starred)
-        flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-        plain = code.replace(co_argcount=count, co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=flags)
         behind: Any = inspect.unwrap(self.function)
-        function = FunctionType(plain, behind.__globals__, behind.__name__, None, behind.__closure__)
-        function.__annotations__ = annotations_of(behind)
-        return function
+        if self._asking is not None and not is_guided:
+            raise TraceError(
+                f"a decorator of {behind.__qualname__} asks what is given by keyword",
+                where=self._asking,
+                why="that is known only when the program is called",
+                remedy="give symbolic_trace example_inputs, which say it, or make the module a leaf",
+            )
+        keywords = code.co_kwonlyargcount + len(self.starred)
+        flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        counts: dict[str, Any] = {"co_argcount": code.co_argcount + keywords, "co_posonlyargcount": 0}
+        counts |= {"co_kwonlyargcount": 0, "co_flags": flags}
+        if self.function is not behind:  # decorators hand keywords on, and more positional arguments to none
+            counts |= {"co_argcount": code.co_argcount, "co_posonlyargcount": code.co_posonlyargcount}
+            counts |= {"co_kwonlyargcount": keywords}
+        plain: Any = FunctionType(code.replace(**counts), behind.__globals__, behind.__name__, None, behind.__closure__)
+        plain.__annotations__ = annotations_of(behind)
+        if self.function is not behind:
+            plain.__defaults__, plain.__kwdefaults__ = behind.__defaults__, behind.__kwdefaults__
+        return plain if self.function is behind else self._decorated(behind, plain)
+
+    def _decorated(self, behind: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """``plain``, which stands for the function ``behind`` the decorators, within decorators of its own."""
+        code, defaults = self.code, len(behind.__defaults__ or ())
+        by_place = max(code.co_posonlyargcount, code.co_argcount - defaults)
+        names = [*code.co_varnames[: code.co_argcount][by_place:], *self.keyword_only]
+        names += [name.lstrip("*") for name in self.starred]
+        rest = next((name[2:] for name in self.starred if name.startswith("**")), None)
+
+        @functools.wraps(behind)
+        def innermost(*args: Any, **kwargs: Any) -> Any:
+            more = {name: kwargs.pop(name) for name in set(kwargs) - set(code.co_varnames[: len(names) + by_place])}
+            if more:
+                if rest is None or not isinstance(kwargs[rest], _NoKeywords):
+                    raise TypeError(f"{behind.__name__} is handed {', '.join(sorted(more))} by a decorator")
+                kwargs[rest] = more
+            return plain(*args, **kwargs)
+
+        function = _decorated_again(self.function, innermost)
+
+        def program(*args: Any) -> Any:
+            given = zip(names, args[by_place:], strict=True)
+            return function(*args[:by_place], **{name: value for name, value in given if value is not _LEFT_OUT})
+
+        program.__annotations__ = annotations_of(behind)
+        return program
+
+
+def _decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..., Any]:
+    """What the decorators of ``function`` make of ``innermost`` in place of what is behind them all.
+
+    They keep the function that they call in their closure. Nothing is changed that other threads call.
+    """
+    behind = getattr(function, "__wrapped__", None)
+    if behind is None:
+        return innermost
+    inner = _decorated_again(behind, innermost)
+    cells = getattr(function, "__closure__", None) or ()
+    if not isinstance(function, FunctionType) or not any(cell.cell_contents is behind for cell in cells):
+        raise TraceError(
+            f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured",
+            where=_line_of(function),
+            why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input, and "
+            "the decorator keeps what it calls where capture does not find it",
+            remedy="name the parameters of the function one by one, or give the decorator a def that calls it",
+        )
+    closure = tuple(CellType(inner) if cell.cell_contents is behind else cell for cell in cells)
+    again = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
+    again.__kwdefaults__ = function.__kwdefaults__
+    again.__dict__.update(function.__dict__)
+    return again
+
+
+def _asking_decorator(function: Any) -> SourceLocation | None:
+    """Where a decorator of ``function`` does anything with its ``**kwargs`` but hand them on; None where none does."""
+    while hasattr(function, "__wrapped__"):
+        code = getattr(function, "__code__", None)
+        if code is not None and code.co_flags & inspect.CO_VARKEYWORDS:
+            name = code.co_varnames[
+                code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+            ]
+            if (where := keywords_asked_for(code, name)) is not None:
+                return where
+        function = function.__wrapped__
+    return None
+
+
+def _line_of(function: Any) -> str | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}"
 
 
 _OTHERWISE = "concrete_args={{{!r}: {}}} captures it"

@@ -60,17 +60,6 @@ def asked_keywords(function: Any, name: str) -> SourceLocation | None:
     return None
 
 
-def keywords_asked_for(code: CodeType, name: str) -> SourceLocation | None:
-    """Return where the code of a decorator does anything with its ``**kwargs`` but hand them on."""
-    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")]
-    if name in code.co_cellvars:
-        return SourceLocation(code, 0)
-    for step, following in itertools.pairwise(found):
-        if step.value == name and following.name not in ("DICT_MERGE", "CALL_FUNCTION_EX"):
-            return SourceLocation(code, step.offset)
-    return None
-
-
 _SPREADING = frozenset({"DICT_MERGE", "DICT_UPDATE", "CALL_FUNCTION_EX", "CONTAINS_OP", "GET_ITER", "TO_BOOL"})
 _OF_DICTS = frozenset({"items", "keys", "values"})
 

@@ -7,7 +7,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from types import CellType, CodeType, FunctionType, MethodType, NoneType
+from types import CodeType, FunctionType, MethodType, NoneType
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
 from fx.assertions import assert_is_none, check_given, check_not_given, check_value
-from fx.capture.optional_inputs import asked_for, asked_keywords, keywords_asked_for
+from fx.capture.decorators import asking_decorator, decorated_again
+from fx.capture.optional_inputs import asked_for, asked_keywords
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
@@ -97,7 +98,7 @@ class Signature:
             self.starred.append(f"*{next(rest)}")
         if code.co_flags & inspect.CO_VARKEYWORDS:
             self.starred.append(f"**{next(rest)}")
-        self._asking = _asking_decorator(function) if self.starred or code.co_kwonlyargcount else None
+        self._asking = asking_decorator(function) if self.starred or code.co_kwonlyargcount else None
         """Where a decorator asks what is given by keyword: it is given what example inputs have alone."""
 
     @staticmethod
@@ -287,7 +288,7 @@ class Signature:
                 kwargs[rest] = more
             return plain(*args, **kwargs)
 
-        function = _decorated_again(self.function, innermost)
+        function = decorated_again(self.function, innermost)
 
         def program(*args: Any) -> Any:
             given = zip(names, args[by_place:], strict=True)
@@ -295,50 +296,6 @@ class Signature:
 
         program.__annotations__ = annotations_of(behind)
         return program
-
-
-def _decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..., Any]:
-    """What the decorators of ``function`` make of ``innermost`` in place of what is behind them all.
-
-    They keep the function that they call in their closure. Nothing is changed that other threads call.
-    """
-    behind = getattr(function, "__wrapped__", None)
-    if behind is None:
-        return innermost
-    inner = _decorated_again(behind, innermost)
-    cells = getattr(function, "__closure__", None) or ()
-    if not isinstance(function, FunctionType) or not any(cell.cell_contents is behind for cell in cells):
-        raise TraceError(
-            f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured",
-            where=_line_of(function),
-            why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input, and "
-            "the decorator keeps what it calls where capture does not find it",
-            remedy="name the parameters of the function one by one, or give the decorator a def that calls it",
-        )
-    closure = tuple(CellType(inner) if cell.cell_contents is behind else cell for cell in cells)
-    again = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
-    again.__kwdefaults__ = function.__kwdefaults__
-    again.__dict__.update(function.__dict__)
-    return again
-
-
-def _asking_decorator(function: Any) -> SourceLocation | None:
-    """Where a decorator of ``function`` does anything with its ``**kwargs`` but hand them on; None where none does."""
-    while hasattr(function, "__wrapped__"):
-        code = getattr(function, "__code__", None)
-        if code is not None and code.co_flags & inspect.CO_VARKEYWORDS:
-            name = code.co_varnames[
-                code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
-            ]
-            if (where := keywords_asked_for(code, name)) is not None:
-                return where
-        function = function.__wrapped__
-    return None
-
-
-def _line_of(function: Any) -> str | None:
-    code = getattr(function, "__code__", None)
-    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}"
 
 
 _OTHERWISE = "concrete_args={{{!r}: {}}} captures it"

@@ -121,7 +121,7 @@ def _upper_bound(given: list[torch.Tensor], made: list[torch.Tensor]) -> int:
 
 
 def _is_view(func: Any, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
-    """Whether a kernel returns only views, and writes to nothing."""
+    """Return whether a kernel returns only views, and writes to nothing."""
     if not isinstance(func, OpOverload) or func.is_view:
         return True
     return bool(made) and not func._schema.is_mutable and all(any(_share(one, of) for of in given) for one in made)
@@ -134,7 +134,7 @@ def _share(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """What there is of a tensor in memory: of an expanded one not each repetition."""
+    """Return what there is of a tensor in memory: of an expanded one not each repetition."""
     size = tensor.numel() * tensor.element_size()
     return min(size, tensor.untyped_storage().nbytes()) if tensor.layout is torch.strided else size
 

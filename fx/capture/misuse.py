@@ -52,7 +52,7 @@ def explain_misuse(error: Exception) -> None:
 
 
 def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueError | None:
-    """What to say of an error if a traced value in the wrong place caused it."""
+    """Return what to say of an error if a traced value in the wrong place caused it."""
     frame = _innermost(traceback)
     what = _what(error, frame)
     if what is None:
@@ -74,7 +74,7 @@ def note_other_attempt(error: Exception, other: Exception, how: str) -> None:
 
 
 def is_of_real_tensor(error: TracedValueError) -> bool:
-    """Whether a traced tensor, in the place of a real one, would have taken the traced value."""
+    """Return whether a traced tensor, in the place of a real one, would have taken the traced value."""
     return _says_tensor(error.__cause__)
 
 
@@ -108,7 +108,9 @@ def _innermost(traceback: TracebackType | None) -> FrameType | None:
 
 
 def _knows_traced(frame: FrameType | None) -> bool:
-    """Whether the failing line names traced values; where its text is not known, whether its function has some."""
+    """Return whether the failing line names traced values; where its text is not known, whether its function has
+    some.
+    """
     location = user_location(frame, {})
     if frame is not None and location is not None and location.text and location.line == frame.f_lineno:
         return _traced_values(frame) is not None

@@ -91,7 +91,7 @@ class Trace:
         self.steps: Any = self._run(program)  # a generator, which says whether it is running
 
     def is_running(self) -> bool:
-        """Whether its program is being run, by whatever thread."""
+        """Return whether its program is being run, by whatever thread."""
         return self.steps.gi_running
 
     def replace(
@@ -118,7 +118,7 @@ class Trace:
                 replacement.put_on()
 
     def stand_ins(self, owner: dict[str, Any]) -> dict[int, Any]:
-        """What stands in ``owner`` for the functions that were replaced there, by the identity of these."""
+        """Return what stands in ``owner`` for the functions that were replaced there, by the identity of these."""
         return {id(one.original): one.value for one in _replacements_now() if one.owner is owner}
 
     def _run(self, program: Callable[[Trace], Any]) -> Generator[None]:
@@ -221,12 +221,12 @@ def _put_back() -> None:
 
 
 def is_settled() -> bool:
-    """Whether nothing is replaced for a trace that does not run any more."""
+    """Return whether nothing is replaced for a trace that does not run any more."""
     return all(trace.is_running() for trace in list(_traces)) and (bool(_traces) or not _replacements)
 
 
 def is_tracing() -> bool:
-    """Whether the calling thread is capturing a program."""
+    """Return whether the calling thread is capturing a program."""
     return _running_trace() is not None
 
 

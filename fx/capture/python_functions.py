@@ -50,7 +50,7 @@ def _record(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _is_to_be_recorded(value: Any, method: str) -> bool:
-    """Whether a value is traced and answers by itself what the method does: proxies of clients may know it."""
+    """Return whether a value is traced and answers by itself what the method does: proxies of clients may know it."""
     return isinstance(value, Proxy) and getattr(type(value), method) is getattr(Proxy, method)
 
 
@@ -177,7 +177,7 @@ def note_method(error: BaseException | None, called: Classes) -> None:
 
 
 def _is_traced(value: Any) -> bool:
-    """Whether a value is a traced one, or an index that holds one."""
+    """Return whether a value is a traced one, or an index that holds one."""
     if isinstance(value, (tuple, list)):
         return any(map(_is_traced, value))
     if isinstance(value, slice):

@@ -122,7 +122,7 @@ class Tracer(TracerBase):
     # What to override.
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
+        """Return whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
 
         So do modules that a backend made of a part of a program: their classes say why in ``_leaf_reason``. And so do
         modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
@@ -153,7 +153,8 @@ class Tracer(TracerBase):
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What a call of the submodule ``m`` gives: a proxy for a leaf, else what ``forward(*args, **kwargs)`` returns.
+        """Return what a call of the submodule ``m`` gives: a proxy for a leaf, else what ``forward(*args, **kwargs)``
+        returns.
 
         Args:
             m: the module that is called.
@@ -180,7 +181,7 @@ class Tracer(TracerBase):
             self.module_stack = outer
 
     def _is_opened(self, module: torch.nn.Module) -> bool:
-        """Whether a leaf is looked into, since its hooks leave something for the traced code."""
+        """Return whether a leaf is looked into, since its hooks leave something for the traced code."""
         if self._state is None or _is_compiled(module):
             return False
         opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
@@ -189,7 +190,8 @@ class Tracer(TracerBase):
         return opened
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """What reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its value.
+        """Return what reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its
+        value.
 
         Args:
             attr: name of the attribute.
@@ -260,7 +262,7 @@ class Tracer(TracerBase):
                 self._real.is_written(tensor)
 
     def is_state(self, tensor: torch.Tensor) -> bool:
-        """Whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
+        """Return whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
         if not self.submodule_paths:
             return False
         if id(tensor) in self._parameters():
@@ -269,7 +271,9 @@ class Tracer(TracerBase):
         return known is not None and known[1] not in self.graph.constants
 
     def takes_part(self, arguments: Any) -> bool:
-        """Whether something among the arguments of a call is recorded: a traced value, or a tensor of the root."""
+        """Return whether something among the arguments of a call is recorded: a traced value, or a tensor of the
+        root.
+        """
         return _find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
@@ -454,7 +458,7 @@ class Tracer(TracerBase):
         return Proxy(node, self) if self.guide is None else GuidedProxy(node, self)
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """What example inputs say of a traced value; the program checks that it is so.
+        """Return what example inputs say of a traced value; the program checks that it is so.
 
         Raises:
             TraceError: there are none, or they do not say it.
@@ -465,7 +469,7 @@ class Tracer(TracerBase):
 
     @property
     def _runs_again(self) -> bool:
-        """Whether there will be another run, which records calls that this one was refused for."""
+        """Return whether there will be another run, which records calls that this one was refused for."""
         return _count(self._classes_called) > self._classes_known
 
     def answer_index(self, obj: Proxy, frame: FrameType) -> int:
@@ -789,7 +793,7 @@ def _count(classes: Classes) -> int:
 
 
 def _held_at(root: torch.nn.Module, path: str) -> Any:
-    """What a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
+    """Return what a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
     *modules, name = path.split(".")
     owner: Any = root
     for one in modules:
@@ -801,7 +805,7 @@ def _held_at(root: torch.nn.Module, path: str) -> Any:
 
 
 def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """What the graph of a program that is traced again reads, with the paths in it: it may have other names."""
+    """Yield what the graph of a program that is traced again reads, with the paths in it: it may have other names."""
     graph = vars(root).get("_graph")
     for node in graph.find_nodes(op="get_attr") if graph is not None else ():
         yield node.target, _held_at(root, node.target)
@@ -844,13 +848,13 @@ _RECORDED = _recording(len).__code__
 
 
 def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
-    """What captures the program of this thread, if ``function`` calls other processes."""
+    """Return what captures the program of this thread, if ``function`` calls other processes."""
     session = patching.running_session() if function in remote_calls() else None
     return session.tracer if isinstance(session, _Session) else None
 
 
 def _is_importable(function: Callable[..., Any]) -> bool:
-    """Whether its module, or torch, has a function under its name."""
+    """Return whether its module, or torch, has a function under its name."""
     if torch_path(function) is not None:
         return True
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
@@ -869,7 +873,7 @@ def _is_namespace(value: Any) -> bool:
 
 
 def _behind_recording(value: Any) -> Any:
-    """What ``_recording`` was given, if ``value`` is its result: another thread may be tracing."""
+    """Return what ``_recording`` was given, if ``value`` is its result: another thread may be tracing."""
     return value.__wrapped__ if getattr(value, "__code__", None) is _RECORDED else value
 
 
@@ -904,7 +908,7 @@ class ProxyableClassMeta(type):
 
 
 def is_fx_tracing() -> bool:
-    """Whether the calling thread is capturing a program."""
+    """Return whether the calling thread is capturing a program."""
     return patching.is_tracing()
 
 

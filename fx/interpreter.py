@@ -14,6 +14,7 @@ from fx.assertions import handled_error
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import GraphError, add_note
+from fx.gradients import leave_modes
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.immutable_collections import immutable_dict, immutable_list
@@ -135,12 +136,14 @@ class Interpreter:
         run_node = self.run_node
         last_uses = self.user_to_last_uses
         listeners = self.listeners
+        enabled = torch.is_grad_enabled()
         for node in self.graph.nodes:
             if node in env:
                 continue
             try:
                 value = env[node] = run_node(node)
             except Exception as error:
+                leave_modes(enabled, env.values())
                 if self.extra_traceback:
                     _explain(error, node)
                 if refused := handled_error(node.meta.get("handled", ()), node.source, error):

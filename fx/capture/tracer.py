@@ -162,7 +162,12 @@ class Tracer(TracerBase):
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
-        path = self.path_of_module(m)
+        try:
+            path = self.path_of_module(m)
+        except ForeignModuleError as error:
+            if self._flags is None or m._parameters or m._buffers or m._modules:
+                raise
+            return self._flags.with_foreign(error, lambda: forward(*args, **kwargs))  # nn.ReLU()(x)
         outer = self.module_stack
         count = self.num_calls.get(path, 0)
         self.num_calls[path] = count + 1

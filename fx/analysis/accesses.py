@@ -63,8 +63,8 @@ class Accesses:
                 bits |= _bits_of(effect)
                 writes = self._written(index, node, bits)
                 reads |= writes
-            elif used_up := aliases.used_up(index):
-                bits, writes = COMPUTES | WRITES, {roots[source] for source in used_up}
+            elif consumed := aliases.consumed_iterators(index):
+                bits, writes = COMPUTES | WRITES, {roots[source] for source in consumed}
         self._reads.append(reads)
         self._writes.append(writes)
         self.bits.append(bits)

@@ -339,8 +339,8 @@ class Dependences:
         place = "" if node.source is None else f", {node.source.place}"
         does = why_impure(node)
         if does is None:
-            used_up = self.aliases.nodes[self.aliases.used_up(index)[0]]
-            does = f"`%{node}` uses up `%{used_up}`"
+            consumed = self.aliases.nodes[self.aliases.consumed_iterators(index)[0]]
+            does = f"`%{node}` uses up `%{consumed}`"
         return f"{does}{place}"
 
     def _say_order(self, one: int, two: int) -> str:

@@ -76,7 +76,7 @@ _UNWRITTEN = frozenset(
     " _reshape_alias sym_size sym_stride sym_numel sym_storage_offset is_same_size resolve_conj resolve_neg"
     " set_data requires_grad_ _assert_tensor_metadata resize_ set_ is_pinned".split()
 )
-_PICKING = frozenset("index index_select gather embedding slice_scatter _embedding_bag masked_select".split())
+_INDEXING = frozenset("index index_select gather embedding slice_scatter _embedding_bag masked_select".split())
 
 
 def cost_of_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> KernelCost | None:
@@ -146,4 +146,4 @@ def _traffic(func: Any) -> Traffic:
     namespace, name = name_of(func)
     if namespace in ("prim", "prims") or (namespace == "aten" and name in _UNWRITTEN):
         return "none"
-    return "picked" if namespace == "aten" and name in _PICKING else "all"
+    return "picked" if namespace == "aten" and name in _INDEXING else "all"

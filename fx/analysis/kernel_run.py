@@ -149,11 +149,11 @@ class _Kernels(KernelMode):
         super().__init__()
         self.callback = callback
         self.before: Callable[[], None] | None = None
-        self._silent = 0
+        self._unreported = 0
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = func(*args, **kwargs)
-        if func is _ASKS_DEVICE or self._silent:
+        if func is _ASKS_DEVICE or self._unreported:
             return result
         if self.before is not None:
             self.before()
@@ -163,8 +163,8 @@ class _Kernels(KernelMode):
     @contextmanager
     def silence(self) -> Generator[None, None, None]:
         """Report nothing inside a ``with``."""
-        self._silent += 1
+        self._unreported += 1
         try:
             yield
         finally:
-            self._silent -= 1
+            self._unreported -= 1

@@ -131,7 +131,7 @@ def symbolic_shapes(
 
     Args:
         gm: the program.
-        args: its inputs, by position. A tensor is told as a tuple of its sizes, each a number, a name or an expression
+        args: its inputs, by position. A tensor is given as a tuple of its sizes, each a number, a name or an expression
             in names (``("batch", 3, "2*h")``), with its dtype behind them if it is not torch's default one. Containers
             hold such tuples; anything else is an input as it is.
         hints: numbers for names, where the course of the program depends on a size. By default 64, 96, 128, and so on.

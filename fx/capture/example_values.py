@@ -174,7 +174,7 @@ class ExampleValues:
                 with self._mode:
                     self._known[node] = self._value(node)
                 return
-            except Exception as error:  # whatever an operation raises of fake tensors: it is the cause that is told
+            except Exception as error:  # whatever an operation raises of fake tensors: it is the cause that is reported
                 unknown = f"{node}: {_cause(error)}"
         self._unknown[node] = unknown
 

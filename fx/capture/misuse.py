@@ -1,4 +1,4 @@
-"""Errors that Python itself raises when a traced value is used as a real one, told in this library's form."""
+"""Errors that Python itself raises when a traced value is used as a concrete one, reported in this library's form."""
 
 from __future__ import annotations
 

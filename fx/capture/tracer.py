@@ -566,7 +566,7 @@ class Tracer(TracerBase):
             try:
                 lost = self._finish(state)
             finally:
-                self._finish(state)  # the one before may have been struck
+                self._finish(state)  # the one before may have been interrupted
         if lost is not None:
             raise _lost_update(lost)
         return self.graph
@@ -660,7 +660,9 @@ class Tracer(TracerBase):
             session.modes.restore()
 
     def _finish(self, state: ModuleState) -> Proxy | None:
-        """Leave everything as it was. To be called again where an exception of a signal's handler strikes meanwhile."""
+        """Leave everything as it was. To be called again where an exception of a signal's handler interrupts
+        meanwhile.
+        """
         leave_ended()
         self._tracing = False
         self._finished = True

@@ -93,7 +93,7 @@ def note_other_attempt(error: Exception, other: Exception, how: str) -> None:
 
 
 def is_of_real_tensor(error: TracedValueError) -> bool:
-    """Return whether a traced tensor, in the place of a real one, would have taken the traced value."""
+    """Return whether a traced tensor, in the place of a concrete one, would have taken the traced value."""
     return _says_tensor(error.__cause__)
 
 

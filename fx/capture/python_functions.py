@@ -1,4 +1,5 @@
-"""Functions of Python that give real values alone (``len``, ``int``, ``max``), recorded where traced code calls them.
+"""Functions of Python that give concrete values alone (``len``, ``int``, ``max``), recorded where traced code calls
+them.
 
 Functions are replaced in the globals of all traced code. Classes (``int``, ``list``) are replaced in a second run, in
 the globals of code that a first run was refused for: code may also compare them, and give them to others.

@@ -513,7 +513,7 @@ class Tracer(TracerBase):
         return not self._as_given
 
     def real_value_needed(self, frame: FrameType) -> None:
-        """Note that ``frame`` is refused because a class of Python's, which takes real values, was called in it."""
+        """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
         note_classes(frame, self._classes_called)
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:

@@ -77,7 +77,7 @@ def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueErro
 
 
 def _is_transform(traceback: TracebackType | None) -> bool:
-    """Whether an error comes out of what transforms functions (``torch.func``), or calls them (``torch.cond``)."""
+    """Return whether an error comes from what transforms functions (``torch.func``), or calls them (``torch.cond``)."""
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename.startswith(_TRANSFORMS):
             return True

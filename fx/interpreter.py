@@ -91,7 +91,7 @@ class Interpreter:
         """
         expect(graph, (Graph, NoneType), "graph of an Interpreter is a Graph")
         expect(module, torch.nn.Module, "an Interpreter runs a module", remedy=_CAPTURE)
-        heard = expect_all(listeners, callable, "listeners of an Interpreter are functions of a node and its value")
+        checked = expect_all(listeners, callable, "listeners of an Interpreter are functions of a node and its value")
         self.module = module
         found = graph if graph is not None else getattr(module, "graph", None)
         if not isinstance(found, Graph):
@@ -102,7 +102,7 @@ class Interpreter:
         self.name = "Interpreter"
         self.extra_traceback = True
         self.garbage_collect_values = garbage_collect_values
-        self.listeners = list(heard)
+        self.listeners = list(checked)
         self.env: dict[Node, Any] = {}
         self.args_iter: Iterator[Any] = iter(())
         self._submodules: dict[str, torch.nn.Module] | None = None

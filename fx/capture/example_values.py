@@ -46,7 +46,7 @@ class UnknownValueError(Exception):
 
 
 def changes_layout(node: Node) -> bool:
-    """Whether a node writes to its first argument so that more than elements of a tensor become others."""
+    """Return whether a node writes to its first argument so that more than elements of a tensor become others."""
     if node._op == "call_method":
         return node._target in _CHANGES_LAYOUT or node._target in _CHANGES_CONTAINER
     return node._op == "call_function" and node._target in (operator.setitem, operator.delitem, operator.iconcat)
@@ -109,7 +109,7 @@ class ExampleValues:
         return self._known[node]
 
     def layout_changed_since(self, node: Node) -> bool:
-        """Whether a node behind ``node`` makes a tensor or container another one."""
+        """Return whether a node behind ``node`` makes a tensor or container another one."""
         self._scan()
         return any(write > node for write in self._writes if not write._erased)
 
@@ -138,7 +138,7 @@ class ExampleValues:
                 self._autocast_at[node] = tuple(settings for _, settings in self._autocasts)
 
     def _needed(self, node: Node) -> list[Node]:
-        """What is to be worked out for a node, in order: what it depends on, and what writes to that."""
+        """Return what is to be worked out for a node, in order: what it depends on, and what writes to that."""
         found: set[Node] = set()
         pending = [node]
         while pending:
@@ -176,7 +176,7 @@ class ExampleValues:
                 with self._mode:
                     self._known[node] = self._value(node)
                 return
-            except Exception as error:  # whatever an operation raises of fake tensors: it is the cause that is told
+            except Exception as error:  # whatever an operation raises of fake tensors: it is the cause that is reported
                 unknown = f"{node}: {_cause(error)}"
         self._unknown[node] = unknown
 
@@ -202,7 +202,7 @@ class ExampleValues:
         return self._attribute(target)
 
     def _attribute(self, path: str) -> Any:
-        """What the root holds at a path, as a copy without elements; what is shared stays shared."""
+        """Return what the root holds at a path, as a copy without elements; what is shared stays shared."""
         if path not in self._attributes:
             constants = self._graph.constants
             held = constants[path] if path in constants else operator.attrgetter(path)(self._root)
@@ -245,7 +245,7 @@ def _tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def _autocast_flags() -> tuple[_Autocast, ...]:
-    """How autocast is set for this thread."""
+    """Return how autocast is set for this thread."""
     kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
     return tuple((kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds)
 
@@ -258,7 +258,7 @@ def _set_autocast_flags(flags: Iterable[_Autocast]) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """What an error says, in a line."""
+    """Return what an error says, in a line."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if not isinstance(error, (UnknownValueError, FxError)):
         known = {
@@ -271,7 +271,7 @@ def _cause(error: Exception) -> str:
 
 
 def cause_of(error: Exception) -> str:
-    """What is said of a value whose answer raised ``error``, in a line."""
+    """Return what is said of a value whose answer raised ``error``, in a line."""
     return _cause(error)
 
 

@@ -98,7 +98,8 @@ class Guide:
     # Inputs.
 
     def placed(self, name: str, proxy: Proxy, where: object) -> Any:
-        """What the program is called with for an input: the proxy, a container of proxies, or the only value it takes.
+        """Return what the program is called with for an input: the proxy, a container of proxies, or the only value it
+        takes.
 
         Numbers and tensors stay free.
         """
@@ -109,11 +110,13 @@ class Guide:
         return proxy if value is _ABSENT else self._part(proxy, plain, value, where)
 
     def is_container(self, value: Any) -> bool:
-        """Whether a value is one of the containers that this has made for inputs."""
+        """Return whether a value is one of the containers that this has made for inputs."""
         return any(value is container for _, container, _ in self._containers)
 
     def parts_of(self, name: str, structure: Any) -> list[Any] | None:
-        """What was given for the parts of an input that is taken apart; None where it is of another structure."""
+        """Return what was given for the parts of an input that is taken apart; None where it is of another
+        structure.
+        """
         value = self._given.get(name, _ABSENT)
         try:
             return pytree.tree_structure(structure).flatten_up_to(value)
@@ -121,7 +124,7 @@ class Guide:
             return None
 
     def given_none(self, name: str) -> bool:
-        """Whether ``None`` was given for a parameter."""
+        """Return whether ``None`` was given for a parameter."""
         return self._given.get(name, _ABSENT) is None
 
     def has_given(self, name: str, default: Any) -> bool:
@@ -180,7 +183,7 @@ class Guide:
     # Answers.
 
     def knows(self, obj: Proxy) -> bool:
-        """Whether it is known what a value is."""
+        """Return whether it is known what a value is."""
         try:
             self._values.of(obj.node)
         except UnknownValueError:
@@ -359,7 +362,7 @@ class Guide:
         return spelled(obj.node, self._is_plain)
 
     def _is_plain(self, node: Node) -> bool:
-        """Whether a value holds no tensor."""
+        """Return whether a value holds no tensor."""
         try:
             value = self._values.of(node)
         except UnknownValueError:
@@ -386,7 +389,7 @@ def _nodes_in(value: Any) -> set[Node]:
 
 
 def _key(node: Any) -> Any:
-    """What is the same for two nodes that ask the same of the same value."""
+    """Return what is the same for two nodes that ask the same of the same value."""
     if not isinstance(node, Node):
         return (type(node).__name__, repr(node))
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")

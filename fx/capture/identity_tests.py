@@ -83,7 +83,7 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
 
 
 def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
-    """Whether the value of a node may be the very object that the operation was given, and not a view of it."""
+    """Return whether the value of a node may be the very object that the operation was given, and not a view of it."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if node.op in ("call_function", "call_method") and name in _NEW_VIEWS:
         return False
@@ -91,14 +91,14 @@ def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
 
 
 def _is_generated(frame: FrameType | None) -> bool:
-    """Whether it is the code of a captured program that is running."""
+    """Return whether it is the code of a captured program that is running."""
     while frame is not None and not is_users(frame):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename in GENERATED_FILES
 
 
 def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
-    """Whether the value of a node is not known to be a tensor, a number or a container of these."""
+    """Return whether the value of a node is not known to be a tensor, a number or a container of these."""
     target: Any = node.target
     if node.op == "call_method":
         return target not in _TENSOR_METHODS
@@ -113,7 +113,7 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
 
 
 def _is_of_torch(function: Any) -> bool:
-    """Whether it says so itself: while a trace runs, torch has other functions in the places of some."""
+    """Return whether it says so itself: while a trace runs, torch has other functions in the places of some."""
     module = function.__module__
     return builtin_name(function) is not None if module is None else module.partition(".")[0] == "torch"
 

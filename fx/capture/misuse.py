@@ -1,4 +1,4 @@
-"""Errors that Python itself raises when a traced value is used as a real one, told in this library's form."""
+"""Errors that Python itself raises when a traced value is used as a concrete one, reported in this library's form."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def explain_misuse(error: Exception) -> None:
 
 
 def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueError | None:
-    """What to say of an error if a traced value in the wrong place caused it."""
+    """Return what to say of an error if a traced value in the wrong place caused it."""
     frame = _innermost(traceback)
     what = _what(error, frame)
     if what is None:
@@ -77,7 +77,7 @@ def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueErro
 
 
 def _is_transform(traceback: TracebackType | None) -> bool:
-    """Whether an error comes out of what transforms functions (``torch.func``), or calls them (``torch.cond``)."""
+    """Return whether an error comes from what transforms functions (``torch.func``), or calls them (``torch.cond``)."""
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename.startswith(_TRANSFORMS):
             return True
@@ -93,7 +93,7 @@ def note_other_attempt(error: Exception, other: Exception, how: str) -> None:
 
 
 def is_of_real_tensor(error: TracedValueError) -> bool:
-    """Whether a traced tensor, in the place of a real one, would have taken the traced value."""
+    """Return whether a traced tensor, in the place of a concrete one, would have taken the traced value."""
     return _says_tensor(error.__cause__)
 
 
@@ -127,7 +127,9 @@ def _innermost(traceback: TracebackType | None) -> FrameType | None:
 
 
 def _knows_traced(frame: FrameType | None) -> bool:
-    """Whether the failing line names traced values; where its text is not known, whether its function has some."""
+    """Return whether the failing line names traced values; where its text is not known, whether its function has
+    some.
+    """
     location = user_location(frame, {})
     if frame is not None and location is not None and location.text and location.line == frame.f_lineno:
         return _traced_values(frame) is not None

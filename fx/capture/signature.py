@@ -205,7 +205,7 @@ class Signature:
         return pytree.tree_map(specialize, concrete[name])
 
     def _placed(self, guide: Any, name: str, proxy: Proxy) -> Any:
-        """What stands for an input: its proxy, or what example inputs say that it is."""
+        """Return what stands for an input: its proxy, or what example inputs say that it is."""
         place = f"{self.code.co_filename}:{self.code.co_firstlineno}, in {self.code.co_name}"
         return proxy if guide is None else guide.placed(name, proxy, place)
 

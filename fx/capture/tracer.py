@@ -122,7 +122,7 @@ class Tracer(TracerBase):
     # What to override.
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
+        """Return whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
 
         So do modules that a backend made of a part of a program: their classes say why in ``_leaf_reason``. And so do
         modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
@@ -153,7 +153,8 @@ class Tracer(TracerBase):
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What a call of the submodule ``m`` gives: a proxy for a leaf, else what ``forward(*args, **kwargs)`` returns.
+        """Return what a call of the submodule ``m`` gives: a proxy for a leaf, else what ``forward(*args, **kwargs)``
+        returns.
 
         Args:
             m: the module that is called.
@@ -185,7 +186,7 @@ class Tracer(TracerBase):
             self.module_stack = outer
 
     def _is_opened(self, module: torch.nn.Module) -> bool:
-        """Whether a leaf is looked into, since its hooks leave something for the traced code."""
+        """Return whether a leaf is looked into, since its hooks leave something for the traced code."""
         if self._state is None or _is_compiled(module):
             return False
         opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
@@ -194,7 +195,8 @@ class Tracer(TracerBase):
         return opened
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """What reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its value.
+        """Return what reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its
+        value.
 
         Args:
             attr: name of the attribute.
@@ -265,7 +267,7 @@ class Tracer(TracerBase):
                 self._real.is_written(tensor)
 
     def is_state(self, tensor: torch.Tensor) -> bool:
-        """Whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
+        """Return whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
         if not self.submodule_paths:
             return False
         if id(tensor) in self._parameters():
@@ -459,7 +461,7 @@ class Tracer(TracerBase):
         return Proxy(node, self) if self.guide is None else GuidedProxy(node, self)
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """What example inputs say of a traced value; the program checks that it is so.
+        """Return what example inputs say of a traced value; the program checks that it is so.
 
         Raises:
             TraceError: there are none, or they do not say it.
@@ -470,7 +472,7 @@ class Tracer(TracerBase):
 
     @property
     def _runs_again(self) -> bool:
-        """Whether there will be another run, which records calls that this one was refused for."""
+        """Return whether there will be another run, which records calls that this one was refused for."""
         return _count(self._classes_called) > self._classes_known
 
     def answer_index(self, obj: Proxy, frame: FrameType) -> int:
@@ -509,7 +511,7 @@ class Tracer(TracerBase):
         return not self._as_given
 
     def real_value_needed(self, frame: FrameType) -> None:
-        """Note that ``frame`` is refused because a class of Python's, which takes real values, was called in it."""
+        """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
         note_classes(frame, self._classes_called)
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
@@ -562,7 +564,7 @@ class Tracer(TracerBase):
             try:
                 lost = self._finish(state)
             finally:
-                self._finish(state)  # the one before may have been struck
+                self._finish(state)  # the one before may have been interrupted
         if lost is not None:
             raise _lost_update(lost)
         return self.graph
@@ -656,7 +658,9 @@ class Tracer(TracerBase):
             session.modes.restore()
 
     def _finish(self, state: ModuleState) -> Proxy | None:
-        """Leave everything as it was. To be called again where an exception of a signal's handler strikes meanwhile."""
+        """Leave everything as it was. To be called again where an exception of a signal's handler interrupts
+        meanwhile.
+        """
         leave_ended()
         self._tracing = False
         self._finished = True
@@ -794,7 +798,7 @@ def _count(classes: Classes) -> int:
 
 
 def _held_at(root: torch.nn.Module, path: str) -> Any:
-    """What a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
+    """Return what a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
     *modules, name = path.split(".")
     owner: Any = root
     for one in modules:
@@ -806,7 +810,7 @@ def _held_at(root: torch.nn.Module, path: str) -> Any:
 
 
 def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """What the graph of a program that is traced again reads, with the paths in it: it may have other names."""
+    """Yield what the graph of a program that is traced again reads, with the paths in it: it may have other names."""
     graph = vars(root).get("_graph")
     for node in graph.find_nodes(op="get_attr") if graph is not None else ():
         yield node.target, _held_at(root, node.target)
@@ -838,7 +842,7 @@ def _is_namespace(value: Any) -> bool:
 
 
 def is_fx_tracing() -> bool:
-    """Whether the calling thread is capturing a program."""
+    """Return whether the calling thread is capturing a program."""
     return patching.is_tracing()
 
 

@@ -137,7 +137,7 @@ class TrainingFlags:
     # Reads.
 
     def read(self, module: torch.nn.Module, value: bool, frame: FrameType | None) -> Any:
-        """What ``module.training`` is for the code that runs in ``frame``."""
+        """Return what ``module.training`` is for the code that runs in ``frame``."""
         while frame is not None and is_ours(frame) and frame.f_code.co_name == "getattr":
             frame = frame.f_back
         path = (self.tracer.submodule_paths or {}).get(module)
@@ -262,7 +262,7 @@ def replace(trace: Trace) -> None:
 
 
 def _message(frame: FrameType, path: str) -> str | None:
-    """What a program that is traced again says where it checks a flag."""
+    """Return what a program that is traced again says where it checks a flag."""
     program: Any = frame.f_locals.get("self") if frame.f_code.co_filename in GENERATED_FILES else None
     graph = None if program is None else vars(program).get("_graph")
     for check in () if graph is None else graph.find_nodes(op="call_function", target=check_value):

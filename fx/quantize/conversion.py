@@ -24,7 +24,7 @@ from fx.quantize.preparation import REASON, fused_bound, is_observer, prequantiz
 from fx.quantize.products import matmul
 from fx.quantize.quantization_report import IN_8_BITS, ON_INTEGERS, WEIGHT_ALONE
 from fx.quantize.spellings import lower_average, lower_data_movement
-from fx.quantize.training import is_trained, settled
+from fx.quantize.training import is_trained, prepared_as_trained
 from fx.quantize.transposed_convolution import swap_channels
 from fx.quantize.weight_only import weight_only_linear
 from fx.quantize.weights import UNNAMED
@@ -86,7 +86,7 @@ class _Conversion(Writer):
                 value=type(prepared).__name__,
                 remedy="prepared = prepare(program, scheme), then run it on calibration data",
             )
-        super().__init__(settled(prepared) if is_trained(prepared) else prepared, scheme)
+        super().__init__(prepared_as_trained(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_whole_numbers = on_whole_numbers
         # In the reference form, views and permutations of rounded values: what reads them works on integers in the
         # other form, hence is to be written as such an operation here.

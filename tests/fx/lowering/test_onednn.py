@@ -1,4 +1,4 @@
-"""oneDNN: layers take up what follows them, layouts are settled, and every input that worked still works."""
+"""oneDNN: layers take up what follows them, layouts are restored, and every input that worked still works."""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ def capture_models(table: Table, names: list[str], rounds: int) -> None:
 
 
 def _is_taken_by_torch_fx(module: nn.Module) -> bool:
-    """Whether there is anything to compare with: torch.fx refuses slices by sizes, as in the zoo's transformers."""
+    """Return whether there is anything to compare with: torch.fx refuses slices by sizes, as in the zoo's
+    transformers.
+    """
     try:
         LIBRARIES["torch.fx"].symbolic_trace(module)
     except Exception:

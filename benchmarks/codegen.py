@@ -59,7 +59,7 @@ def write_chains(table: Table, sizes: list[int], rounds: int) -> None:
 
 
 def whole_model(table: Table, name: str, rounds: int) -> None:
-    """What is done with a captured model; with meta tensors for weights, only the program itself counts."""
+    """Time code generation of a captured model; with meta tensors for weights, only the program itself counts."""
     root = get_model(name).build()
     modules = {label: library.symbolic_trace(root) for label, library in LIBRARIES.items()}
     weightless = {label: library.symbolic_trace(copy.deepcopy(root).to("meta")) for label, library in LIBRARIES.items()}

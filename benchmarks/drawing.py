@@ -88,7 +88,7 @@ def programs(quick: bool) -> Iterator[tuple[str, Callable[[], fx.GraphModule]]]:
 
 
 def measured(program: fx.GraphModule, folder: Path) -> dict[str, float | None]:
-    """What drawing a program takes."""
+    """Return what drawing a program takes."""
     clock = [time.perf_counter()]
 
     def lap() -> float:
@@ -134,7 +134,9 @@ def browser_seconds(page: Path, folder: Path) -> float | None:
 
 
 def graphviz_seconds(path: Path) -> float | None:
-    """How long Graphviz takes for the same picture; infinite where it is not done in time, None where there is none."""
+    """Return how long Graphviz takes for the same picture; infinite where it is not done in time, None where there is
+    none.
+    """
     if shutil.which("dot") is None:
         return None
     started = time.perf_counter()

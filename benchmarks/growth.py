@@ -100,7 +100,7 @@ JOBS: dict[str, tuple[Callable[[int], None], int, int]] = {
 
 
 def counts() -> dict[str, float]:
-    """What there is in the process now, without memory that is free and that the C library keeps."""
+    """Return what there is in the process now, without memory that is free and that the C library keeps."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     objects = gc.get_objects()

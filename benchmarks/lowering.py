@@ -17,8 +17,8 @@ from torch.fx.experimental.optimization import fuse
 
 import fx
 import fx.lowering
-from fx.lowering.partition import find_regions
 from fx.passes import FuseConvBN
+from fx.passes.partition import find_regions
 from model_zoo import get_model
 
 from .paired import Contender, Table, each, measure, parse
@@ -41,7 +41,7 @@ GOALS = {"resnet50": "1 / 1.40 = 0.714 (onednn), 1 / 1.47 = 0.680 (openvino)"}
 
 
 def compiled(module: nn.Module, inputs: tuple[Any, ...], *, frozen: bool) -> Callable[..., Any]:
-    """What torch.compile makes of a module, with its weights as constants or not."""
+    """Return what torch.compile makes of a module, with its weights as constants or not."""
     import torch._inductor.config as inductor
 
     torch.compiler.reset()
@@ -115,7 +115,7 @@ def run_models(names: tuple[str, ...], batches: tuple[int, ...], rounds: int, pe
 
 
 def run_calls(rounds: int) -> None:
-    """What a call of a lowered program costs beside a call of its engine."""
+    """Time a call of a lowered program beside a call of its engine."""
     if fx.lowering.OpenVINO().why_unavailable() is not None:
         return
     x = torch.randn(8, 64)

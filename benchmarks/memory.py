@@ -15,7 +15,7 @@ MEBIBYTE = 2**20
 
 
 def process_bytes(what: str = "VmRSS") -> int:
-    """What the kernel says of this process: ``VmRSS`` is held now, ``VmHWM`` was at most."""
+    """Return what the kernel says of this process: ``VmRSS`` is held now, ``VmHWM`` was at most."""
     with open("/proc/self/status", encoding="ascii") as status:
         return 1024 * next(int(line.split()[1]) for line in status if line.startswith(f"{what}:"))
 

@@ -1,7 +1,7 @@
 """A training step of a pipeline over processes: stages balanced by cost, by layers, and by parameters as PiPPy cuts.
 
 All processes run on one machine. With more of them than processors, stages take turns on these, and it matters less how
-the work is divided; so what the busiest process takes of a processor is told as well.
+the work is divided; so what the busiest process takes of a processor is printed as well.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def square_layers(width: int) -> nn.Module:
 
 
 def ways_to_cut(program: fx.GraphModule) -> dict[str, Mapping[Node, float] | None]:
-    """What operations are taken to cost, by way."""
+    """Return what operations are taken to cost, by way."""
     layers = {node: program.get_submodule(str(node.target)) for node in program.graph.find_nodes(op="call_module")}
     sizes = {node: float(sum(one.numel() for one in layer.parameters())) for node, layer in layers.items()}
     return {"layers": {node: 1.0 for node, size in sizes.items() if size}, "parameters": sizes, "cost": None}
@@ -73,7 +73,7 @@ def contender(program: fx.GraphModule, way: str, x: Tensor, rank: int, count: in
 
 
 def busiest(measured: Measurement) -> Measurement:
-    """What the process took that took most in each round."""
+    """Return what the process took that took most in each round."""
     found: list[dict[str, list[float]]] = [{}] * dist.get_world_size()
     dist.all_gather_object(found, measured.seconds)
     seconds = {way: [max(times) for times in zip(*(one[way] for one in found), strict=True)] for way in found[0]}
@@ -81,7 +81,7 @@ def busiest(measured: Measurement) -> Measurement:
 
 
 def work(rank: int, count: int, rounds: int, quick: bool) -> None:
-    """What each process does; the first one prints."""
+    """Do what each process does; the first one prints."""
     table = Table(("layers", "parameters", "cost")) if rank == 0 else None
     width, batch = (4, 8) if quick else (16, 32)
     for name, module, x in (

@@ -72,7 +72,7 @@ def autograd_step(
 
 
 def work(rank: int, count: int, rounds: int, quick: bool) -> None:
-    """What each process does; the first one prints."""
+    """Do what each process does; the first one prints."""
     table = Table(("before", "after", "ddp")) if rank == 0 else None
     shapes = ((64, 4, 16),) if quick else ((256, 8, 256), (512, 8, 256), (512, 8, 1024), (1024, 4, 256))
     for width, layers, batch in shapes:

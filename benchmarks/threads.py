@@ -25,7 +25,7 @@ COLUMNS = ("made under it", "made under another", "there and back")
 
 
 def makers(module: Any, inputs: tuple[Any, ...]) -> dict[str, Callable[[], Any]]:
-    """What makes a program, by what it runs on."""
+    """Return what makes a program, by what it runs on."""
 
     def quantized() -> Any:
         prepared = prepare(fx.symbolic_trace(module))

@@ -8,7 +8,9 @@
     traced.recompile()                     # section 4.3
 """
 
-from fx import passes, quantize
+from fx import _compatibility as _compatibility
+from fx import _symbolic_trace as _symbolic_trace  # client code of torch.fx finds them as attributes
+from fx import config, passes, quantize
 from fx.capture.explanation import explain
 from fx.capture.signature import PH, PHWithMeta
 from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
@@ -69,6 +71,7 @@ __all__ = [
     "Tracer",
     "Transformer",
     "capture",
+    "config",
     "draw",
     "explain",
     "from_export",

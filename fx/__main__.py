@@ -174,7 +174,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--dry-run", action="store_true", required=True, help="build nothing; the only mode there is")
     command.add_argument("--backend", default="onednn", help=f"one of {', '.join(list_backends())} (default onednn)")
-    command.add_argument("--min-size", type=int, default=None, help="operations that pay a part needs at least")
+    command.add_argument(
+        "--min-size",
+        type=int,
+        default=None,
+        help="operations that a part needs at least; those that the backend is no faster for do not count",
+    )
     command.add_argument("--veto", action="append", default=[], help="a node or a path of modules to keep out")
     return parser
 
@@ -244,7 +249,7 @@ def _model_of_the_zoo(name: str) -> Any:
 
 
 def _call(factory: Any, text: str) -> Any:
-    """What a factory returns."""
+    """Return what a factory returns."""
     expect_callable(factory, f"{text} is a module or a factory of one", error=LoweringError)
     try:
         return factory()
@@ -271,7 +276,7 @@ def _in_order(program: GraphModule, given: Any, text: str) -> tuple[Any, ...]:
 
 
 def _tensor(text: str) -> torch.Tensor:
-    """An input of the shape that ``text`` tells."""
+    """Return an input of the shape that ``text`` has."""
     sizes, _, dtype = text.partition(":")
     if not re.fullmatch(r"\d+(x\d+)*", sizes) or (dtype or "f32") not in _DTYPES:
         raise LoweringError(

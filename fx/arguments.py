@@ -160,7 +160,9 @@ def refuse_misfit(
 
 
 def holds(annotation: Any, value: Any) -> bool:
-    """Whether ``value`` is of an annotated type: a number, text, truth value, choice or tuple; True for other types."""
+    """Return whether ``value`` is of an annotated type: a number, text, truth value, choice or tuple; True for other
+    types.
+    """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation in (int, float):
         return isinstance(value, Integral if annotation is int else Real) and not isinstance(value, bool)
@@ -199,7 +201,7 @@ def expect_shallow(value: Any, error: type[FxError] = GraphError) -> None:
 
 
 def explained(failure: RecursionError, value: Any, error: type[FxError]) -> Exception:
-    """What to raise for a failure to walk ``value``: the failure itself unless ``value`` nests too deep."""
+    """Return what to raise for a failure to walk ``value``: the failure itself unless ``value`` nests too deep."""
     return nesting(value, error) if _nests_too_deep(value) else failure
 
 
@@ -213,7 +215,7 @@ def _nests_too_deep(value: Any) -> bool:
 
 
 def contains_itself(value: Any) -> bool:
-    """Whether a container is inside itself, or holds one that is."""
+    """Return whether a container is inside itself, or holds one that is."""
     path: dict[int, Any] = {id(value): iter(_parts(value))}
     finished: set[int] = set()
     while path:

@@ -69,6 +69,8 @@ def check_value(value: Any, expected: Any, message: str) -> None:
 
     >>> check_value(2, 2, "the program was captured where this was 2")
     """
+    if value is expected:  # nearly always, and each call of a program asks
+        return
     if has_torch_function((value,)):
         handle_torch_function(check_value, (value,), value, expected, message)
     elif value != expected:
@@ -114,9 +116,34 @@ def check_not_given(value: Any, message: str) -> None:
         )
 
 
+def handled_error(names: Sequence[str], where: object, error: Exception) -> GuardError | None:
+    """Return what to raise in the place of an error which the traced code would have handled; None if it would not
+    have.
+
+    Args:
+        names: of the classes of exceptions that it handles there.
+        where: the line that the error is of.
+        error: what an operation of the program has raised.
+
+    >>> print(str(handled_error(["RuntimeError"], "model.py:12", RuntimeError("no"))).splitlines()[0])
+    the program was captured where this raised nothing: model.py:12
+    """
+    if {kind.__name__ for kind in type(error).__mro__}.isdisjoint(names):
+        return None
+    return GuardError(
+        f"the program was captured where this raised nothing: {where}",
+        value=f"{type(error).__name__}: {error}",
+        why=f"the traced code goes on where this is handled ({' or '.join(dict.fromkeys(names))}), and a graph cannot",
+        remedy="ask a condition in the place of the exception, or put the lines in a function marked fx.wrap",
+    )
+
+
 KINDS: dict[str, type] = {
     kind.__name__: kind
-    for kind in (torch.Tensor, torch.Size, torch.dtype, torch.device, tuple, list, dict, int, float, bool, str)
+    for kind in (
+        *(torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, torch.device),
+        *(tuple, list, dict, int, float, bool, str),
+    )
 }
 """The classes that programs check their values for, by name."""
 

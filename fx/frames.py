@@ -16,7 +16,8 @@ from fx.provenance import GENERATED_FILES, SourceLocation
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (_TORCH, os.path.abspath(contextlib.__file__))
-"""Whose lines are none of the user's: torch's, and those of ``with`` statements over generators."""
+"""Whose lines are none of the user's, beside numpy's: torch's, and those of ``with`` statements over generators."""
+_NUMPY = os.path.join("site-packages", "numpy") + os.sep
 _PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _USER, _LIBRARY, _SELF = range(3)
 
@@ -27,12 +28,13 @@ _boundaries: set[CodeType] = set()
 def _kind(file: str) -> int:
     kind = _kinds.get(file)
     if kind is None:
-        kind = _SELF if file.startswith(_OURS) else _LIBRARY if file.startswith(_LIBRARIES) else _USER
+        of_library = file.startswith(_LIBRARIES) or _NUMPY in file
+        kind = _SELF if file.startswith(_OURS) else _LIBRARY if of_library else _USER
         _kinds[file] = kind
     return kind
 
 
-def clear_struck(struck: TracebackType | None, belongs: Callable[[CodeType], bool]) -> None:
+def clear_interrupted(interrupted: TracebackType | None, belongs: Callable[[CodeType], bool]) -> None:
     """Clear the frames of a traceback that ``belongs`` picks by their code.
 
     An exception that a handler of signals raises (Ctrl-C, a time limit) can come inside of contextlib's ``__enter__``
@@ -45,11 +47,11 @@ def clear_struck(struck: TracebackType | None, belongs: Callable[[CodeType], boo
     forgotten, perhaps in a later test, the generator is closed, and its ``finally`` puts back what was there before it
     over what is there then. Clearing the frame closes the generator now.
     """
-    while struck is not None:
-        if belongs(struck.tb_frame.f_code):
+    while interrupted is not None:
+        if belongs(interrupted.tb_frame.f_code):
             with suppress(RuntimeError):  # it still runs
-                struck.tb_frame.clear()
-        struck = struck.tb_next
+                interrupted.tb_frame.clear()
+        interrupted = interrupted.tb_next
 
 
 def boundary(function: object) -> None:
@@ -94,17 +96,22 @@ def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLo
 
 
 def is_users(frame: FrameType) -> bool:
-    """Whether a frame belongs neither to this package nor to torch."""
+    """Return whether a frame belongs neither to this package nor to torch."""
     return _kind(frame.f_code.co_filename) == _USER
 
 
+def is_ours(frame: FrameType) -> bool:
+    """Return whether a frame belongs to this package."""
+    return _kind(frame.f_code.co_filename) == _SELF
+
+
 def is_users_file(file: str) -> bool:
-    """Whether a file belongs neither to this package nor to torch."""
+    """Return whether a file belongs neither to this package nor to torch."""
     return _kind(file) == _USER
 
 
 def is_pythons_file(file: str) -> bool:
-    """Whether a file is one of Python's standard library."""
+    """Return whether a file is one of Python's standard library."""
     return file.startswith(_PYTHON) and "site-packages" not in file
 
 

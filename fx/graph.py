@@ -14,19 +14,31 @@ import torch
 from fx.analysis.verify import check_graph
 from fx.arguments import expect, expect_callable, here, refusal
 from fx.code.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
-from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import CodegenError, GraphError, MissingAttributeError
 from fx.modules import pickling
 from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.names import Namespace, snake_case
 from fx.naming.printing import describe, format_graph, format_table
-from fx.naming.targets import candidate_name
+from fx.naming.targets import candidate_name, is_from_torch
 from fx.node import OPCODES, Argument, Node, Target, end_error, erased_error, map_arg
+from fx.operators.python import OPERATORS
 
 if TYPE_CHECKING:
     from fx.graph_module import GraphModule
 
 __all__ = ["CodeGen", "Graph", "Namespace", "PyTreeCodeGen", "PythonCode"]
+
+
+# Names that client code of torch.fx imports.
+_Namespace = Namespace
+_PyTreeCodeGen = PyTreeCodeGen
+_PyTreeInfo = PyTreeInfo
+_is_from_torch = is_from_torch
+_snake_case = snake_case
+magic_methods = {row.name: row.template for row in OPERATORS if not row.in_place}
+reflectable_magic_methods = {row.name: row.template for row in OPERATORS if row.reflected}
+inplace_methods = {row.name: row.template for row in OPERATORS if row.in_place}
 
 
 class NodeList:
@@ -39,6 +51,9 @@ class NodeList:
 
     def __len__(self) -> int:
         return self._graph._len
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, Node) and node.graph is self._graph and not node._erased
 
     def __iter__(self) -> Iterator[Node]:
         root = self._graph._root
@@ -156,6 +171,14 @@ class Graph:
         """The nodes in order: iterable both ways, also while the graph is edited, and countable with ``len``."""
         return NodeList(self)
 
+    _find_nodes_lookup_table = nodes
+    """What client code of torch.fx asks whether a node is in the graph."""
+
+    @property
+    def _graph_namespace(self) -> Namespace:
+        """The names of the nodes, as client code of torch.fx finds them."""
+        return self._namespace
+
     def about_to_change(self) -> None:
         """Note an edit that is about to be made."""
         if self.before_edit is not None:
@@ -189,7 +212,8 @@ class Graph:
             type_expr: type annotation of the value in generated code.
 
         Raises:
-            GraphError: unknown opcode, a target of the wrong kind, args that are no tuple, kwargs that are no dict.
+            GraphError: unknown opcode, a target of the wrong kind, args that are not a tuple, kwargs that are not a
+            dict.
         """
         if args is not None and not isinstance(args, tuple):
             raise refusal("args must be a tuple", args, remedy="(value,) for a single argument")
@@ -285,7 +309,7 @@ class Graph:
         return self._measured("create_stride_node", torch.ops.aten.sym_stride.int, "stride", tensor_node, dim)
 
     def create_storage_offset_node(self, tensor_node: Node) -> Node:
-        """Where a tensor begins in its storage, as a number; ``meta["val"]`` where the tensor's is known."""
+        """Return where a tensor begins in its storage, as a number; ``meta["val"]`` where the tensor's is known."""
         function = torch.ops.aten.sym_storage_offset.default
         return self._measured("create_storage_offset_node", function, "storage_offset", tensor_node)
 
@@ -601,7 +625,7 @@ class Graph:
 
 
 def _nothing(node: Node) -> None:
-    """What an erased node holds in the place of a node."""
+    """Stand for a node in the arguments of an erased node."""
 
 
 def _copy_notes(node: Node, copied: Node) -> None:

@@ -14,15 +14,17 @@ from torch.compiler import is_dynamo_compiling
 
 from fx.analysis.guards import Guard, guards_of
 from fx.arguments import expect, refusal
+from fx.assertions import handled_error
 from fx.code.codegen import PythonCode
 from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.code.scripting import check_scriptable
-from fx.code.sources import LazyForward, not_traced
+from fx.code.sources import LazyForward, forward_of_source, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
-from fx.gradients import without_gradients
+from fx.gradients import leave_modes, without_gradients
 from fx.graph import Graph
-from fx.modules.attributes import prefixes, put_attribute
+from fx.modules import client_attributes
+from fx.modules.attributes import fetch_attribute, prefixes, put_attribute
 from fx.modules.containers import Container, QuickModule
 from fx.modules.pickling import imported_name
 from fx.naming.printing import describe
@@ -30,6 +32,16 @@ from fx.node import Node
 from fx.wrapping import wrap_generated
 
 __all__ = ["GraphModule", "expect_program"]
+
+# Names that client code of torch.fx imports.
+_USER_PRESERVED_ATTRIBUTES_KEY = client_attributes.USER_PRESERVED_ATTRIBUTES_KEY
+_CodeOnlyModule = client_attributes.CodeOnlyModule
+_assign_attr = client_attributes.assign_attr
+_copy_attr = client_attributes.copy_attr
+_del_attr = client_attributes.del_attr
+_forward_from_src = forward_of_source
+_get_attr = fetch_attribute
+_has_attr = client_attributes.has_attr
 
 _OWN_STATE = frozenset({"_graph", "_written", "_code_revision"})
 """Entries of ``__dict__`` that are made from the graph, hence neither copied nor pickled."""
@@ -162,7 +174,7 @@ class GraphModule(QuickModule):
 
     @property
     def guards(self) -> tuple[Guard, ...]:
-        """What decided the course of the program while it was captured, which each run checks.
+        """Return what decided the course of the program while it was captured, which each run checks.
 
         They are calls in the graph, so that copies, files and passes keep them.
         """
@@ -240,19 +252,24 @@ class GraphModule(QuickModule):
             # looked up anew, so that tracing, which replaces it, sees this call
             return torch.nn.Module.__call__(self, *args, **kwargs)
         except Exception as error:
-            if torch.is_grad_enabled() != enabled:  # raised between operations that switch it off and on
-                torch.set_grad_enabled(enabled)
-            self._explain(error, error.__traceback__)
+            node = self._explain(error, error.__traceback__, enabled)
+            if node is not None and (refused := handled_error(node.meta.get("handled", ()), node.source, error)):
+                raise refused from error
             raise
 
-    def _explain(self, error: Exception, traceback: TracebackType | None) -> None:
+    def _explain(self, error: Exception, traceback: TracebackType | None, enabled: bool) -> Node | None:
+        """Leave the modes that the program is in, and add a note to an error; return its node, if that is known."""
         forward = type(self).__dict__.get("forward")
+        node: Node | None = None
+        leave_modes(enabled, ())
         while traceback is not None:
             if traceback.tb_frame.f_code is getattr(forward, "__code__", None):
-                self._add_line_note(error, traceback.tb_lineno)
+                leave_modes(enabled, traceback.tb_frame.f_locals.values())
+                node = self._add_line_note(error, traceback.tb_lineno)
             traceback = traceback.tb_next
+        return node
 
-    def _add_line_note(self, error: Exception, line: int) -> None:
+    def _add_line_note(self, error: Exception, line: int) -> Node | None:
         code = self._python_code
         lines = code.src.splitlines()
         note = f"in generated code of {self._get_name()}, line {line}:  {lines[line - 1].strip()}"
@@ -263,6 +280,7 @@ class GraphModule(QuickModule):
         origin = code.origin(line)
         note += f"\n  where  {origin}" if origin is not None else ""
         add_note(error, note)
+        return node
 
     # Its submodules.
 
@@ -270,10 +288,10 @@ class GraphModule(QuickModule):
         """Put ``m`` at the dotted path ``target``, making empty modules on the way.
 
         Returns:
-            False, and nothing is done, where something on the way is no module.
+            False, and nothing is done, where something on the way is not a module.
 
         Raises:
-            GraphError: ``target`` is no path, or ``m`` no module.
+            GraphError: ``target`` is not a path, or ``m`` is not a module.
         """
         if not isinstance(target, str) or not all(target.split(".")):
             raise refusal("add_submodule takes a dotted path", target, remedy='gm.add_submodule("layer.norm", module)')
@@ -451,7 +469,7 @@ def expect_program(value: object, what: str, *, error: type[FxError] = PassError
 
 
 def is_of_torch(value: object) -> bool:
-    """Whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
+    """Return whether ``value`` is a program of ``torch.fx``, or a part of one; that is not imported here."""
     return any(base.__module__.startswith("torch.fx.") for base in type(value).__mro__)
 
 

@@ -14,7 +14,8 @@ from fx import operator_schemas
 from fx.arguments import DEEPEST, expect, expect_callable, explained, here, nesting, refusal, shown
 from fx.errors import ArgumentIndexError, GraphError
 from fx.immutable_collections import immutable_dict, immutable_list
-from fx.naming.printing import format_node
+from fx.naming.printing import format_argument, format_node, target_name
+from fx.naming.targets import module_qualified_name
 from fx.operators import effects
 from fx.operators.effects import has_side_effect
 from fx.provenance import SourceLocation, inherit
@@ -37,6 +38,9 @@ BaseArgumentTypes: TypeAlias = (
     str | int | float | bool | complex | torch.dtype | torch.Tensor | torch.device | torch.memory_format | torch.layout
 )
 base_types = BaseArgumentTypes.__args__  # type: ignore[attr-defined]
+
+_format_arg = format_argument  # names that client code of torch.fx imports
+_get_qualified_name = module_qualified_name
 
 _ATOMS = frozenset(
     {str, int, float, bool, complex, bytes, type(None), type(Ellipsis), torch.dtype, torch.device,
@@ -136,7 +140,7 @@ def _substitute(a: Argument, old: Node, new: Node) -> Argument:
 
 
 def _fits(op: str, target: Any) -> bool:
-    """Whether a target that is a string can be one for ``op``."""
+    """Return whether a target that is a string can be one for ``op``."""
     if op == "get_attr" or op == "call_module":
         return bool(target) and ".." not in target and target[0] != "." and target[-1] != "."
     return bool(target)
@@ -320,6 +324,8 @@ class Node:
             raise erased_error(self)
         self._update(args, kwargs, self._check_input)
 
+    _update_args_kwargs = _edit  # the name that client code of torch.fx calls
+
     def _check_input(self, node: Node) -> None:
         if (node is self or node._erased) and self not in node.users:
             raise _used_after_erasure(node) if node._erased else _own_input(self)
@@ -359,6 +365,11 @@ class Node:
         return list(self._inputs())
 
     @property
+    def _input_nodes(self) -> dict[Node, None]:
+        """The same as the keys of a dict, as some client code of torch.fx reads it."""
+        return self._inputs()
+
+    @property
     def meta(self) -> dict[str, Any]:
         """Notes of analyses and passes, for anyone to read and write; copied with the node."""
         if self._meta is None:
@@ -394,7 +405,9 @@ class Node:
 
     @property
     def stack_trace(self) -> str | None:
-        """Where the user's program made this node, as traceback text: all frames if recorded, else the user's line."""
+        """Return where the user's program made this node, as traceback text: all frames if recorded, else the user's
+        line.
+        """
         recorded = self._meta.get("stack_trace") if self._meta else None
         return recorded if recorded or self.source is None else self.source.traceback()
 
@@ -496,7 +509,7 @@ class Node:
         """Use ``new_input``, a node or any other argument, wherever this node's arguments hold ``old_input``.
 
         Raises:
-            GraphError: ``old_input`` is no node, ``new_input`` nests too deep, or one of the nodes was erased.
+            GraphError: ``old_input`` is not a node, ``new_input`` nests too deep, or one of the nodes was erased.
         """
         if not isinstance(old_input, Node):
             raise refusal("replace_input_with replaces a node", old_input, remedy="assign node.args for other values")
@@ -548,7 +561,7 @@ class Node:
     # Questions.
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """Whether dropping this node could change what the program does, its value aside.
+        """Return whether dropping this node could change what the program does, its value aside.
 
         Args:
             impure_random: count drawing random numbers, which moves the generator's state.
@@ -594,6 +607,13 @@ class Node:
                 expect(given, list, "format_node adds to lists of text")
         return format_node(self, placeholder_names, maybe_return_typename, include_tensor_metadata)
 
+    _pretty_print_target = staticmethod(target_name)  # the name that client code of torch.fx calls
+
+    def _rename(self, candidate: str) -> None:
+        """Give the node a name like ``candidate`` that no other one has, as client code of torch.fx does."""
+        if candidate != self._name:
+            self.name = self.graph._namespace.create_name(candidate)
+
     def __repr__(self) -> str:
         return self._name
 
@@ -638,7 +658,7 @@ def _own_input(node: Node) -> GraphError:
 
 def end_error(root: Node) -> GraphError:
     return GraphError(
-        "a graph keeps its root, which is no operation",
+        "a graph keeps its root, which is not an operation",
         where=here(),
         value=shown(root),
         why="it stands between the last node and the first: node.next of the last one is it",

@@ -17,8 +17,8 @@ import torch
 
 from fx.arguments import expect, expect_callable, refusal
 from fx.errors import GraphError
-from fx.operators.overloads import BUILTINS, builtin_name, get_overloads, get_python_signature
-from fx.operators.schemas import create_type_hint, type_matches
+from fx.operators.overloads import BUILTINS, builtin_name, get_overloads, get_python_signature, signature_of_schema
+from fx.operators.schemas import create_type_hint, python_type, type_matches
 
 if TYPE_CHECKING:
     from torch._C import FunctionSchema
@@ -32,6 +32,10 @@ __all__ = [
     "normalize_module",
     "type_matches",
 ]
+
+
+_torchscript_type_to_python_type = python_type  # names that client code of torch.fx imports
+_torchscript_schema_to_signature = signature_of_schema
 
 
 class ArgsKwargsPair(NamedTuple):
@@ -139,6 +143,29 @@ def normalize_function(
     if signature is None:
         return None
     return _bind_and_fill(signature, args, kwargs, normalize_to_only_use_kwargs)
+
+
+def normalize_function_or_error(
+    target: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    arg_types: tuple[Any, ...] | None = None,
+    kwarg_types: Mapping[str, Any] | None = None,
+    normalize_to_only_use_kwargs: bool = False,
+) -> ArgsKwargsPair:
+    """Return what :func:`normalize_function` does, and raise :class:`~fx.errors.GraphError` where that is ``None``."""
+    found = normalize_function(target, args, kwargs, arg_types, kwarg_types, normalize_to_only_use_kwargs)
+    if found is None:
+        raise GraphError(
+            f"the arguments of {torch.typename(target)} cannot be normalized",
+            value=f"args {args}, kwargs {kwargs}",
+            why="no signature is known for it in which each argument has a name",
+            remedy="call normalize_function, which returns None here",
+        )
+    return found
+
+
+_normalize_function_or_error = normalize_function_or_error
 
 
 def normalize_module(

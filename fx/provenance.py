@@ -49,7 +49,7 @@ class SourceLocation:
         return location
 
     def is_at(self, code: CodeType, offset: int) -> bool:
-        """Whether it is this instruction."""
+        """Return whether it is this instruction."""
         return self._code is code and self._offset == offset
 
     def _parts(self) -> tuple[str, int, str, str]:

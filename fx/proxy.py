@@ -21,6 +21,7 @@ import torch
 from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
+from fx._pytree import constructor_call
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
@@ -48,7 +49,6 @@ from fx.operators import effects
 from fx.operators.effect_rules import Effect, find_rule
 from fx.operators.python import COMPARISONS, OPERATORS, PythonOperator
 from fx.provenance import GENERATED_FILES, SourceLocation
-from fx.pytree import constructor_call
 from fx.traceback import current_meta
 
 __all__ = [
@@ -103,7 +103,7 @@ _PROPERTIES = frozenset(
     for name, value in vars(kind).items()
     if isinstance(value, (property, GetSetDescriptorType))
 )
-"""Attributes of tensors that are no methods."""
+"""Attributes of tensors that are not methods."""
 _NEW_LAYOUT = frozenset(
     "as_strided_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
 )
@@ -132,6 +132,8 @@ class TracerBase:
     _refused: TraceError | None = None
     _returns: bool = False
     """Whether the arguments that are made are what the program returns."""
+    _caught: Any = None
+    """What watches which exceptions the traced code handles; false where it handles none."""
     _starred: Any = ()
     """What stands for the elements of shapes that a call spreads, until that call is recorded."""
     guide: Any = None
@@ -182,11 +184,17 @@ class TracerBase:
             node.meta["nn_module_stack"] = self.module_stack
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
             self.attribute_used(node, str(args[0]._target))
+        if self._caught and (names := self._handled_at(sys._getframe(1))):
+            node.meta["handled"] = names
         if self.record_stack_traces and kind != "placeholder":
             node.stack_trace = user_stack(sys._getframe(1))
         if location is not None and location.is_compared is not False and self._tracing:
             self.made_where_it_may_be_compared(node, location)
         return node
+
+    def _handled_at(self, frame: FrameType) -> list[str]:
+        """The names of classes of exceptions that the traced code handles at the place where ``frame`` is."""
+        return []
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Called with a node whose value the code at its location may compare by identity."""
@@ -261,7 +269,7 @@ class TracerBase:
         return self.proxy(node) if proxy_factory_fn is None else proxy_factory_fn(node)
 
     def create_arg(self, a: Any) -> Argument:
-        """What a node holds for the Python value ``a``: nodes for proxies, containers of them, immediate values.
+        """Return what a node holds for the Python value ``a``: nodes for proxies, containers of them, immediate values.
 
         Raises:
             TraceError: ``a`` belongs to another trace, is a dict with traced keys, or no node can hold it.
@@ -297,6 +305,8 @@ class TracerBase:
     def _other_arg(self, a: Any) -> Argument:
         if isinstance(a, Proxy):
             return self._node_of(a)
+        if isinstance(a, TracedText):
+            return a.decided()
         fetched = self.attribute_arg(a)
         if fetched is not NotImplemented:
             return fetched
@@ -413,7 +423,8 @@ class TracerBase:
         return self.create_proxy("call_function", target, (condition, message.text, *values), {})
 
     def _message(self, found: Check | CompoundCheck, frame: FrameType) -> MessageTemplate:
-        """What a check says when it fails, from what it would raise now: traced values are filled in at run time.
+        """Return what a check says when it fails, from what it would raise now: traced values are filled in at run
+        time.
 
         Where that cannot be found out ahead, it is the source of the message.
         """
@@ -445,20 +456,20 @@ class TracerBase:
         return self._refused
 
     def _text_refused(self, text: str) -> NoReturn:
-        raise self._refusal(
-            "cannot decide by the text of a traced value",
-            where=_caller_location(self),
-            value=text,
-            why="the value, and so its text, is known only when the module runs",
-            remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
-        )
+        raise self._refusal(_BY_TEXT, where=_caller_location(self), value=text, **_WHY_NO_TEXT)
+
+    def _text_of(self, obj: Proxy, write: Callable[[Any], str], text: str) -> str:
+        """The text of a value, if it is known what that is."""
+        where = _caller_location(self)
+        return write(self.answer("text", obj, _BY_TEXT, where=where, value=text, **_WHY_NO_TEXT))
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """What the program is told where it cannot go on without the value of a proxy; here nothing is known of it.
+        """Return what the program gets where it cannot go on without the value of a proxy; here nothing is known of
+        it.
 
         Args:
             question: what Python asks for: ``bool``, ``int``, ``float``, ``complex``, ``index``, ``len``, ``iter``,
-                ``match``, ``hash`` or ``identity``.
+                ``match``, ``hash``, ``text`` or ``identity``.
             obj: the proxy.
             what: the first line of the error.
             kind: the class of the error.
@@ -473,7 +484,8 @@ class TracerBase:
 
     def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:
         """Let the program check that a value is of the class that was answered to the traced code, and return it."""
-        if not certain and kind in KINDS.values():
+        checked = (user.target is check_kind and user.args[1:2] == (kind.__name__,) for user in value.node.users)
+        if not certain and kind in KINDS.values() and not any(checked):
             message = f"the program was captured for a value of {kind}: {where}"
             self.create_proxy("call_function", check_kind, (value, kind.__name__, message), {})
         return kind
@@ -547,7 +559,9 @@ class TracerBase:
         return iter((self._starred[-1],)) if stands else self.answer("iter", obj, what, **lines)
 
     def _count(self, obj: Proxy, frame: FrameType) -> int | None:
-        """How many elements a proxy has, and a check of it in the program where its node does not promise that."""
+        """Return how many elements a proxy has, and a check of it in the program where its node does not promise
+        that.
+        """
         found = count_of(obj.node)
         if found is None:
             return None
@@ -562,11 +576,11 @@ class TracerBase:
         return count
 
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
-        """Whether something now stands for the elements of a shape that ``frame`` spreads in a call."""
+        """Return whether something now stands for the elements of a shape that ``frame`` spreads in a call."""
         return False
 
     def _is_spread(self, obj: Proxy, frame: FrameType) -> bool:
-        """Whether something stands for the elements of ``obj``, of which Python asks how many there are."""
+        """Return whether something stands for the elements of ``obj``, of which Python asks how many there are."""
         return any(one.whole is obj and one.frame is frame for one in self._starred)
 
     def _spread(
@@ -576,7 +590,7 @@ class TracerBase:
         return args, kwargs
 
     def _leaves_out(self, name: str) -> bool:
-        """Whether the program is captured without an optional input of this name, which it asks for."""
+        """Return whether the program is captured without an optional input of this name, which it asks for."""
         return False
 
     def _take_back_guards(self, args: Any, kwargs: Any) -> None:
@@ -586,8 +600,15 @@ class TracerBase:
         """Called where a traced value is refused because ``frame`` called what takes real ones."""
 
     def keys(self, obj: Proxy) -> Any:
-        """What ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
+        """Return what ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
         return Attribute(obj, "keys")()
+
+
+_BY_TEXT = "cannot decide by the text of a traced value"
+_WHY_NO_TEXT: dict[str, Any] = {
+    "why": "the value, and so its text, is known only when the module runs",
+    "remedy": "decide from a module attribute, or put the line in a function marked fx.wrap",
+}
 
 
 def _is_numpy_number(value: Any) -> bool:
@@ -626,6 +647,8 @@ class Proxy:
     """What records the operations."""
     _attribute: ClassVar[type[Attribute]]
     """The class of what its attributes are."""
+    __array_priority__ = torch.Tensor.__array_priority__
+    """Lets numbers of numpy's leave operations to it, as they do to tensors."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
         if type(node) is not Node:
@@ -640,15 +663,21 @@ class Proxy:
 
     def _text(self, text: str) -> str:
         tracer = self.tracer
-        return TracedText.of(text, tracer._text_refused) if tracer._tracing and not tracer._finished else text
+        if not tracer._tracing or tracer._finished:
+            return text
+        return TracedText.of(text, functools.partial(tracer._text_of, self))
+
+    def __str__(self) -> str:
+        text = repr(self)
+        return text.by(str) if isinstance(text, TracedText) else text
 
     def __format__(self, spec: str) -> str:
         # messages of checks are formatted when these fail: see fx.checks.messages
-        return f"{repr(self)[:-1]}:{spec})" if spec else repr(self)
+        return f"{repr(self)[:-1]}:{spec})" if spec else str(self)
 
     def __getattr__(self, k: str) -> Attribute:
         # reading an attribute records nothing yet: most are methods about to be called
-        if k.startswith(("__array", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
+        if k.startswith(("__array_", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
             raise AttributeError(k)
         attribute = self._attribute(self, k)
         if k in IDENTITIES and self.tracer._tracing and _is_compared(sys._getframe(1)):
@@ -670,8 +699,8 @@ class Proxy:
         # torch asks too, before it takes an object for a tensor: only what is written in the traced code is answered
         kind, tracer = type(self), self.tracer
         if tracer._tracing and is_users(frame := sys._getframe(1)) and asks_for_class(frame):
-            told, certain = kind_of(self.node)
-            return tracer.is_of_kind(self, certain, told, user_location(frame, {}))
+            found, certain = kind_of(self.node)
+            return tracer.is_of_kind(self, certain, found, user_location(frame, {}))
         return kind
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:
@@ -730,6 +759,17 @@ class Proxy:
 
     def __int__(self) -> int:
         return self._real_number("int")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        tracer = self.tracer
+        raise tracer._refusal(
+            "cannot make an array of numpy's of a traced value",
+            TracedValueError,
+            where=_caller_location(tracer),
+            value=describe(self.node),
+            why="its elements are known only when the module runs, and what numpy does is not recorded",
+            remedy="compute it with functions of torch, or put the line in a function marked fx.wrap",
+        )
 
     def __float__(self) -> float:
         return self._real_number("float")
@@ -824,6 +864,11 @@ class Attribute(Proxy):
         self.attr = attr
         self.tracer = root.tracer
         self._node: Node | None = None
+
+    def __getattr__(self, k: str) -> Attribute:
+        if self.attr == "shape" and not hasattr(torch.Size, k):  # of which numpy asks for methods before it converts
+            raise AttributeError(f"'torch.Size' object has no attribute {k!r}")
+        return super().__getattr__(k)
 
     def __repr__(self) -> str:
         # printing it is no use
@@ -984,7 +1029,7 @@ _OF_EVERY_TENSOR = frozenset({"dim", "ndim", "ndimension", "shape", "size", "num
 
 
 def _cannot_fail(node: Node) -> bool:
-    """Whether a node computes something that every tensor has, or compares."""
+    """Return whether a node computes something that every tensor has, or compares."""
     if node.op == "call_method":
         return node.target in _OF_EVERY_TENSOR and len(node.args) == 1
     if node.target is getattr:
@@ -993,7 +1038,7 @@ def _cannot_fail(node: Node) -> bool:
 
 
 def is_tensor_method(function: Any) -> bool:
-    """Whether a function is a method or property of tensors."""
+    """Return whether a function is a method or property of tensors."""
     return function in _tensor_methods()
 
 
@@ -1024,12 +1069,14 @@ def _caller_location(tracer: TracerBase) -> SourceLocation | None:
 
 
 def _is_compared(frame: FrameType) -> bool:
-    """Whether a line of the user's compares by identity what it reads; kernels of this package do so on purpose."""
+    """Return whether a line of the user's compares by identity what it reads; kernels of this package do so on
+    purpose.
+    """
     return is_users(frame) and is_compared_by_identity(frame)
 
 
 def _last_line(function: Any) -> SourceLocation | None:
-    """Where a function that was written in Python ends."""
+    """Return where a function that was written in Python ends."""
     code = None if function is None else getattr(inspect.unwrap(function), "__code__", None)
     return None if code is None else SourceLocation(code, len(code.co_code) - 2)
 
@@ -1041,7 +1088,7 @@ def _name_of_operation(node: Node) -> str:
 
 
 def _unread(consequence: str) -> str:
-    """What to add to an error where this version of Python has byte code that cannot be read."""
+    """Return what to add to an error where this version of Python has byte code that cannot be read."""
     unknown = unknown_version()
     return "" if unknown is None else f"; the byte code of {unknown} is not known, so {consequence}"
 

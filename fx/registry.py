@@ -89,7 +89,7 @@ class Registry(Generic[T]):
 
 
 def _origin(entry: object) -> str:
-    """Where an entry was defined, as far as it can be found out."""
+    """Return where an entry was defined, as far as it can be found out."""
     if isinstance(source := getattr(entry, "source", None), str):
         return f"one from {source}"
     described: Any = entry if hasattr(entry, "__qualname__") else type(entry)

@@ -123,7 +123,7 @@ def replace_pattern_with_filters(
     done: list[ReplacedPatterns] = []
     try:
         for occurrence in matcher.occurrences():
-            match = rewrite.renewed(occurrence.internal_match())
+            match = rewrite.updated(occurrence.internal_match())
             graph = common
             if replacement_callback is not None:
                 graph = _made_by(replacement_callback, replacement_callback(match, gm.graph, matcher.pattern.graph))

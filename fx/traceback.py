@@ -26,12 +26,12 @@ _state = _State()
 
 
 def current_meta() -> dict[str, Any] | None:
-    """What to add to the ``meta`` of a node made now, or None."""
+    """Return what to add to the ``meta`` of a node made now, or None."""
     return _state.meta
 
 
 def has_preserved_node_meta() -> bool:
-    """Whether ``preserve_node_meta`` is in force."""
+    """Return whether ``preserve_node_meta`` is in force."""
     return _state.preserving
 
 

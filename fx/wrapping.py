@@ -72,7 +72,7 @@ def _not_top_level(name: str, caller: str) -> TraceError:
 
 
 def is_marked(function: FunctionType) -> bool:
-    """Whether a function is marked where it is defined; a pass may call one that no trace has met."""
+    """Return whether a function is marked where it is defined; a pass may call one that no trace has met."""
     namespace = _registered.get((id(function.__globals__), function.__name__), {})
     found = namespace.get(function.__name__)
     return found is function or getattr(found, "__wrapped__", None) is function

@@ -33,7 +33,7 @@ def list_models() -> list[str]:
 
 
 def is_small_sibling(name: str) -> bool:
-    """Whether ``name`` is the small sibling of another model."""
+    """Return whether ``name`` is the small sibling of another model."""
     return any(get_model(other).small == name for other in list_models())
 
 

@@ -78,7 +78,7 @@ def add_suites(collector: pytest.Collector, report: pytest.CollectReport) -> Non
 
 
 def has_paths(config: pytest.Config) -> bool:
-    """Whether files, folders or tests were named on the command line."""
+    """Return whether files, folders or tests were named on the command line."""
     return config.args_source is pytest.Config.ArgsSource.ARGS
 
 
@@ -100,7 +100,7 @@ def _in_suite(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ModelCase:
-    """One model under test, with all that its inputs and its answers depend on."""
+    """One model under test, with all that its inputs and its outputs depend on."""
 
     model: Any
     """A name of the zoo, ``package.module:factory``, or a factory."""
@@ -113,11 +113,11 @@ class ModelCase:
     dtype: str | None
     """The working dtype by name; None for the model's own."""
     threads: int
-    """Threads that it answers with."""
+    """Threads that it runs with."""
     seed: int
     """Where its inputs are drawn from."""
     leaves: tuple[Any, ...] = ()
-    """Modules that are kept whole when it is captured."""
+    """Modules that are leaves when it is captured."""
     tracer: Any | None = None
     """What captures it; None for the usual."""
     capture: str = "auto"
@@ -235,7 +235,7 @@ def _name_of_asked(pass_: Any) -> str:
 
 
 def _name_of_pass(pass_: Any) -> str:
-    """What a pass calls itself, whatever it was asked for as."""
+    """Return what a pass calls itself, whatever it was asked for as."""
     load_pass = load("pytest_fx.loading").load_pass
     name: str = load("fx.passes").pass_name(load_pass(pass_))
     return name

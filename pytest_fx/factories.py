@@ -24,17 +24,19 @@ from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.precision import mixed_dtypes
 from pytest_fx.loading import check_device, load_dtype, zoo_model
 from pytest_fx.named_objects import import_attribute, is_path
+from pytest_fx.option_table import CAPTURES
 from pytest_fx.tracebacks import users_line
 
 
-def load_subject(case: ModelCase, tracer: Any = None) -> Subject:
+def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None) -> Subject:
     """Return a model under test: of the zoo, or what the factory ``package.module:factory`` returns.
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
     example inputs. A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only
     argument. Raises ``CannotLoadError`` if it returns something else, or if its inputs cannot have as
     many samples as are asked for, and ``InputError`` if the model cannot be called with its inputs. What a factory
-    raises gets a note with the user's line. ``tracer``, or else what the case has, captures the model.
+    raises gets a note with the user's line. ``tracer`` captures the model, in the way ``capture``; where they are not
+    given, what the case has.
     """
     __tracebackhide__ = True
     name: Any = case.model
@@ -43,7 +45,7 @@ def load_subject(case: ModelCase, tracer: Any = None) -> Subject:
     try:
         made: Any = factory() if factory is not None else zoo_model(name)
         subject = _subject(case, made)
-        subject.tracing = _tracing(case, subject.borrowed(), tracer)
+        subject.tracing = _tracing(case, subject.shared_copy(), tracer, capture)
         if subject.has_inputs:
             require_callable(subject, subject.arguments())  # which a ZooModel makes only now
     except (Exception, SystemExit) as error:
@@ -53,17 +55,21 @@ def load_subject(case: ModelCase, tracer: Any = None) -> Subject:
     return subject
 
 
-def _tracing(case: ModelCase, module: nn.Module, tracer: Any) -> Tracing:
-    """How a model is captured. Raises ``CannotLoadError`` for a leaf that is none of its modules, and no tracer."""
+def _tracing(case: ModelCase, module: nn.Module, tracer: Any, capture: Any) -> Tracing:
+    """Return how a model is captured. Raises ``CannotLoadError`` for a way, a tracer or a leaf that there is not."""
+    if capture not in (None, *CAPTURES):
+        remedy = f"pytest_fx_capture returns one of {', '.join(CAPTURES)}, or None"
+        raise CannotLoadError(f"there is no way {capture!r} to capture {case.label}", remedy=remedy)
     made = tracer or case.tracer
     made = import_attribute(made, "tracer") if isinstance(made, str) else made
     if made is not None and not callable(made):
         raise CannotLoadError("a tracer is a class, or a function that returns one", value=repr(made)[:80])
-    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, case.capture, case.form)
-    if not tracing.is_usual and case.capture == "export":
+    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, capture or case.capture, case.form)
+    if not tracing.is_usual and tracing.how in ("guided", "export"):
+        taker = "torch.export" if tracing.how == "export" else "tracing with example inputs"
         raise CannotLoadError(
-            f"torch.export takes {case.label} as it is called, without --fx-leaf and --fx-tracer",
-            remedy="leave out --fx-capture export: these are for symbolic tracing",
+            f"{taker} takes {case.label} as it is called, without --fx-leaf and --fx-tracer",
+            remedy=f"leave out --fx-capture {tracing.how}: these are for symbolic tracing",
         )
     if not tracing.is_usual:
         tracing = replace(tracing, how="symbolic")
@@ -73,7 +79,7 @@ def _tracing(case: ModelCase, module: nn.Module, tracer: Any) -> Tracing:
             names = [*modules, *{type(inner).__name__ for inner in modules.values()}]
             near = difflib.get_close_matches(str(asked), names, n=3)
             raise CannotLoadError(
-                f"{case.label} has no module {asked!r} that could be kept whole",
+                f"{case.label} has no module {asked!r} that could be a leaf",
                 remedy=f"did you mean {' or '.join(map(repr, near))}?"
                 if near
                 else "name the path of one, or its class",
@@ -106,7 +112,7 @@ def _subject(case: ModelCase, made: Any) -> Subject:
     subject = partial(Subject, case.label, threads=case.threads, device=case.device, working_dtype=dtype)
     if isinstance(made, model_zoo.ZooModel):
         inputs = partial(_zoo_arguments, made, batch, case.seed)
-        others = partial(_zoo_arguments, made, seed=case.seed, draw=0)
+        others = partial(_zoo_arguments, made, seed=case.seed, input_set=0)
         return subject(made.build(), inputs, batch=batch, other_inputs=others, inlines=not made.needs_leaves)
     if isinstance(made, nn.Module):
         if case.batch is not None:
@@ -132,7 +138,7 @@ def require_callable(subject: Subject, arguments: Arguments) -> None:
     if error is None:
         return
     what = f"{subject.name} cannot be called with its own example inputs"
-    forward: Any = subject.borrowed().forward
+    forward: Any = subject.shared_copy().forward
     given = _told_arguments(arguments)
     if isinstance(error, TypeError) and (mismatch := _mismatch(forward, arguments)) is not None:
         why, remedy = mismatch
@@ -155,7 +161,7 @@ _OTHER_INPUTS = (
 
 
 def _mismatch(forward: Any, arguments: Arguments) -> tuple[str, str] | None:
-    """Why ``forward`` does not take arguments of these names or so many, and what to do; None if it does."""
+    """Return why ``forward`` does not take arguments of these names or so many, and what to do; None if it does."""
     try:
         signature = inspect.signature(forward)
     except (TypeError, ValueError):
@@ -180,7 +186,7 @@ def _mismatch(forward: Any, arguments: Arguments) -> tuple[str, str] | None:
 
 
 def _defined(forward: Any) -> str | None:
-    """Where ``forward`` is defined, with its parameters."""
+    """Return where ``forward`` is defined, with its parameters."""
     code = getattr(forward, "__code__", None)
     place = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}, in "
     return f"{place}{forward.__qualname__}{inspect.signature(forward)}"
@@ -202,7 +208,7 @@ def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -
     """Return the user's inputs with ``batch`` samples: the first ones, or all of them again and again.
 
     Samples are counted along the first dimension, where all tensors with dimensions have the same size. Whether that
-    is the batch, the model is asked: what it answers for a sample that comes twice is the same twice.
+    is the batch, the model is asked: what it returns for a sample that comes twice is the same twice.
     """
     if given.samples == batch:
         return given
@@ -214,14 +220,14 @@ def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -
         _repeated(given, times).map(lambda tensor: tensor[:batch] if tensor.dim() else tensor),
         _repeated(given, 2),
     )
-    subject = partial(Subject, case.label, module, threads=case.threads, device=case.device, draws=1)
-    runs = [subject(lambda draw, inputs=inputs: inputs).eager() for inputs in (twice, resized)]
+    subject = partial(Subject, case.label, module, threads=case.threads, device=case.device, input_set_count=1)
+    runs = [subject(lambda input_set, inputs=inputs: inputs).eager() for inputs in (twice, resized)]
     error = next((run.error for run in runs if run.error is not None), None)
     if error is not None:
         why = f"with them it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
         raise _no_batch(case, why, given.samples)
-    if not all(_halves_agree(tensor, given.samples) for tensor in Arguments((runs[0].answer,)).tensors):
-        why = "its answer for a sample depends on the others: the first dimension of its inputs is not the batch"
+    if not all(_halves_agree(tensor, given.samples) for tensor in Arguments((runs[0].output,)).tensors):
+        why = "its output for a sample depends on the others: the first dimension of its inputs is not the batch"
         raise _no_batch(case, why, given.samples)
     return resized
 
@@ -232,7 +238,7 @@ def _repeated(given: Arguments, times: int) -> Arguments:
 
 
 def _halves_agree(tensor: torch.Tensor, samples: int) -> bool:
-    """Whether an answer for samples that come twice holds the same for both, up to rounding, if it holds any."""
+    """Return whether an output for samples that come twice holds the same for both, up to rounding, if it holds any."""
     if not tensor.dim() or tensor.shape[0] != 2 * samples or not tensor.is_floating_point():
         return True
     first, second = tensor.double().split(samples)
@@ -252,13 +258,13 @@ def _no_batch(case: ModelCase, why: str, samples: int | None = None) -> CannotLo
     )
 
 
-def _zoo_arguments(model: model_zoo.ZooModel, batch: int, seed: int, draw: int) -> Arguments:
-    return Arguments(model.example_inputs(batch, seed=seed + draw))
+def _zoo_arguments(model: model_zoo.ZooModel, batch: int, seed: int, input_set: int) -> Arguments:
+    return Arguments(model.example_inputs(batch, seed=seed + input_set))
 
 
-def _fixed_arguments(arguments: Arguments, draw: int) -> Arguments:
-    """Return the user's example inputs, and on later draws others like them."""
-    return arguments.shrunk(seed=draw) if draw else arguments
+def _fixed_arguments(arguments: Arguments, input_set: int) -> Arguments:
+    """Return the user's example inputs, and for later input sets others like them."""
+    return arguments.shrunk(seed=input_set) if input_set else arguments
 
 
 def _as_arguments(inputs: Any) -> Arguments:

@@ -35,7 +35,7 @@ BROKEN = pytest.StashKey[list[tuple[Any, str]]]()
 
 
 def skip_if_told(item: pytest.Item) -> None:
-    """Skip a test of a model that cannot be made or called, if a test before it has told why."""
+    """Skip a test of a model that cannot be made or called, if a test before it has reported why."""
     case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_model")
     for broken, why in item.config.stash.get(BROKEN, []):
         if case == broken:
@@ -63,8 +63,9 @@ def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
     if not isinstance(case, ModelCase):  # a test that parametrizes by names of its own
         case = ModelCase.of(case, request.config.stash[OPTIONS])
     try:
-        tracer = request.config.hook.pytest_fx_tracer(config=request.config, model=case.label)
-        subject: Subject = _module("factories").load_subject(case, tracer)
+        given = {"config": request.config, "model": case.label}
+        tracer, capture = (getattr(request.config.hook, f"pytest_fx_{name}")(**given) for name in ("tracer", "capture"))
+        subject: Subject = _module("factories").load_subject(case, tracer, capture)
     except (Exception, SystemExit) as error:
         is_called = isinstance(error, _module("errors").InputError)
         why = "cannot be called with its example inputs" if is_called else "cannot be made"
@@ -76,7 +77,7 @@ def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
 
 @pytest.fixture
 def fx_device(request: pytest.FixtureRequest) -> torch.device:
-    """Where programs run, after ``--fx-device``: ``torch.ones(2, device=fx_device)``."""
+    """The device that programs run on, as ``--fx-device`` says: ``torch.ones(2, device=fx_device)``."""
     return _module("loading").torch.device(options_of(request.node).device)
 
 
@@ -101,12 +102,12 @@ def fx_pass(request: pytest.FixtureRequest) -> Pass:
 
 @pytest.fixture
 def fx_transformed(request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass) -> GraphModule:
-    """What the pass under test makes of a fresh capture: ``assert "bn" not in fx_transformed.code``."""
-    application = _module("harness.application").Application(fx_model, _chosen(request, fx_pass))
-    if application.after is None:
-        why = application.error or application.refusal or TypeError(f"{application.name} returned no program")
+    """The graph module that the pass under test makes of a new capture: ``assert "bn" not in fx_transformed.code``."""
+    pass_run = _module("harness.pass_run").PassRun(fx_model, _chosen(request, fx_pass))
+    if pass_run.after is None:
+        why = pass_run.error or pass_run.refusal or TypeError(f"{pass_run.name} returned no program")
         raise why
-    return application.after
+    return pass_run.after
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
 
     A pass is applied to a fresh capture and held to its contract. A program is compared by ``contract=``, default
     ``close``, of which only the half in the working dtype applies: a program that exists in float32 only cannot be
-    asked for its float64 answer.
+    asked for its float64 output.
     """
     return _module("checks.equality_check").EqualityCheck(fx_model, request.node)
 
@@ -159,7 +160,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
 
 
 def _limits(options: Options) -> dict[str, Any]:
-    """What ``check_pass`` is told of the limits of one program."""
+    """Return the limits of one program that ``check_pass`` gets."""
     if options.isolate:
         return {"isolate": True, "timeout": options.timeout, "memory": options.memory_limit}
     return {} if options.timeout is None else {"seconds": options.timeout}

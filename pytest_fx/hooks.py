@@ -54,6 +54,18 @@ def pytest_fx_tracer(config: pytest.Config, model: str) -> Callable[[], Any] | N
 
 
 @pytest.hookspec(firstresult=True)
+def pytest_fx_capture(config: pytest.Config, model: str) -> str | None:
+    """Say in which way a model is captured; the first answer that is not None counts.
+
+    It is what ``--fx-capture`` takes: ``"auto"``, ``"symbolic"``, ``"guided"`` or ``"export"``. By default that option
+    decides::
+
+        def pytest_fx_capture(config, model):
+            return "export" if model.startswith("mypackage.models:swin") else None
+    """
+
+
+@pytest.hookspec(firstresult=True)
 def pytest_fx_veto(config: pytest.Config, model: str, pass_name: str) -> str | None:
     """Give a reason not to try a pass on a model, whose tests are then skipped with it; None to try it.
 

@@ -67,7 +67,7 @@ def _import_ours(package: str) -> None:
 
 
 def _elsewhere(found: Any) -> str | None:
-    """Where a package lies, by its module or its spec; None if it is ours."""
+    """Return where a package lies, by its module or its spec; None if it is ours."""
     folders = getattr(found, "__path__", None) or getattr(found, "submodule_search_locations", None)
     place = Path(next(iter(folders or [getattr(found, "__file__", "") or getattr(found, "origin", "")])))
     return None if place.resolve() in (_ROOT / name for name in _OWN) else str(place)

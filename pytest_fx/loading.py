@@ -34,7 +34,7 @@ from fx.passes.pass_options import make_pass
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import pass_as_written
 from pytest_fx.errors import CannotLoadError
-from pytest_fx.harness.application import parts_of
+from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.named_objects import import_attribute, import_from, is_nearly_path, is_path, refuse_without_colon
 from pytest_fx.option_table import TABLE
 from pytest_fx.options import OPTIONS, Options, origin_of
@@ -161,7 +161,7 @@ def zoo_model(name: Any) -> model_zoo.ZooModel:
 
 
 def is_name(model: Any) -> bool:
-    """Whether ``model`` is a name of the zoo, and neither a path to a factory nor a factory."""
+    """Return whether ``model`` is a name of the zoo, and neither a path to a factory nor a factory."""
     return isinstance(model, str) and not is_path(model)
 
 
@@ -179,7 +179,9 @@ def _with_small_sibling(model: Any) -> Any:
 
 
 def why_unavailable(pass_: Any) -> str | None:
-    """Why a pass, or one of a pipeline, can do nothing on this machine, if it says so (by a method of that name)."""
+    """Return why a pass, or one of a pipeline, can do nothing on this machine, if it says so (by a method of that
+    name).
+    """
     for part in parts_of(pass_):
         ask: Any = None if isinstance(part, type) else getattr(part, "why_unavailable", None)
         if ask is not None and (why := ask()):
@@ -207,7 +209,7 @@ def modules_in(name: str) -> list[str]:
 
 
 def _asked_for(written: PassText) -> Any:
-    """What one part of a text names, with its options."""
+    """Return what one part of a text names, with its options."""
     if not is_path(written.name):
         if is_nearly_path(written.name) and written.name not in list_passes():
             refuse_without_colon(written.name, "pass", list_passes())
@@ -218,18 +220,18 @@ def _asked_for(written: PassText) -> Any:
     if isinstance(found, type):
         return make_pass(found, written)
     what = f"pass {written.name!r} takes no options"
-    refuse(written.text, written.options[0].start, what, why="it is no class of passes but one pass")
+    refuse(written.text, written.options[0].start, what, why="it is not a class of passes but one pass")
 
 
 def _runnable(given: Any) -> Pass:
-    """What is to be applied: an instance of a class, and what is written for ``torch.fx`` adapted."""
+    """Return what is to be applied: an instance of a class, and what is written for ``torch.fx`` adapted."""
     made: Any = _made(given) if isinstance(given, type) else given
     if isinstance(made, PassPipeline):
         passes = tuple(map(_runnable, made.passes))
         return made if passes == made.passes else PassPipeline(passes, made.listeners, made.name)
     if not callable(made):
         raise CannotLoadError(
-            f"a {type(made).__name__} is no pass",
+            f"a {type(made).__name__} is not a pass",
             value=shown(made),
             remedy="give a function or an object that takes a program, a registered name, or package.module:callable",
         )
@@ -261,7 +263,7 @@ def chosen_pass(config: pytest.Config, pass_: Any) -> Pass:
 
 
 def default_passes() -> tuple[str, ...]:
-    """Return the names of the passes that are tried where none is named: those that mean to keep the answers."""
+    """Return the names of the passes that are tried where none is named: those that mean to keep the outputs."""
     return tuple(name for name in list_passes() if not isinstance(contract_of(get_pass(name)), Approximate))
 
 
@@ -292,7 +294,7 @@ def name_without_hooks(name: str, pass_: Pass) -> str:
 
 
 def _path_of(pass_: Any) -> str:
-    """What ``package.module:attribute`` is for the definition of a pass."""
+    """Return what ``package.module:attribute`` is for the definition of a pass."""
     inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
     definition = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{definition.__module__}:{definition.__qualname__}"
@@ -306,7 +308,7 @@ def _leads_to(name: str, pass_: Any) -> bool:
 
 
 def _same_pass(found: Any, pass_: Any) -> bool:
-    """Whether two passes do the same: they are one, are equal, or have the same class and nothing to set."""
+    """Return whether two passes do the same: they are one, are equal, or have the same class and nothing to set."""
     if isinstance(found, AdaptedPass) and isinstance(pass_, AdaptedPass):
         return _same_pass(found.pass_, pass_.pass_)
     if isinstance(found, PassPipeline) and isinstance(pass_, PassPipeline):
@@ -366,7 +368,9 @@ def load_contract(text: Any) -> Contract:
         return text
     named = {"exact": exact, "close": close}
     if not isinstance(text, str):
-        raise CannotLoadError(f"a {type(text).__name__} is no contract", value=shown(text), remedy=f"use {_CONTRACTS}")
+        raise CannotLoadError(
+            f"a {type(text).__name__} is not a contract", value=shown(text), remedy=f"use {_CONTRACTS}"
+        )
     if text in named:
         return named[text]
     number = r"([-+.\de]+)"

@@ -21,12 +21,12 @@ _NEAR = 0.6
 
 
 def is_path(name: Any) -> bool:
-    """Whether ``name`` is of the form ``package.module:attribute``."""
+    """Return whether ``name`` is of the form ``package.module:attribute``."""
     return isinstance(name, str) and ":" in name and not name.startswith("tag:")
 
 
 def is_nearly_path(name: Any) -> bool:
-    """Whether ``name`` is one, or would be with a colon in the place of a dot or a slash."""
+    """Return whether ``name`` is one, or would be with a colon in the place of a dot or a slash."""
     return isinstance(name, str) and (is_path(name) or re.search(r"\w[./\\]\w", name) is not None)
 
 
@@ -99,7 +99,9 @@ def _import_module(module_name: str, name: str, kind: str) -> Any:
 
 
 def _searched(missing: str) -> str:
-    """Where the module ``missing`` was looked for: in its package, or else in the folders that are not Python's own."""
+    """Return where the module ``missing`` was looked for: in its package, or else in the folders that are not Python's
+    own.
+    """
     package = sys.modules.get(missing.rpartition(".")[0])
     if package is not None:
         folders = list(getattr(package, "__path__", []))
@@ -144,7 +146,7 @@ def _attributes_of(module: str, source: Path, *, is_exact: bool) -> list[str]:
     if imported is None and is_exact:
         try:
             imported = importlib.import_module(module)
-        except (Exception, SystemExit):  # what it raises is told where it is asked for by its name
+        except (Exception, SystemExit):  # what it raises is reported where it is asked for by its name
             imported = None
     if imported is not None:
         classes = {key: value for key, value in vars(imported).items() if isinstance(value, type)}

@@ -51,7 +51,9 @@ def run_as_shown(text):
 
 
 def as_printed_here(text):
-    """What a guide shows, with the names that code has on Python 3.10: those of functions, without their classes."""
+    """Return what a guide shows, with the names that code has on Python 3.10: those of functions, without their
+    classes.
+    """
     return text if sys.version_info >= (3, 11) else re.sub(r"(:\d+, in )(?:\w+\.)+(\w+)", r"\1\2", text)
 
 

@@ -51,7 +51,7 @@ class Row:
 
     @property
     def is_red(self) -> bool:
-        """Whether tests failed, or pytest itself did."""
+        """Return whether tests failed, or pytest itself did."""
         return self.status != 0
 
     def cells(self) -> tuple[str, ...]:
@@ -65,7 +65,11 @@ class Row:
 
 def table(rows: Iterable[Row]) -> str:
     """Return the rows under a header, in columns."""
-    lines = [("python", "torch", "passed", "failed", "skipped", "seconds", ""), *(row.cells() for row in rows)]
+    return columns([("python", "torch", "passed", "failed", "skipped", "seconds", ""), *(row.cells() for row in rows)])
+
+
+def columns(lines: Sequence[Sequence[str]]) -> str:
+    """Return lines of cells as text, each column as wide as its widest cell."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
     return "\n".join("  ".join(line).rstrip() for line in padded)
@@ -130,7 +134,7 @@ class Environment:
             subprocess.run([python, "-m", "venv", folder], check=True)
 
     def _pip(self, *arguments: str, unless: re.Pattern[str] | None = None) -> str:
-        """What pip prints; what it refuses is raised with its own last words.
+        """Return what pip prints; what it refuses is raised with its own last words.
 
         Args:
             unless: a line of what pip prints at which it is stopped.
@@ -184,7 +188,7 @@ class Environment:
             self._pip(*editable, ".[test,tables]")
 
     def version(self, what: str) -> str:
-        """What ``what`` evaluates to in the environment, once torch is imported."""
+        """Return what ``what`` evaluates to in the environment, once torch is imported."""
         command = [self.python, "-W", "ignore", "-c", f"import platform, torch; print({what})"]
         run = subprocess.run(command, check=False, capture_output=True, text=True)
         if run.returncode != 0:

@@ -11,8 +11,9 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fx.errors import PassError
+from fx.errors import AnalysisError, PassError
 from fx.graph_module import GraphModule
+from fx.naming.printing import describe
 from fx.node import Node
 from fx.passes.shape_prop import ShapeProp
 
@@ -65,6 +66,14 @@ class KernelRun(ShapeProp):
 
     def run_node(self, n: Node) -> Any:
         """Run one node, and remember what autograd recorded for it."""
+        if isinstance(n.target, torch._ops.HigherOrderOperator):
+            raise AnalysisError(
+                f"which kernels {n.target.name()} calls is not known without a run",
+                where=n.source,
+                value=describe(n),
+                why="it calls each of its parts once, often or not at all, as values and sizes decide",
+                remedy="ask about its parts, which are programs of their own",
+            )
         self.node, self.is_inside = n, True
         if self.does_backward:
             self._started.append(_autograd._get_sequence_nr())
@@ -104,7 +113,36 @@ class KernelRun(ShapeProp):
             self.node = self._nodes[place] if place >= 0 else None
 
 
-class _Kernels(TorchDispatchMode):
+class KernelMode(TorchDispatchMode):
+    """A mode that is told of each call of a kernel, those in the parts of ``torch.cond``, maps and loops included."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if not isinstance(func, torch._ops.HigherOrderOperator):
+            return self.call(func, args, kwargs or {})
+        given: Any = pytree.tree_map(self._watched, (tuple(args), dict(kwargs or {})))
+        return func(*given[0], **given[1])
+
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return what the kernel that is called returns."""
+        raise NotImplementedError
+
+    def _watched(self, value: Any) -> Any:
+        """A part of a program, which would be called outside of the mode, or another argument as it is."""
+        if not callable(value) or isinstance(value, (type, torch.Tensor)):
+            return value
+
+        def part(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return value(*args, **kwargs)
+
+        return part
+
+
+class _Kernels(KernelMode):
     """Reports calls of kernels."""
 
     def __init__(self, heard: Heard) -> None:
@@ -113,16 +151,13 @@ class _Kernels(TorchDispatchMode):
         self.before: Callable[[], None] | None = None
         self._silent = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        named = kwargs or {}
-        result = func(*args, **named)
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         if func is _ASKS_DEVICE or self._silent:
             return result
         if self.before is not None:
             self.before()
-        self.heard(func, args, named, result)
+        self.heard(func, args, kwargs, result)
         return result
 
     @contextmanager

@@ -9,8 +9,8 @@ import torch
 import torch._refs
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from fx.analysis.kernel_run import KernelMode
 from fx.passes.tensor_metadata import memory_format_of
 
 _aten: Any = torch.ops.aten
@@ -56,7 +56,7 @@ class _Kept:
         return FakeTensor(mode, self._template, self._device)
 
 
-class SymbolicKernels(TorchDispatchMode):
+class SymbolicKernels(KernelMode):
     """Runs the kernels of a program on fake tensors whose sizes are symbolic.
 
     Sizes are worked out once for each kernel and the same sizes, strides, dtypes and other arguments, since arithmetic
@@ -70,13 +70,12 @@ class SymbolicKernels(TorchDispatchMode):
         self._known: dict[Key, list[_Kept | None] | _Kept] = {}
         self._depends_on_sizes: dict[Any, bool] = {}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        key = self._key(func, args, kwargs or {})
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return what the kernel returns, worked out before if it can be."""
+        key = self._key(func, args, kwargs)
         if key is not None and (known := self._known.get(key)) is not None:
             return self._again(known)
-        result = _REFERENCES.get(func, func)(*args, **(kwargs or {}))
+        result = _REFERENCES.get(func, func)(*args, **kwargs)
         if key is not None:
             self._keep(key, result)
         return result

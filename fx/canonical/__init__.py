@@ -10,7 +10,8 @@ Modules
     modules are recurrent modules and attention; modules of TorchScript, ``torch.ao.nn`` and ``torch.nn.parallel``;
     modules with hooks, parametrizations, or a ``forward`` or ``__call__`` of their own; and whatever cannot be captured
     or would not be the same program: a forward that assigns attributes, makes tensors of its own, or may get ``None``.
-    ``CanonicalForm.kept_whole`` has the reasons. Checks that a module makes become nodes; ``RemoveChecks`` drops them.
+    ``CanonicalForm.leaf_reasons`` has the reasons. Checks that a module makes become nodes; ``RemoveChecks`` drops
+    them.
 
 Functions
     Each operation has one spelling. :data:`fx.canonical.equal_spellings.ROWS` lists where functions and methods of
@@ -58,11 +59,12 @@ from typing import Any
 from torch import nn
 
 from fx.arguments import expect, expect_all
+from fx.assertions import check_value
 from fx.canonical.calls import CallSpeller
 from fx.canonical.inlining import Inliner, Inlining, copy_graph
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
-from fx.modules.attributes import find_attribute
+from fx.modules.attributes import find_attribute, training_flag
 from fx.node import Argument, Node, map_arg
 
 __all__ = ["CanonicalForm", "Canonicalizer", "canonical_form"]
@@ -76,8 +78,8 @@ class CanonicalForm:
     """The program in canonical form; its tensors and the modules it still calls are those of the given program."""
     stands_for: Mapping[Node, Node]
     """For each of its nodes the one of the given program that it came from."""
-    kept_whole: Mapping[Node, str]
-    """Its calls of modules, and why each of them is no function."""
+    leaf_reasons: Mapping[Node, str]
+    """Its calls of modules, and why each of them is not a function."""
     numbers: frozenset[Node]
     """Those of its nodes that are known to be numbers, sizes and the like."""
 
@@ -109,7 +111,7 @@ def canonical_form(graph_module: GraphModule, leaves: tuple[str, ...] = ()) -> C
         stands_for[node] = stands_for[canonicalizer.made_for.get(node, node)]
     stands_for = {node: stands_for[node] for node in graph.nodes}
     module = GraphModule.of_capture(graph_module, graph, type(graph_module).__name__)
-    return CanonicalForm(module, stands_for, canonicalizer.kept_whole, canonicalizer.numbers)
+    return CanonicalForm(module, stands_for, canonicalizer.leaf_reasons, canonicalizer.numbers)
 
 
 class Canonicalizer:
@@ -135,7 +137,7 @@ class Canonicalizer:
         self._inliner = Inliner(self._normalize, leaves, self._speller.is_tensor)
         self.made_for: dict[Node, Node] = {}
         """For each node that was added, the one in whose place it stands."""
-        self.kept_whole: dict[Node, str] = {}
+        self.leaf_reasons: dict[Node, str] = {}
         """The calls of modules that stayed, and why."""
 
     @property
@@ -150,7 +152,7 @@ class Canonicalizer:
                 path = str(node._target)
                 inlining = self._inlining(node, path)
                 if isinstance(inlining, str):
-                    self.kept_whole[node] = inlining
+                    self.leaf_reasons[node] = inlining
                 else:
                     yield node, f"{path} becomes functions"
                     self._insert(node, path, inlining)
@@ -162,7 +164,24 @@ class Canonicalizer:
                         node.op = "call_function"
                         node.target = call.target
                     node._update(call.args, call.kwargs)
+            elif node._op == "get_attr" and (flag := training_flag(self._root, node)) is not None:
+                users = [user for user in node.users if user.target is not check_value]
+                if users:
+                    yield node, f"{node.target} is fixed to {flag}"
+                    self._fix(node, flag, users)
             self._speller.note(node)
+
+    def _fix(self, flag: Node, value: bool, users: list[Node]) -> None:
+        """Give ``users`` the value that a training flag has, which the program checks from now on."""
+        if len(users) == len(flag.users):
+            mode = "training" if value else "evaluation"
+            message = f"the program was fixed to {mode} mode, and depends on it: {flag.source}"
+            with flag.graph.inserting_after(flag):
+                check = flag.graph.call_function(check_value, (flag, value, message))
+            check.source, check.origins = flag.source, flag.origins
+            self.made_for[check] = flag
+        for user in users:
+            user._update(*(map_arg(held, lambda n: value if n is flag else n) for held in (user.args, user.kwargs)))
 
     def _inlining(self, node: Node, path: str) -> Inlining | str:
         module = _submodule(self._root, path)
@@ -178,7 +197,7 @@ class Canonicalizer:
         inner = Canonicalizer(module, spell=self._spell, leaves=self._leaves, prefix=f"{path}.")
         for _ in inner.rewrites(graph):
             pass
-        return inner.kept_whole
+        return inner.leaf_reasons
 
     def _insert(self, call: Node, path: str, inlining: Inlining) -> None:
         """Put the nodes of a template in the place of ``call``; the one with its result is ``call`` itself."""
@@ -203,8 +222,8 @@ class Canonicalizer:
                 self.made_for[made] = call
             _add_notes(made, call, node, path, template.is_users)
             values[node] = made
-            if node in template.kept_whole:
-                self.kept_whole[made] = template.kept_whole[node]
+            if node in template.leaf_reasons:
+                self.leaf_reasons[made] = template.leaf_reasons[node]
         if not (isinstance(template.output, Node) and values[template.output] is call):
             _replace(call, map_arg(template.output, values.__getitem__))
 
@@ -235,7 +254,7 @@ def _submodule(root: nn.Module, path: str) -> nn.Module | None:
 
 
 def _can_stand_for(call: Node, value: Argument) -> bool:
-    """Whether ``value`` may be written wherever the result of ``call`` is used."""
+    """Return whether ``value`` may be written wherever the result of ``call`` is used."""
     if isinstance(value, Node):
         return True
     for user in call.users:

@@ -39,7 +39,7 @@ _LARGEST = sys.maxsize
 
 
 def is_of_aten(target: Any) -> bool:
-    """Whether ``target`` is an overload of an operator of ATen."""
+    """Return whether ``target`` is an overload of an operator of ATen."""
     return isinstance(target, _torch._ops.OpOverload) and target.namespace == "aten"
 
 
@@ -49,7 +49,9 @@ def packet_of(overload: Any) -> Any:
 
 
 def is_used_as_list(node: Node) -> bool:
-    """Whether a call returns a list of tensors that is looked at as a whole: functions of torch return tuples."""
+    """Return whether a call returns a list of tensors that is looked at as a whole: functions of torch return
+    tuples.
+    """
     target: Any = node._target
     returns = target._schema.returns
     if len(returns) != 1 or str(returns[0].type) != "List[Tensor]":
@@ -78,7 +80,7 @@ def by_name_of_python(arguments: dict[str, Argument]) -> dict[str, Argument]:
     return {"input" if name == "self" else name: value for name, value in arguments.items()}
 
 
-# Slices, which are no function of torch.
+# Slices, which are not a function of torch.
 
 
 def spell_slice(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> tuple[Argument, Argument] | None:
@@ -175,7 +177,7 @@ def _packet(name: str) -> Any:
 
 
 def overloads_of(found: Any) -> list[tuple[Any, Overload]]:
-    """What may be called of an operator, or an overload of one: those that write to one ``out`` at most."""
+    """Return what may be called of an operator, or an overload of one: those that write to one ``out`` at most."""
     if isinstance(found, _torch._ops.OpOverload):
         return [(found, get_overloads(found)[0])]
     return [
@@ -186,7 +188,7 @@ def overloads_of(found: Any) -> list[tuple[Any, Overload]]:
 
 
 def _is_of_dispatcher(overload: Overload) -> bool:
-    """Whether an overload is more than one that TorchScript alone has, for numbers, strings and lists."""
+    """Return whether an overload is more than one that TorchScript alone has, for numbers, strings and lists."""
     name = f"{overload.schema.name}.{overload.schema.overload_name}".removesuffix(".")
     return bool(_torch._C._dispatch_has_kernel(name)) if "aten::" in name else False
 
@@ -233,7 +235,7 @@ def _is_same(value: Argument, default: Any) -> bool:
 def _fits(
     argument: Any, described: str, value: Argument, takes_numbers: bool, is_tensor: IsTensor, is_number: IsTensor
 ) -> bool:
-    """Whether an argument of a schema takes ``value``: a tensor no number, and a number no tensor."""
+    """Return whether an argument of a schema takes ``value``: a tensor no number, and a number no tensor."""
     if described in ("Tensor", "Optional[Tensor]"):
         if isinstance(value, Node):
             return takes_numbers or not is_number(value)

@@ -93,7 +93,9 @@ class Shape:
         return Binding(bound, frozenset(given))
 
     def is_unclear(self, args: tuple[Argument, ...]) -> bool:
-        """Whether a computed value may be a number that stands for a list, as it does by position but not by name."""
+        """Return whether a computed value may be a number that stands for a list, as it does by position but not by
+        name.
+        """
         return self.packed is not None and len(args) == len(self.positional) and _may_be_a_number(args[-1])
 
     def _tidy(self, name: str, value: Argument) -> Argument:
@@ -116,7 +118,7 @@ def _takes(kinds: tuple[str, ...], value: Argument, is_tensor: IsTensor) -> bool
 
 
 def is_of_kinds(kinds: tuple[str, ...], value: Argument) -> bool:
-    """Whether a literal is of one of these kinds."""
+    """Return whether a literal is of one of these kinds."""
     return any(_is_kind(kind, value) for kind in kinds)
 
 
@@ -142,7 +144,7 @@ def _is_kind(kind: str, value: Argument) -> bool:
 
 
 def _is_literal(value: Any) -> bool:
-    """Whether a default may be written out: equal wherever it is made."""
+    """Return whether a default may be written out: equal wherever it is made."""
     return all(map(_is_literal, value)) if type(value) is tuple else type(value) in _LITERALS
 
 
@@ -178,7 +180,7 @@ def kinds_of(described: str, count: int | None) -> tuple[str, ...]:
 
 
 def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
-    """What one overload asks of a call.
+    """Return what one overload asks of a call.
 
     Args:
         overload: one of an operator's.
@@ -213,12 +215,16 @@ def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
 
 
 def _name(parameter: Parameter) -> str:
-    """What an argument is called in all overloads: a number in the place of the tensor `input` is called `self`."""
+    """Return what an argument is called in all overloads: a number in the place of the tensor `input` is called
+    `self`.
+    """
     return "input" if parameter.name == "self" else parameter.name
 
 
 def by_position(target: Callable[..., Any]) -> int:
-    """How many arguments a call has to pass by position: those up to one that is `input` or `self`, by its value."""
+    """Return how many arguments a call has to pass by position: those up to one that is `input` or `self`, by its
+    value.
+    """
     places: list[int] = []
     for overload in _callable_overloads(get_overloads(target)):
         names = list(overload.signature.parameters)
@@ -228,12 +234,14 @@ def by_position(target: Callable[..., Any]) -> int:
 
 
 def shapes_of(target: Callable[..., Any]) -> list[Shape]:
-    """What the overloads of a function of torch ask, those that only TorchScript calls and ``out=`` left out."""
+    """Return what the overloads of a function of torch ask, those that only TorchScript calls and ``out=`` left out."""
     return [shape_of_overload(overload) for overload in _callable_overloads(get_overloads(target))]
 
 
 def shapes_of_method(name: str) -> list[tuple[Shape, str]]:
-    """What the overloads of a tensor's method ask, the tensor itself aside, and what that is called in functions."""
+    """Return what the overloads of a tensor's method ask, the tensor itself aside, and what that is called in
+    functions.
+    """
     packet = None if name in _OWN_BINDINGS else getattr(torch.ops.aten, name, None)
     shapes: list[tuple[Shape, str]] = []
     for overload in _callable_overloads(get_overloads(packet)) if packet is not None else ():
@@ -252,7 +260,7 @@ def _callable_overloads(overloads: tuple[Overload, ...]) -> list[Overload]:
 
 
 def shape_of_function(function: Callable[..., Any], *, follow: bool) -> Shape | None:
-    """What a Python function asks, or None where keywords cannot spell a call of it.
+    """Return what a Python function asks, or None where keywords cannot spell a call of it.
 
     Args:
         function: the function.
@@ -275,7 +283,7 @@ def shape_of_function(function: Callable[..., Any], *, follow: bool) -> Shape | 
 
 
 def _may_be_a_number(value: Argument) -> bool:
-    """Whether ``value`` is computed, and not by ``x.size()`` or ``x.shape``, which are lists."""
+    """Return whether ``value`` is computed, and not by ``x.size()`` or ``x.shape``, which are lists."""
     if not isinstance(value, Node):
         return False
     is_size = value.target in ("size", torch.Tensor.size) and len(value.args) + len(value.kwargs) == 1

@@ -97,7 +97,7 @@ class CallSpeller:
         return call
 
     def is_tensor(self, node: Node) -> bool:
-        """Whether ``node`` is known to be a tensor. Answers for calls need those for the nodes before."""
+        """Return whether ``node`` is known to be a tensor. Answers for calls need those for the nodes before."""
         known = self._tensors.get(node)
         return self.note(node) if known is None else known
 
@@ -132,7 +132,7 @@ class CallSpeller:
         return _returns_tensor(node._target)
 
     def _is_number(self, node: Node) -> bool:
-        """Whether ``node`` is known to be a number, a size, or the like."""
+        """Return whether ``node`` is known to be a number, a size, or the like."""
         if node._op == "placeholder":
             default = node._args[0] if node._args else None
             return node._type in (int, float, bool) or (node._type in (None, Any) and isinstance(default, int | float))
@@ -152,7 +152,7 @@ def _is_same(call: Call, args: tuple[Argument, ...], kwargs: dict[str, Argument]
 
 @lru_cache(maxsize=4096)
 def _returns_tensor(target: Any) -> bool:
-    """Whether a function always returns one tensor."""
+    """Return whether a function always returns one tensor."""
     if isinstance(target, types.MethodDescriptorType):
         overloads = get_overloads(getattr(torch.ops.aten, target.__name__, target))
     else:
@@ -175,12 +175,14 @@ def _is_torch_function(target: Any) -> bool:
 
 
 def _is_as_function(node: Node) -> bool:
-    """Whether a call of ATen is one that functions of torch take as well, and answer in the same way."""
+    """Return whether a call of ATen is one that functions of torch take as well, and answer in the same way."""
     return not is_used_as_list(node) and not _may_be_refused(node)
 
 
 def _may_be_refused(node: Node) -> bool:
-    """Whether a normalization might have one value to each mean: functions of torch refuse that, operators do not."""
+    """Return whether a normalization might have one value to each mean: functions of torch refuse that, operators do
+    not.
+    """
     name = str(packet_of(node._target).__name__)
     if name not in ("group_norm", "instance_norm"):
         return False

@@ -85,7 +85,7 @@ def to_aten(graph_module: GraphModule) -> GraphModule:
 
 
 def is_written_in_aten(graph_module: GraphModule) -> bool:
-    """Whether a program calls operators of ATen for which there are functions."""
+    """Return whether a program calls operators of ATen for which there are functions."""
     speller = CallSpeller(graph_module)
     return any(is_of_aten(node.target) and speller.spell(node) is not None for node in graph_module.graph.nodes)
 
@@ -102,7 +102,7 @@ def _write(node: Node, op: Any, target: Any, args: tuple[Argument, ...], kwargs:
 
 
 def _is_call(node: Node, call: Call, speller: CallSpeller) -> bool:
-    """Whether ``call`` is the canonical spelling of ``node``."""
+    """Return whether ``call`` is the canonical spelling of ``node``."""
     found = speller.spell(node)
     if found is None:
         return node.op == "call_function" and node.target is call.target and _are_same(node.args, node.kwargs, call)

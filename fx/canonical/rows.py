@@ -54,7 +54,7 @@ class SpellingRow:
         return self.target, tuple([make(bound) for make in self.positional]), keywords
 
     def invert(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument]) -> dict[str, Argument]:
-        """What arguments of a call that is spelled as the row says are taken from this canonical call."""
+        """Return what arguments of a call that is spelled as the row says are taken from this canonical call."""
         given = {**dict(enumerate(args)), **kwargs}
         return {name: given[place] for name, place in self.places.items() if place in given}
 

@@ -246,7 +246,7 @@ class Guide:
 
     def _answer_match(self, obj: Proxy, value: Any, where: object) -> int:
         if not isinstance(value, (tuple, list)):
-            raise UnknownValueError(f"it is of {type(value).__name__}, which is no sequence")
+            raise UnknownValueError(f"it is of {type(value).__name__}, which is not a sequence")
         self._check_kind(obj, self._spelled(obj), type(value), where)
         return self._answer_len(obj, value, where)
 
@@ -268,6 +268,10 @@ class Guide:
         self._check(obj, value, self._spelled(obj), where)
         return hash(value)
 
+    def _answer_text(self, obj: Proxy, value: Any, where: object) -> Any:
+        self._answer_hash(obj, value, where)
+        return value
+
     def _answer_identity(self, obj: Proxy, value: Any, where: object) -> Any:
         if isinstance(value, torch.Tensor):
             raise UnknownValueError("it is a tensor")
@@ -282,7 +286,7 @@ class Guide:
         Functions of torch ask for it too, before they find out that they are given a traced value and record the call,
         which then needs no guard: see :meth:`take_back`.
         """
-        cause = "it is no integer"
+        cause = "it is not an integer"
         try:
             value = self._values.of(obj.node)
             if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):

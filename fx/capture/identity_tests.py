@@ -17,8 +17,8 @@ from fx.errors import TraceError
 from fx.frames import is_pythons_file, is_users
 from fx.modules.attributes import find_attribute
 from fx.naming.printing import describe
-from fx.naming.targets import torch_path
 from fx.node import Node
+from fx.operators.overloads import builtin_name
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
 
@@ -109,7 +109,13 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
         return not isinstance(whole, Node) or whole.op in ("placeholder", "call_module") or _may_be_none(whole, root)
     if target is getattr:
         return True
-    return node.op == "call_function" and torch_path(target) is None and target.__module__ not in _OF_PYTHON
+    return node.op == "call_function" and not _is_of_torch(target) and target.__module__ not in _OF_PYTHON
+
+
+def _is_of_torch(function: Any) -> bool:
+    """Whether it says so itself: while a trace runs, torch has other functions in the places of some."""
+    module = function.__module__
+    return builtin_name(function) is not None if module is None else module.partition(".")[0] == "torch"
 
 
 _TENSOR_METHODS = frozenset(dir(torch.Tensor))

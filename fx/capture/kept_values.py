@@ -51,10 +51,6 @@ class KeptContainer:
             return any(key not in saved or saved[key] is not value for key, value in container.items())
         return any(one is not other for one, other in zip(container, saved, strict=True))
 
-    def now(self) -> KeptContainer:
-        """Return what it is now, to be put back to that."""
-        return KeptContainer(self._container)
-
     def restore(self) -> None:
         """Put the elements back."""
         container, saved = self._container, self._saved
@@ -221,7 +217,7 @@ def _keep_of_numpy(value: Any) -> Kept | None:
 
 
 def is_plain_object(value: Any) -> bool:
-    """Whether a value keeps attributes of its own, and is no tensor, module, class or function."""
+    """Whether a value keeps attributes of its own, and is not a tensor, module, class or function."""
     if isinstance(value, _OTHERS) or type(value).__module__.startswith(("torch", "fx.")):
         return False
     return isinstance(getattr(value, "__dict__", None), dict) and not _is_of_python(type(value))

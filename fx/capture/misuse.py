@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from types import FrameType, TracebackType
 
@@ -37,28 +38,51 @@ _REMEDIES = {
     "slice indices must be": "register a tensor as a buffer of its module, or use torch.narrow: it takes traced sizes",
     "takes 1 positional argument but": "give sizes as a tuple: torch.ones((rows, columns)), tensor.expand((rows, -1))",
 }
+_OF_FUNCTIONS = (
+    "cannot transform a function of traced values (vmap, grad, jvp, cond, …)",
+    "put the call into a function marked fx.wrap that is given all that it uses, parameters and buffers too",
+)
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+_TRANSFORMS = tuple(os.path.join(_TORCH, name) + os.sep for name in ("_functorch", "_higher_order_ops"))
 _TRACED = (Proxy, GuidedProxy)
 _IDENTIFIER = re.compile(r"\w+")
 _NAMES = ("Proxy", "'Attribute'", "fx.proxy.Attribute", "GuidedAttribute", "__delitem__")
+_NAMED = re.compile(r"fx\.(proxy|capture)\.\w+'|\b(Guided)?Proxy\b")
 _OF_TENSORS = re.compile(r"^slice indices must be|^(?P<function>\w+)\(\) takes 1 positional argument but")
 """What is said of a traced value, without naming it, where a tensor is sliced or resized."""
 
 
 def explain_misuse(error: Exception) -> None:
     """Raise a ``TraceError`` for ``error`` if a traced value in the wrong place caused it."""
-    if isinstance(error, TraceError):
-        return None
-    frame = _innermost(error.__traceback__)
+    if not isinstance(error, TraceError) and (found := misuse(error, error.__traceback__)) is not None:
+        raise found from error
+
+
+def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueError | None:
+    """What to say of an error if a traced value in the wrong place caused it."""
+    frame = _innermost(traceback)
     what = _what(error, frame)
     if what is None:
         return None
-    raise TracedValueError(
+    remedy = next((remedy for fragment, remedy in _REMEDIES.items() if fragment in str(error)), _REMEDY)
+    if _is_transform(traceback):
+        what, remedy = _OF_FUNCTIONS
+    return TracedValueError(
         what,
         where=user_location(frame, {}),
         value=_traced_values(frame),
         why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
-        remedy=next((remedy for fragment, remedy in _REMEDIES.items() if fragment in str(error)), _REMEDY),
-    ) from error
+        remedy=remedy,
+    )
+
+
+def _is_transform(traceback: TracebackType | None) -> bool:
+    """Whether an error comes out of what transforms functions (``torch.func``), or calls them (``torch.cond``)."""
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename.startswith(_TRANSFORMS):
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def note_other_attempt(error: Exception, other: Exception, how: str) -> None:
@@ -83,7 +107,7 @@ def _says_tensor(error: BaseException | None) -> bool:
 
 def _what(error: Exception, frame: FrameType | None) -> str | None:
     text = str(error)
-    if isinstance(error, RuntimeError) and ("found type 'Proxy'" in text or "unpackString" in text):
+    if isinstance(error, RuntimeError) and (_NAMED.search(text) or "unpackString" in text):
         return "cannot use a traced value here"
     if not isinstance(error, (TypeError, AttributeError, ValueError, IndexError)):
         return None

@@ -1,19 +1,14 @@
-"""Modes that the traced code sets or asks for: recording of gradients, autocast, and the training flag of modules.
+"""Modes that the traced code sets or asks for: recording of gradients, and autocast.
 
-The first two become operations of the program, which set the mode and set it back to what it was when the program ran.
+They become operations of the program, which set the mode and set it back to what it was when the program ran.
 What the traced code asks about a mode is answered as it is now, and the program checks that it is the same.
 """
 
 from __future__ import annotations
 
-import dis
-import inspect
-import itertools
 import sys
-import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from types import CodeType, FrameType, FunctionType
+from collections.abc import Callable
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -24,8 +19,9 @@ from fx.capture import patching
 from fx.capture.patching import Trace
 from fx.checks.bytecode import steps
 from fx.errors import TraceError
-from fx.frames import is_users, is_users_file, user_location
-from fx.provenance import GENERATED_FILES, SourceLocation
+from fx.frames import is_users, user_location
+from fx.naming.printing import describe
+from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy
 
 _torch: Any = torch
@@ -34,7 +30,6 @@ _enter_autocast: Any = _torch.amp._enter_autocast
 _exit_autocast: Any = _torch.amp._exit_autocast
 _is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled: Any = torch.is_autocast_enabled
-_CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 
 
 class Recorder(Protocol):
@@ -61,13 +56,6 @@ class Modes:
         """Whether the code of a program that is traced again has asked for the mode, to set it back to that."""
         self._autocasts: dict[int, list[Proxy]] = {}
         self._asked: set[str] = set()
-        self._overridden = False
-        self.watches_leaves = False
-        """Whether :meth:`leaf_called` has something to do."""
-        self._leaves: set[type] = set()
-        """The classes of torch among those of all modules, but for containers."""
-        self._flags: dict[int, bool] | None = None
-        self._switches: SourceLocation | None = None
         self._enabled = _is_grad_enabled()
 
     def restore(self) -> None:
@@ -79,6 +67,7 @@ class Modes:
 
     def set_gradients(self, enabled: bool, frame: FrameType | None) -> None:
         """Record that the traced code switches the recording of gradients, and switch it."""
+        enabled = bool(enabled)  # and no flag of a module that stands for what it is at run time
         where = _entering_or_leaving(frame)
         now = _is_grad_enabled()
         innermost = self._gradients[-1] if self._gradients else None
@@ -127,193 +116,12 @@ class Modes:
             self._check(_is_autocast_enabled, args, answer, frame)
         return answer
 
-    # The training flag.
-
-    def start(self) -> None:
-        """Look for classes that decide themselves what ``train()`` does."""
-        kinds = set(map(type, self._tracer.submodule_paths or ()))
-        self._leaves = {
-            one for one in kinds if one.__module__.startswith("torch.") and not issubclass(one, _CONTAINERS)
-        }
-        for kind in kinds:
-            own = kind.train is not torch.nn.Module.train or kind.eval is not torch.nn.Module.eval
-            if own and not kind.__module__.startswith("torch."):
-                self._overridden = self.watches_leaves = True
-
-    def module_entered(self, module: torch.nn.Module) -> None:
-        """Let the program check the mode of a module whose forward is traced, if its code names the training flag."""
-        kind = type(module)
-        if kind.__module__.startswith("torch."):
-            return
-        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
-            if any(
-                "training" in code.co_names
-                for code in _codes(hook if hasattr(hook, "__code__") else vars(type(hook)).get("__call__"))
-            ):
-                self._check_training(module, module.__dict__["training"], SourceLocation(_code_of(kind.forward), 0))
-        self._look_at(module, frozenset({"forward"}))
-
-    def _look_at(self, module: torch.nn.Module, methods: frozenset[str]) -> None:
-        """Let the program check the flags that methods of a module name, and what they call of its children by name."""
-        mentions = mentions_of_training(type(module), methods)
-        said = _messages_of(module) if mentions.reads else {}
-        for child, location in mentions.reads:
-            owner = module if child is None else module._modules.get(child)
-            if owner is not None:
-                message = said.get("training" if child is None else f"{child}.training")
-                self._check_training(owner, owner.__dict__["training"], location, message)
-        if mentions.switches is not None:
-            self._switches = mentions.switches
-            self.watches_leaves = True
-            if self._flags is None:
-                paths = self._tracer.submodule_paths or {}
-                self._flags = {id(one): one.__dict__["training"] for one in paths}
-        for child in self._users_children(module):
-            if called := mentions.names & _methods_of(type(child)):
-                self._look_at(child, called)
-
-    def _users_children(self, module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-        """The children of a module that are of the user's classes, also those in containers."""
-        for child in module._modules.values():
-            if type(child) in self._leaves or child is None:
-                continue
-            if isinstance(child, _CONTAINERS):
-                yield from self._users_children(child)
-            yield child
-
-    def expect_modes_kept(self) -> None:
-        """Refuse a program that has switched the mode of a module, and has not switched it back."""
-        for module in (self._tracer.submodule_paths or {}) if self._flags is not None else ():
-            self._expect_mode_kept(module)
-
-    def _expect_mode_kept(self, module: torch.nn.Module) -> None:
-        before = (self._flags or {}).get(id(module))
-        if before is not None and before != module.__dict__["training"]:
-            raise TraceError(
-                "cannot switch a module between training and evaluation while it is captured",
-                where=self._switches,
-                value=f"{type(module).__name__}, which {'was' if before else 'was not'} in training mode",
-                why="a captured program has no assignment to attributes, so the switch would be lost",
-                remedy="switch the mode before the module is captured, or make the module that does it a leaf",
-            )
-
-    def _check_training(self, module: torch.nn.Module, value: bool, where: object, message: str | None = None) -> None:
-        paths = self._tracer.submodule_paths
-        path = paths.get(module) if paths else None
-        if path is None:
-            return
-        name = f"{path}.training" if path else "training"
-        if name not in self._asked:
-            self._asked.add(name)
-            mode = "training" if value else "evaluation"
-            message = message or f"the program was captured in {mode} mode, and depends on it: {where}"
-            flag = self._tracer.create_proxy("get_attr", name, (), {})
-            self._record(check_value, flag, value, message)
-
-    def leaf_called(self, module: torch.nn.Module) -> None:
-        """Let the program check the mode of a leaf, where a module decides by itself what ``train()`` does."""
-        if self._flags is not None:
-            self._expect_mode_kept(module)
-            self._check_training(module, module.__dict__["training"], self._switches)
-        if self._overridden:
-            root = self._tracer.root
-            for one in (root, module):
-                self._check_training(one, one.__dict__["training"], user_location(sys._getframe(2), {}))
-
     def _check(self, function: Any, args: tuple[Any, ...], answer: bool, frame: FrameType) -> None:
         key = f"{function.__name__}{args}"
         if key not in self._asked:
             self._asked.add(key)
             message = f"the program was captured where {key.strip('()')} was {answer}: {user_location(frame, {})}"
             self._record(check_value, self._record(function, *args), answer, message)
-
-
-@dataclass(frozen=True, slots=True)
-class Mentions:
-    """Where the code of a class of modules names the training flag, as far as its ``forward`` reaches."""
-
-    reads: tuple[tuple[str | None, SourceLocation], ...]
-    """The submodule whose flag it is, None for the module itself, and the line."""
-    switches: SourceLocation | None
-    """The line that calls ``train`` or ``eval``."""
-    names: frozenset[str]
-    """All that the code names."""
-
-
-_mentions: weakref.WeakKeyDictionary[type, dict[frozenset[str], Mentions]] = weakref.WeakKeyDictionary()
-_methods: weakref.WeakKeyDictionary[type, frozenset[str]] = weakref.WeakKeyDictionary()
-
-
-def mentions_of_training(kind: type[torch.nn.Module], methods: frozenset[str]) -> Mentions:
-    """Where ``methods``, and the methods that they name, name the training flag, or what switches it.
-
-    The flag stands in the ``__dict__`` of each module, where nothing tells that it is read.
-    """
-    of_kind = _mentions.setdefault(kind, {})
-    known = of_kind.get(methods)
-    if known is None:
-        names: set[str] = set()
-        reads: list[tuple[str | None, SourceLocation]] = []
-        switches: SourceLocation | None = None
-        for code in _reached(kind, methods):
-            names.update(code.co_names)
-            shown = code if is_users_file(code.co_filename) else _code_of(kind.forward)
-            steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "EXTENDED_ARG")]
-            for before, step in itertools.pairwise(steps):
-                if step.argval == "training" and step.opname.startswith(("LOAD_ATTR", "LOAD_CONST", "LOAD_METHOD")):
-                    child = before.argval if before.opname == "LOAD_ATTR" else None
-                    reads.append((child, SourceLocation(shown, step.offset if shown is code else 0)))
-                elif step.argval in ("train", "eval") and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                    switches = SourceLocation(code, step.offset)
-        known = of_kind[methods] = Mentions(tuple(reads), switches, frozenset(names))
-    return known
-
-
-def _methods_of(kind: type[torch.nn.Module]) -> frozenset[str]:
-    """The names of the methods that classes of the user define."""
-    known = _methods.get(kind)
-    if known is None:
-        classes = [one for one in kind.__mro__ if not one.__module__.startswith("torch.")]
-        found = (name for one in classes for name, value in vars(one).items() if isinstance(value, FunctionType))
-        known = _methods[kind] = frozenset(found)
-    return known
-
-
-def _code_of(function: Any) -> CodeType:
-    return inspect.unwrap(function).__code__
-
-
-def _reached(kind: type[torch.nn.Module], methods: frozenset[str]) -> Iterator[CodeType]:
-    """The code of ``methods``, and of all that they name: methods, in classes up to ``torch.nn.Module``, and functions.
-
-    Functions are those that the user wrote, whether they stand in the same file or are imported from another.
-    """
-    classes = [one for one in kind.__mro__ if one is not torch.nn.Module and one is not object]
-    pending: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in methods]
-    seen = set(methods)
-    while pending:
-        name, namespace = pending.pop()
-        found: list[Any] = [vars(one).get(name) for one in classes]
-        function = namespace.get(name)
-        behind = inspect.unwrap(function) if isinstance(function, FunctionType) else None
-        if isinstance(behind, FunctionType) and is_users_file(behind.__code__.co_filename):  # and no builtin behind it
-            found.append(function)
-        for one in found:
-            one = inspect.unwrap(getattr(one, "fget", None) or getattr(one, "__func__", one))
-            for code in _codes(one):
-                yield code
-                named = [other for other in code.co_names if other not in seen]
-                seen.update(named)
-                pending += [(other, one.__globals__) for other in named]
-
-
-def _codes(function: Any) -> Iterator[CodeType]:
-    """The code of a function, and of those that are written in it."""
-    pending = [getattr(function, "__code__", None)]
-    for code in pending:
-        if isinstance(code, CodeType):
-            yield code
-            pending += [one for one in code.co_consts if isinstance(one, CodeType)]
 
 
 class Session(Protocol):
@@ -327,6 +135,7 @@ def replace(trace: Trace) -> None:
     trace.replace(torch.__dict__, ("is_grad_enabled",), _make_question(Modes.are_gradients_enabled, takes_args=False))
     trace.replace(torch.__dict__, ("is_autocast_enabled",), _make_question(Modes.is_autocast_enabled, takes_args=True))
     trace.replace(torch.inference_mode, ("__enter__", "__exit__"), _make_inference_mode)
+    trace.replace(autocast, ("__init__",), _make_autocast_settings)
     trace.replace(autocast, ("__enter__",), _make_autocast(Modes.enter_autocast))
     trace.replace(autocast, ("__exit__",), _make_autocast(Modes.leave_autocast))
 
@@ -372,6 +181,31 @@ def _make_inference_mode(original: Any) -> Any:
     return __exit__
 
 
+def _make_autocast_settings(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _modes() is not None:
+            args = tuple(map(_setting, args))
+            kwargs = {name: _setting(value) for name, value in kwargs.items()}
+        original(self, *args, **kwargs)
+
+    return __init__
+
+
+def _setting(value: Any) -> Any:
+    """What a setting of autocast is: the context takes no traced device, dtype or flag."""
+    if not isinstance(value, Proxy):
+        return value
+    return value.tracer.answer(
+        "identity",
+        value,
+        "cannot set autocast by a traced value",
+        where=user_location(sys._getframe(2), {}),
+        value=describe(value.node),
+        why="what it is is known only when the module runs",
+        remedy="set it by a module attribute or a constant, or give symbolic_trace example_inputs, which say it",
+    )
+
+
 def _make_autocast(record: Callable[[Modes, Any], None]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def method(self: Any, *exception: Any) -> Any:
@@ -411,12 +245,3 @@ def _asks(frame: FrameType) -> bool:
         str(step.value) for step in steps(frame.f_code) if step.offset > frame.f_lasti and step.value is not None
     ]
     return any(value.endswith("check_value") for value in following[:4])
-
-
-def _messages_of(program: torch.nn.Module) -> dict[str, str]:
-    """What a program that is traced again says where it checks a mode, by the path of the flag."""
-    graph = vars(program).get("_graph")
-    if graph is None:
-        return {}
-    checks = graph.find_nodes(op="call_function", target=check_value)
-    return {str(check.args[0].target): check.args[2] for check in checks if check.args[0].op == "get_attr"}

@@ -31,7 +31,7 @@ _DEEPEST = 4
 
 
 class ModuleState:
-    """What modules hold, to be put back after a trace: whatever the traced code assigned is no part of the model."""
+    """What modules hold, to be put back after a trace: whatever the traced code assigned is not part of the model."""
 
     def __init__(self, modules: Iterable[torch.nn.Module], function: FunctionType | None = None) -> None:
         """Keep what ``modules`` hold, and what their methods and ``function`` reach outside of them."""
@@ -45,6 +45,9 @@ class ModuleState:
         self._state: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self._containers: list[tuple[torch.nn.Module, str, Kept]] = []
         self._kept: set[int] = set()
+        self._functions: list[FunctionType] = [] if function is None else [function]
+        self._kinds: set[type] = set()
+        """The classes of objects that are held."""
         for module in self._modules:
             own = module.__dict__
             children, parameters, buffers = own["_modules"], own["_parameters"], own["_buffers"]
@@ -52,19 +55,32 @@ class ModuleState:
             self._state += ((parameters, parameters.copy()), (buffers, buffers.copy()))
             if not type(module).__module__.startswith("torch."):
                 for name, value in own.items():
-                    if type(value) not in _PLAIN and name not in _OF_EVERY_MODULE:
+                    if name not in _OF_EVERY_MODULE:
                         self._keep(module, name, value, _DEEPEST)
-        self._surroundings = Surroundings(function, set(map(type, self._modules)))
+        self._surroundings = Surroundings(self._functions, set(map(type, self._modules)), self._kinds)
 
     def _keep(self, module: torch.nn.Module, name: str, value: Any, depth: int) -> None:
         """Keep what a container holds, or an object of a class of the user's, and what is in these."""
-        if id(value) in self._kept or (kept := keep(value)) is None:
+        kind = type(value)
+        if kind is FunctionType:
+            self._functions.append(value)
+        if kind in _PLAIN or id(value) in self._kept or (kept := keep(value)) is None:
             return
         self._kept.add(id(value))
         self._containers.append((module, name, kept))
+        self._kinds.add(kind)
         for element in elements(value) if depth else ():
-            if type(element) not in _PLAIN:
-                self._keep(module, name, element, depth - 1)
+            self._keep(module, name, element, depth - 1)
+
+    @property
+    def held(self) -> set[int]:
+        """The identities of the containers and objects that modules hold."""
+        return self._kept
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What is reached outside of the modules."""
+        return self._surroundings
 
     def expect_fresh(self, iterator: object) -> None:
         """Refuse to take an element of an iterator that was there before the trace.

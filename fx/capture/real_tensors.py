@@ -1,4 +1,4 @@
-"""What the traced code does with tensors that are no traced values: buffers, parameters, and tensors that it makes.
+"""What the traced code does with tensors that are not traced values: buffers, parameters, and tensors that it makes.
 
 Operations on a module's own tensors are recorded, so that the program follows them, and computed beside that where
 nothing has been written yet, so that shapes and lengths are real numbers. What is made of constants alone is computed
@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import CodeType, FunctionType
 from typing import Any, Protocol
 
 import torch
@@ -20,8 +21,9 @@ from torch.overrides import TorchFunctionMode
 from fx.assertions import check_value
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
+from fx.checks.questions import decided
 from fx.errors import TraceError
-from fx.frames import user_location
+from fx.frames import callers, user_location
 from fx.node import Argument, Node
 from fx.operators.effect_rules import Effect, find_rule
 from fx.operators.python import OPERATORS
@@ -89,6 +91,13 @@ class _Call:
     """The arguments that it wrote to."""
 
 
+def _methods_of_clients(tracer: type) -> frozenset[CodeType]:
+    """The code of a client's own ``create_proxy``: what it computes to learn of a node is not part of the program."""
+    methods = [vars(kind)["create_proxy"] for kind in tracer.__mro__ if "create_proxy" in vars(kind)]
+    own = [one for one in methods if isinstance(one, FunctionType) and not one.__module__.startswith("fx.")]
+    return frozenset(one.__code__ for one in own)
+
+
 class RealTensors(TorchFunctionMode):
     """Sees all that the traced code does with tensors. Once the trace has ended, it does nothing.
 
@@ -113,6 +122,7 @@ class RealTensors(TorchFunctionMode):
         self._fixed: dict[int, torch.Tensor] = {}
         self._stale: dict[int, torch.Tensor] = {}
         self._nodes: list[Node] = []
+        self._of_clients = _methods_of_clients(type(tracer))
 
     # What the tracer asks.
 
@@ -161,6 +171,8 @@ class RealTensors(TorchFunctionMode):
                 return self._with_traced(kind, func, types, args, kwargs)
         if _holds_traced((args, kwargs)):
             return self._with_traced(Proxy, func, types, args, kwargs)
+        if self._of_clients and any(frame.f_code in self._of_clients for frame in callers(sys._getframe())):
+            return func(*args, **kwargs)
         return self._with_real(func, args, kwargs)
 
     def _with_traced(self, kind: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -179,6 +191,7 @@ class RealTensors(TorchFunctionMode):
 
     def _with_real(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Carry out a call, record it, or both."""
+        args, kwargs = tuple(map(decided, args)), {key: decided(value) for key, value in kwargs.items()}
         name = getattr(func, "__name__", "")
         attribute = func.__self__.__name__ if name in ("__get__", "__set__") else None
         if name in _OF_THE_LAYOUT or (name == "__get__" and attribute_kind(attribute) == "number"):

@@ -6,22 +6,24 @@ like do when they are given a traced dtype. What draws or seeds random numbers i
 
 from __future__ import annotations
 
+import math
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import BuiltinMethodType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch.autograd.function import _SingleLevelFunction
+from torch.fx import Proxy as TorchProxy
 
 from fx.capture import patching
 from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace
 from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
-from fx.frames import is_users, is_users_file, user_location
+from fx.frames import is_pythons_file, is_users, is_users_file, user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy, TracerBase
 
@@ -63,32 +65,64 @@ def replace(trace: Trace) -> None:
         trace.replace(checkpoints.__dict__, ("checkpoint",), make_checkpoint)
 
 
-def replace_in(trace: Trace, namespace: dict[str, Any]) -> None:
-    """Do the same for what the globals of traced code refer to."""
+def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Do the same for what the globals of traced code refer to.
+
+    Yields:
+        The globals of functions, classes and modules of the same package that stand there, which may be given traced
+        values, too, and hand them on to others.
+    """
+    package = _package_of(namespace)
     numpy: Any = sys.modules.get("numpy")
     checkpoints = _codes_of_checkpoint()
     of_torch = trace.stand_ins(torch.__dict__)
-    _replace_questions(trace, namespace)
+    homes: dict[int, dict[str, Any]] = {}
     for name, value in list(namespace.items()):
         kind = type(value)
         if id(value) in of_torch:  # from torch import is_grad_enabled, finfo, …
             trace.replace(namespace, (name,), partial(_stand_in, of_torch[id(value)]))
         elif kind is FunctionType:
-            if value.__globals__ is not namespace:
-                if id(value.__code__) in checkpoints:
-                    trace.replace(namespace, (name,), make_checkpoint)
-                elif is_users_file(value.__code__.co_filename):
-                    _replace_questions(trace, value.__globals__)
+            if id(value.__code__) in checkpoints and value.__globals__ is not namespace:
+                trace.replace(namespace, (name,), make_checkpoint)
+            elif is_users_file(value.__code__.co_filename):
+                homes[id(value.__globals__)] = value.__globals__
+        elif issubclass(kind, type):
+            homes.update((id(home), home) for home in _homes_of_class(value))
         elif kind is ModuleType:
             if value is random:
                 trace.replace(random.__dict__, _DRAWING, _make_refused)
             elif numpy is not None and (value is numpy or value is numpy.random):
                 trace.replace(numpy.random.__dict__, _DRAWING, _make_refused)
                 trace.replace(numpy.random.__dict__, ("default_rng",), _make_unseeded_refused)
+                trace.replace(numpy.__dict__, ("prod",), _make_product)
+            elif package and _package_of(value.__dict__) == package:
+                homes[id(value.__dict__)] = value.__dict__
         elif kind in (MethodType, BuiltinMethodType) and name in _DRAWING:
             home = type(value.__self__).__module__
             if home.startswith(("random", "numpy.random")):
                 trace.replace(namespace, (name,), _make_refused)
+    homes.pop(id(namespace), None)
+    _replace_questions(trace, namespace)
+    for home in homes.values():
+        if package and _package_of(home) == package:
+            yield home
+        else:
+            _replace_questions(trace, home)
+
+
+def _homes_of_class(kind: type) -> Iterator[dict[str, Any]]:
+    """The globals of the modules that define a class of the user's, and those that it inherits from."""
+    for one in kind.__mro__:
+        module = sys.modules.get(one.__module__)
+        file = getattr(module, "__file__", None)
+        if file is not None and is_users_file(file) and not is_pythons_file(file):
+            yield vars(module)
+
+
+def _package_of(namespace: dict[str, Any]) -> str:
+    """The name of the package that a module belongs to; empty for one that belongs to none."""
+    package, dot, _ = str(namespace.get("__name__")).partition(".")
+    return package if dot else ""
 
 
 def _stand_in(known: Any, _: Any) -> Any:
@@ -159,6 +193,12 @@ def _is_asked_of(value: Any, frame: FrameType) -> bool:
     return not isinstance(frame.f_locals.get("self"), (TracerBase, Proxy))
 
 
+def _answers_itself(value: Proxy, name: str) -> bool:
+    """Whether a proxy is of a class of a client's which says what attributes there are, or holds this one itself."""
+    own = type(value)
+    return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
+
+
 def _kind_told(value: Proxy, frame: FrameType) -> type:
     kind, certain = kind_of(value.node)
     return value.tracer.is_of_kind(value, certain, kind, user_location(frame, {}))
@@ -167,22 +207,26 @@ def _kind_told(value: Proxy, frame: FrameType) -> type:
 def _make_isinstance(original: Any) -> Any:
     # Not by Proxy.__class__, which torch asks too before it takes an object for a tensor.
     def isinstance(value: Any, classes: Any) -> bool:
-        if original(value, Proxy) and _is_asked_of(value, sys._getframe(1)) and not _names_proxies(classes):
-            _refuse_dtypes(value, classes, sys._getframe(1))
-            return issubclass(_kind_told(value, sys._getframe(1)), classes)
+        if original(value, Proxy) and _is_asked_of(value, sys._getframe(1)):
+            if _names(classes, TorchProxy):  # which asks whether this is a trace, as libraries know it from torch.fx
+                return True
+            if not _names(classes, Proxy):
+                _refuse_dtypes(value, classes, sys._getframe(1))
+                return issubclass(_kind_told(value, sys._getframe(1)), classes)
         return original(value, classes)
 
     return isinstance
 
 
-def _names_proxies(classes: Any) -> bool:
+def _names(classes: Any, proxies: type) -> bool:
+    """Whether one of ``classes`` is a class of proxies."""
     if isinstance(classes, tuple):
-        return any(map(_names_proxies, classes))
-    return isinstance(classes, type) and issubclass(classes, Proxy)
+        return any(_names(one, proxies) for one in classes)
+    return isinstance(classes, type) and issubclass(classes, proxies)
 
 
 def _refuse_dtypes(value: Proxy, classes: Any, frame: FrameType) -> None:
-    """Refuse ``torch.FloatTensor`` and the like, which are no classes but ask for a dtype."""
+    """Refuse ``torch.FloatTensor`` and the like, which are not classes but ask for a dtype."""
     for kind in classes if type(classes) is tuple else (classes,):
         if type(kind) is type(torch.FloatTensor):
             raise value.tracer._refusal(
@@ -205,7 +249,7 @@ def _make_is_tensor(original: Any) -> Any:
 
 def _make_hasattr(original: Any) -> Any:
     def hasattr(value: Any, name: str) -> bool:
-        if _is_asked_of(value, sys._getframe(1)):
+        if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
             return original(_kind_told(value, sys._getframe(1)), name)
         return original(value, name)
 
@@ -214,7 +258,7 @@ def _make_hasattr(original: Any) -> Any:
 
 def _make_getattr(original: Any) -> Any:
     def getattr(value: Any, name: str, *default: Any) -> Any:
-        if default and _is_asked_of(value, sys._getframe(1)):
+        if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
             kind = _kind_told(value, sys._getframe(1))
             if not hasattr(kind, name):
                 return default[0]
@@ -300,7 +344,7 @@ def make_checkpoint(original: Any) -> Any:
             return original(function, *args, **kwargs)
         if not isinstance(function, torch.nn.Module):
             raise tracer._refusal(
-                "cannot capture a checkpoint of a function that is no module",
+                "cannot capture a checkpoint of a function that is not a module",
                 where=user_location(sys._getframe(1), {}),
                 value=getattr(function, "__qualname__", repr(function)),
                 why="a node cannot hold the function, and without the checkpoint its values would be kept in memory",
@@ -323,6 +367,21 @@ def _make_of_dtype(original: Any) -> Any:
 
     of_dtype.__name__ = original.__name__
     return of_dtype
+
+
+def _make_product(original: Any) -> Any:
+    """``numpy.prod``, of the sizes of a traced value recorded as Python's."""
+
+    def prod(value: Any, *args: Any, **kwargs: Any) -> Any:
+        parts = value if type(value) in (list, tuple) else (value,)
+        traced = [one for one in parts if isinstance(one, Proxy)]
+        if traced and not args and not kwargs and (tracer := _tracer()) is not None:
+            kinds = {kind_of(one.node) for one in traced}
+            if kinds <= {(torch.Size, True) if parts[0] is value else (int, True)}:
+                return tracer.create_proxy("call_function", math.prod, (value,), {})
+        return original(value, *args, **kwargs)
+
+    return prod
 
 
 _QUESTIONS: dict[str, Callable[[Any], Any]] = {

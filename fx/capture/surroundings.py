@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from fx.capture.kept_values import Kept, KeptCell, KeptContainer, KeptIterator, KeptNames, elements, keep
+from fx.checks.handlers import handling
+from fx.checks.questions import compares_with_truth
 from fx.frames import is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
 
@@ -33,8 +35,6 @@ class Outside:
     """What the function calls it."""
     kept: Kept
     """What it was."""
-    is_variable: bool = False
-    """Whether it is held by a variable of an outer function, which may be there to see what the traced code did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +79,19 @@ def _methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
 class Surroundings:
     """What a program can change outside of its modules, as it was before a trace."""
 
-    def __init__(self, function: FunctionType | None, kinds: Iterable[type]) -> None:
-        """Keep what ``function``, and ``forward`` of all ``kinds``, reach by name, and attributes of the classes."""
+    def __init__(self, functions: Iterable[FunctionType], kinds: Iterable[type], others: Iterable[type]) -> None:
+        """Keep what ``functions``, and ``forward`` of all ``kinds``, reach by name, and attributes of the classes.
+
+        Methods that are reached may be those of ``others``.
+        """
         self._outside: list[Outside] = []
         self._seen: set[int] = set()
-        self._seen_by_caller: dict[int, Kept] = {}
-        self._methods = _methods_of(kinds)
-        pending = [*self._methods.get("forward", ()), *([] if function is None else [function])]
+        self._methods = _methods_of((*kinds, *others))
+        self.handling: list[CodeType] = []
+        """The code of what is reached that handles exceptions."""
+        self.compares_with_truth = False
+        """Whether some of it compares with ``True`` or ``False`` by identity."""
+        pending = [*self._methods.get("forward", ()), *functions]
         for one in pending:
             one = inspect.unwrap(one)
             if id(one) not in self._seen and len(self._seen) < _MOST_FUNCTIONS:
@@ -99,6 +105,8 @@ class Surroundings:
         code = getattr(function, "__code__", None)
         if code is None or not _is_users_own(code.co_filename):
             return
+        self.handling += handling(code)
+        self.compares_with_truth = self.compares_with_truth or compares_with_truth(code)
         names, namespace = _names_of(code), function.__globals__
         if names.assigned:
             for name in names.assigned:
@@ -136,18 +144,18 @@ class Surroundings:
             yield inspect.unwrap(value)
         elif not isinstance(value, torch.nn.Module):
             self._outside.append(Outside(function, name, KeptCell(cell)))
-            self._keep(function, name, value, _DEEPEST, is_variable=True)
+            self._keep(function, name, value, _DEEPEST)
 
-    def _keep(self, function: FunctionType, name: str, value: Any, depth: int, is_variable: bool = False) -> None:
+    def _keep(self, function: FunctionType, name: str, value: Any, depth: int) -> None:
         if type(value) in _PLAIN or id(value) in self._seen:
             return
         kept = keep(value)
         if kept is None:
             return
         self._seen.add(id(value))
-        self._outside.append(Outside(function, name, kept, is_variable))
+        self._outside.append(Outside(function, name, kept))
         for element in elements(value) if depth else ():
-            self._keep(function, name, element, depth - 1, is_variable)
+            self._keep(function, name, element, depth - 1)
 
     def _keep_class(self, function: FunctionType | None, kind: type) -> None:
         own = id(kind) not in self._seen and not kind.__module__.startswith(("torch", "fx.", "builtins"))
@@ -164,18 +172,14 @@ class Surroundings:
         return [one.kept.iterator for one in self._outside if isinstance(one.kept, KeptIterator)]
 
     def changed(self) -> list[Outside]:
-        """What is something else now. Lists and dicts in variables of outer functions stay so."""
-        found = [one for one in self._outside if one.kept.is_changed()]
-        seen = ((one, one.kept) for one in found if one.is_variable)
-        self._seen_by_caller = {id(one): kept.now() for one, kept in seen if isinstance(kept, KeptContainer)}
-        return found
+        """What is something else now."""
+        return [one for one in self._outside if one.kept.is_changed()]
 
     def restore(self) -> None:
         """Put all back."""
         for one in self._outside:
-            kept = self._seen_by_caller.get(id(one), one.kept)
-            if kept.is_changed():
-                kept.restore()
+            if one.kept.is_changed():
+                one.kept.restore()
         self._outside = []
 
 

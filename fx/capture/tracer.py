@@ -6,25 +6,29 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
+from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred, training_flag
 from fx.capture.augmented import write_where_it_shows
+from fx.capture.caught import Caught
 from fx.capture.example_values import fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy, bound, users_frame
+from fx.capture.leaf_hooks import leaves_something
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling
+from fx.capture.training_flag import TrainingFlags
 from fx.checks.questions import kind_of
 from fx.checks.starred import call_of_starred
+from fx.code.sources import not_compiled
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location
 from fx.graph import Graph
@@ -64,6 +68,8 @@ class Tracer(TracerBase):
     root: torch.nn.Module
     """The module that is traced; an empty one while a function is."""
     root_module_name: str
+    follows_training: bool = True
+    """Let operations that are given the training flag of a module read it when they run, instead of fixing it."""
 
     def __init__(
         self,
@@ -95,6 +101,7 @@ class Tracer(TracerBase):
         self.param_shapes_constant = param_shapes_constant
         self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
+        self._leaf_kinds: dict[type, bool] = {}
         self._current: Trace | None = None
         self._reads_buffers_once = False
         self._left_out = self._as_given = False
@@ -104,7 +111,11 @@ class Tracer(TracerBase):
         self._fake_mode: Any = None
         self._real: RealTensors | None = None
         self._modes: modes.Modes | None = None
+        self._flags: TrainingFlags | None = None
+        self._follows_flags = True
+        self._has_followed = False
         self._state: ModuleState | None = None
+        self._caught = Caught(())
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
 
@@ -113,14 +124,15 @@ class Tracer(TracerBase):
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
 
-        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``. And so do
+        So do modules that a backend made of a part of a program: their classes say why in ``_leaf_reason``. And so do
         modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
         """
-        expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
-        if hasattr(type(m), "_kept_whole") or _is_compiled(m):
-            return True
-        module = m.__module__
-        return module.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
+        known = self._leaf_kinds.get(type(m))
+        if known is None:
+            expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
+            of_torch = m.__module__.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
+            known = self._leaf_kinds[type(m)] = of_torch or hasattr(type(m), "_leaf_reason") or _is_compiled(m)
+        return known
 
     def path_of_module(self, mod: torch.nn.Module) -> str:
         """The dotted path of ``mod`` below the root.
@@ -149,22 +161,37 @@ class Tracer(TracerBase):
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
-        path = self.path_of_module(m)
+        try:
+            path = self.path_of_module(m)
+        except ForeignModuleError as error:
+            if self._flags is None or m._parameters or m._buffers or m._modules:
+                raise
+            return self._flags.with_foreign(error, lambda: forward(*args, **kwargs))  # nn.ReLU()(x)
         outer = self.module_stack
         count = self.num_calls.get(path, 0)
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            if self.is_leaf_module(m, path) or m._backward_hooks or m._backward_pre_hooks:
-                if self._modes is not None and self._modes.watches_leaves:
-                    self._modes.leaf_called(m)
+            is_leaf = self.is_leaf_module(m, path)
+            if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
+                is_leaf = not self._is_opened(m)
+            if is_leaf or m._backward_hooks or m._backward_pre_hooks:
+                if self._flags is not None and self._flags.watches_leaves:
+                    self._flags.leaf_called(m)
                 return self.create_proxy("call_module", path, args, kwargs)
-            if self._modes is not None:
-                self._modes.module_entered(m)
             with ScopeContextManager(self.scope, Scope(path, type(m))):
                 return forward(*args, **kwargs)
         finally:
             self.module_stack = outer
+
+    def _is_opened(self, module: torch.nn.Module) -> bool:
+        """Whether a leaf is looked into, since its hooks leave something for the traced code."""
+        if self._state is None or _is_compiled(module):
+            return False
+        opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
+        if opened and self._flags is not None:
+            self._flags.opened.add(id(module))
+        return opened
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
         """What reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its value.
@@ -203,8 +230,8 @@ class Tracer(TracerBase):
     def attribute_arg(self, a: Any) -> Argument:
         """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
 
-        Tensors that are no attribute of the root become constants of the graph. Functions that can be imported by their
-        names stand for themselves.
+        Tensors that are not an attribute of the root become constants of the graph. Functions that can be imported by
+        their names stand for themselves.
         """
         if isinstance(a, torch.Tensor):
             return self._tensor_arg(a)
@@ -251,7 +278,7 @@ class Tracer(TracerBase):
         return _find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
-        """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
+        """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
         expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
         number = 0
         while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
@@ -301,12 +328,16 @@ class Tracer(TracerBase):
     def _parameters(self) -> dict[int, str]:
         if self._parameter_paths is None:
             self._parameter_paths = {id(value): path for path, value in self.root.named_parameters()}
+            for path, value in _named_by_program(self.root):
+                if id(value) in self._parameter_paths:
+                    self._parameter_paths[id(value)] = path
         return self._parameter_paths
 
     def _attributes(self) -> dict[int, tuple[Any, str]]:
         """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
         if self._attribute_paths is None:
-            found: dict[int, tuple[Any, str]] = {}
+            named = ((path, value) for path, value in _named_by_program(self.root) if isinstance(value, torch.Tensor))
+            found: dict[int, tuple[Any, str]] = {id(value): (value, path) for path, value in named}
             state = self._state
             for prefix, module in self.root.named_modules():
                 if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
@@ -320,7 +351,7 @@ class Tracer(TracerBase):
 
     @property
     def tensor_attrs(self) -> dict[Any, str]:
-        """Path of each tensor attribute of the root that is no parameter."""
+        """Path of each tensor attribute of the root that is not a parameter."""
         return dict(self._attributes().values())
 
     @property
@@ -358,9 +389,20 @@ class Tracer(TracerBase):
         Raises:
             TraceError: the program cannot be captured; the message names the user's line.
         """
-        self._left_out = self._as_given = False
         self._examples = example_inputs
         self._fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
+        self._follows_flags, self._has_followed = self.follows_training, False
+        try:
+            return self._trace_as_asked(root, concrete_args)
+        except Exception:
+            if not self._has_followed:
+                raise
+        self._follows_flags = False  # something takes no flag that is known only when the program runs
+        return self._trace_as_asked(root, concrete_args)
+
+    def _trace_as_asked(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+        """Trace without optional inputs that the program asks for, or, if that fails, with them."""
+        self._left_out = self._as_given = False
         try:
             return self._attempts(root, concrete_args)
         except Exception as error:
@@ -472,10 +514,13 @@ class Tracer(TracerBase):
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check, or refuse, that the value of a node is compared by identity."""
-        guide = None if node.op == "placeholder" else self.guide
+        guide = self.guide if node.target is getattr else None
         if guide is not None and guide.kind_of(Proxy(node, self)) is NoneType:
-            return  # which is what is compared
+            return  # which is what is compared, as it is answered
         location.is_compared = identity_tests.expect_known(self, node, location)
+
+    def _handled_at(self, frame: FrameType) -> list[str]:
+        return self._caught.names_at(frame)
 
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
         asked = self._current is not None and kind_of(obj.node) == (torch.Size, True)
@@ -510,7 +555,7 @@ class Tracer(TracerBase):
         try:
             self._run(root, function, concrete_args, state)
             state.expect_parameters_kept()
-            if changes := state.find_changes():
+            if changes := self._of_the_program(state.find_changes()):
                 state.expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
                 self._run_again(root, concrete_args, state, changes)
         finally:
@@ -521,6 +566,15 @@ class Tracer(TracerBase):
         if lost is not None:
             raise _lost_update(lost)
         return self.graph
+
+    def _of_the_program(self, changes: list[Change]) -> list[Change]:
+        """Leave out the modules that a client's own ``path_of_module`` has put into the root, which the graph holds."""
+        if not changes or type(self).path_of_module is Tracer.path_of_module:
+            return changes
+        called = {node.target for node in self.graph.nodes if node.op == "call_module"}
+        put = [name for owner, name in changes if owner is self.root and name in called and _is_submodule(owner, name)]
+        self.graph.constants.update((name, self.root._modules[name]) for name in put)
+        return [(owner, name) for owner, name in changes if owner is not self.root or name not in put]
 
     def _run_again(
         self,
@@ -551,7 +605,8 @@ class Tracer(TracerBase):
         concrete_args: dict[str, Any] | tuple[Any, ...] | None,
         state: ModuleState,
     ) -> None:
-        session = _Session(self)
+        self._flags = flags = TrainingFlags(self, self._follows_flags and not state.surroundings.compares_with_truth)
+        session = _Session(self, flags)
         self._state = state
 
         def program(trace: Trace) -> None:
@@ -562,15 +617,15 @@ class Tracer(TracerBase):
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
+            self._caught = Caught(state.surroundings.handling)
             if self._examples is not None and self._fake_mode is not None:
                 self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
             if isinstance(root, torch.nn.Module):
-                self._modes.start()
-                self._modes.module_entered(root)
+                flags.start()
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
-            value = called(*args)
+            value = self._caught.watch(trace, self, called, args)
             if self._starred:
                 raise self._starred[0].refused()
             self._returned_by = function
@@ -582,7 +637,8 @@ class Tracer(TracerBase):
                 self.guide.expect_containers_kept(user_location(None, {}))
                 self.guide.drop_unused()
             write_where_it_shows(self.augmented, self.root)
-            self._modes.expect_modes_kept()
+            flags.drop_unused()
+            flags.expect_kept()
 
         try:
             patching.run(session, program)
@@ -596,6 +652,7 @@ class Tracer(TracerBase):
         finally:
             leave_ended()
             self._finished = True
+            self._has_followed = self._has_followed or flags.are_followed
             session.modes.restore()
 
     def _finish(self, state: ModuleState) -> Proxy | None:
@@ -604,8 +661,9 @@ class Tracer(TracerBase):
         self._tracing = False
         self._finished = True
         self._state = None
-        self._current = self._real = self._modes = self.guide = None
+        self._current = self._real = self._modes = self._flags = self.guide = None
         self._starred, self._indexed = [], []
+        self._caught = Caught(())
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -614,10 +672,13 @@ class Tracer(TracerBase):
     def _inputs(
         self, function: Callable[..., Any], is_module: bool, concrete_args: dict[str, Any] | tuple[Any, ...] | None
     ) -> tuple[Callable[..., Any], list[Any]]:
+        self._returned_by = function  # where a default is that no node can hold
         try:
             return self.create_args_for_root(function, is_module, concrete_args)
         except RecursionError as failure:
             raise explained(failure, concrete_args, TraceError) from None
+        finally:
+            self._returned_by = None
 
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))
@@ -626,7 +687,7 @@ class Tracer(TracerBase):
         self._starred, self._indexed, self._returns = [], [], False
         self.augmented = []
         self.num_calls = {}
-        self._current = self._real = self._modes = self.guide = None
+        self._current = self._real = self._modes = self._flags = self.guide = None
         self._attributes_read = []
         self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -659,6 +720,7 @@ class Tracer(TracerBase):
     def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
         session.trace = trace
         modes.replace(trace)
+        training_flag.replace(trace)
         recorded_calls.replace(trace)
         record_classes(trace, self._classes_called)
         for namespace, name in wrapped_globals():
@@ -683,9 +745,10 @@ class Tracer(TracerBase):
 class _Session:
     """One run of a tracer: what it does with uses of modules by the tracing thread."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, flags: TrainingFlags) -> None:
         self.tracer = tracer
         self.modes = modes.Modes(tracer)
+        self.flags = flags
         self.trace: Trace | None = None
         self.parameter_proxies: dict[str, Any] = {}
         self.searched: set[int] = set()
@@ -706,15 +769,19 @@ class _Session:
         return self.tracer.getattr(name, value, self.parameter_proxies)
 
     def autowrap(self, namespace: dict[str, Any]) -> None:
-        """Record the tracer's autowrap functions where ``namespace`` refers to them."""
-        if self.trace is None or id(namespace) in self.searched:
+        """Record the tracer's autowrap functions where ``namespace``, or one that it reaches, refers to them."""
+        trace, functions = self.trace, self.tracer._autowrap_functions
+        if trace is None:
             return
-        self.searched.add(id(namespace))
-        if not str(namespace.get("__name__")).startswith(("torch.", "math")):
-            recorded_calls.replace_in(self.trace, namespace)
-        functions = self.tracer._autowrap_functions
-        names = [name for name, value in list(namespace.items()) if id(_behind_recording(value)) in functions]
-        self.trace.replace(namespace, names, _recording)
+        pending = [namespace]
+        for one in pending:
+            if id(one) in self.searched:
+                continue
+            self.searched.add(id(one))
+            if not str(one.get("__name__")).startswith(("torch.", "math")):
+                pending.extend(recorded_calls.replace_in(trace, one))
+            names = [name for name, value in list(one.items()) if id(_behind_recording(value)) in functions]
+            trace.replace(one, names, _recording)
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:
@@ -736,6 +803,13 @@ def _held_at(root: torch.nn.Module, path: str) -> Any:
     if owner is not None:
         held = (owner._parameters, owner._buffers, owner.__dict__)
     return next((entries[name] for entries in held if name in entries), None)
+
+
+def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """What the graph of a program that is traced again reads, with the paths in it: it may have other names."""
+    graph = vars(root).get("_graph")
+    for node in graph.find_nodes(op="get_attr") if graph is not None else ():
+        yield node.target, _held_at(root, node.target)
 
 
 def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
@@ -873,6 +947,8 @@ def symbolic_trace(
     return GraphModule.of_capture(tracer.root, graph, name, keeps_state=True)
 
 
+for _entrance in (Tracer.trace, symbolic_trace):
+    not_compiled(_entrance)
 boundary(Tracer.trace)
 
 

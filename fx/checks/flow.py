@@ -57,7 +57,8 @@ class Flow:
         return None
 
     def branch_on_elements(self, offset: int) -> tuple[str, tuple[int, int]] | None:
-        """What the instruction at ``offset`` compares containers by, and what follows if it holds, and if it does not.
+        """Return what the instruction at ``offset`` compares containers by, and what follows if it holds, and if it
+        does not.
 
         That is ``"eq"``, ``"ne"``, ``"in"`` or ``"not in"``; it asks elements whether they are equal meanwhile.
         """
@@ -90,15 +91,15 @@ class Flow:
         return index
 
     def _asks(self, step: Step) -> bool:
-        """Whether an instruction asks a value itself for its truth."""
+        """Return whether an instruction asks a value itself for its truth."""
         return step.name in self._known.branches or step.name in self._known.conversions or self._compares(step)
 
     def _compares(self, step: Step) -> bool:
-        """Whether an instruction compares two values, and asks what comes out for its truth."""
+        """Return whether an instruction compares two values, and asks what comes out for its truth."""
         return step.name == "COMPARE_OP" and bool((step.argument or 0) & self._known.converting_bit)
 
     def hangs_on(self, frame: FrameType, compared: Comparison | None, raises_if: bool) -> bool:
-        """Whether a value that is asked for its truth is all that the branch in ``frame`` hangs on.
+        """Return whether a value that is asked for its truth is all that the branch in ``frame`` hangs on.
 
         A comparison that converts its result asks for two truths in one place: that of what it compares, and before it
         those of elements, if it compares containers. ``(x.size(0), n) == (3, 4)`` asks ``x.size(0) == 3``.
@@ -121,14 +122,16 @@ class Flow:
         return compared is not None and compared.operator in (operator, _REFLECTED[operator])
 
     def _compares_no_containers(self, index: int, frame: FrameType, compared: Comparison) -> bool:
-        """Whether one operand of the comparison at ``index`` is known to have no elements."""
+        """Return whether one operand of the comparison at ``index`` is known to have no elements."""
         right = self._operand(index)
         left = self._operand(right[0]) if right is not None else None
         operands = [self._steps[operand[0] : operand[1]] for operand in (right, left) if operand is not None]
         return any(_is_one_value(operand, frame, compared.traced) for operand in operands)
 
     def _operand(self, end: int) -> tuple[int, int] | None:
-        """Where the instructions start and end that leave one more value for the one at ``end``; None behind a jump."""
+        """Return where the instructions start and end that leave one more value for the one at ``end``; None behind a
+        jump.
+        """
         depth = 0
         for index in range(end - 1, -1, -1):
             step = self._steps[index]
@@ -149,7 +152,7 @@ class Flow:
         return self._steps[left[0] : left[1]], self._steps[right[0] : right[1]]
 
     def raises(self, index: int, lets_through: Callable[[int], bool]) -> bool:
-        """Whether every path from instruction ``index`` raises, and nothing in the function swallows it.
+        """Return whether every path from instruction ``index`` raises, and nothing in the function swallows it.
 
         Args:
             index: the first instruction of the paths.
@@ -185,7 +188,7 @@ class Flow:
         return [index + 1]
 
     def _after_raise(self, offset: int, lets_through: Callable[[int], bool]) -> list[int] | None:
-        """What follows a raise at ``offset``: an enclosing handler, or nothing."""
+        """Return what follows a raise at ``offset``: an enclosing handler, or nothing."""
         inside = [(end - start, target) for start, end, target in self._handlers if start <= offset < end]
         if not inside:
             return []
@@ -200,18 +203,18 @@ class Flow:
         return [next(index for index, step in following if step.name == "RERAISE")]
 
     def leaves(self, offset: int, lets_through: Callable[[int], bool]) -> bool:
-        """Whether an exception that the instruction at ``offset`` raises leaves the function."""
+        """Return whether an exception that the instruction at ``offset`` raises leaves the function."""
         following = self._after_raise(offset, lets_through)
         return following is not None and all(self.raises(index, lets_through) for index in following)
 
     def raise_offset(self, index: int) -> int:
-        """Where the first ``raise`` from instruction ``index`` on stands."""
+        """Return where the first ``raise`` from instruction ``index`` on stands."""
         raising = (step for step in self._steps[index:] if step.name == "RAISE_VARARGS")
         return next(raising, self._steps[index]).offset
 
 
 def value_of(operand: Sequence[Step], frame: FrameType) -> Any:
-    """What the instructions of an expression leave, if they only load, build tuples and read attributes.
+    """Return what the instructions of an expression leave, if they only load, build tuples and read attributes.
 
     Raises:
         LookupError: they do something else, or it is not there.
@@ -257,14 +260,16 @@ def _handlers(code: CodeType, instructions: list[Step], known: Dialect) -> list[
 
 
 def stack_effect(step: Step) -> int:
-    """How many values more there are on the stack behind an instruction."""
+    """Return how many values more there are on the stack behind an instruction."""
     if step.argument is None and step.name.startswith(("LOAD_FAST", "STORE_FAST")):  # half of one on two variables
         return 1 if step.name.startswith("LOAD") else -1
     return dis.stack_effect(dis.opmap[step.name], step.argument, jump=False)
 
 
 def _is_one_value(operand: Sequence[Step], frame: FrameType, traced: type) -> bool:
-    """Whether what the instructions of an expression leave is known to have no elements that a comparison asks."""
+    """Return whether what the instructions of an expression leave is known to have no elements that a comparison
+    asks.
+    """
     value, depth = _loaded(operand[0], frame), stack_effect(operand[0])
     for step in operand[1:]:
         depth += stack_effect(step)
@@ -281,7 +286,7 @@ def _is_one_value(operand: Sequence[Step], frame: FrameType, traced: type) -> bo
 
 
 def _loaded(step: Step, frame: FrameType) -> Any:
-    """What an instruction loads; a container where that is not known."""
+    """Return what an instruction loads; a container where that is not known."""
     if step.name in CONSTANTS:
         return step.value
     if step.name.startswith("LOAD_FAST") or step.name == "LOAD_DEREF":

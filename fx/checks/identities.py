@@ -66,7 +66,7 @@ def _is_none(operand: list[Step]) -> bool:
 
 
 def _operand(found: list[Step], place: int) -> str | int | None:
-    """What the instruction at ``place`` leaves: see ``Identity.one``."""
+    """Return what the instruction at ``place`` leaves: see ``Identity.one``."""
     step = found[place]
     if step.name.startswith(_VARIABLES):
         return str(step.value)

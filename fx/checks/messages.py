@@ -71,7 +71,7 @@ def _reading(node: Node, temporary: Collection[Node]) -> tuple[Node, str] | None
 
 
 def _step(node: Node, rest: list[Any]) -> str | None:
-    """How a field reads what ``node`` computes of its first argument and the rest of them."""
+    """Return how a field reads what ``node`` computes of its first argument and the rest of them."""
     if node.op == "call_method" and node.target in READ_METHODS and not rest:
         return f".{node.target}()"
     if len(rest) != 1:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 import operator
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -39,6 +40,8 @@ def kind_of(node: Node) -> tuple[type, bool]:
         return _kind_of_input(node)
     if node.op == "call_method":
         return _kind_of_method(str(node.target), node)
+    if node.op == "get_attr" and str(node.target).rpartition(".")[2] == "training":
+        return bool, True
     if node.op != "call_function":
         return torch.Tensor, False
     target: Any = node.target
@@ -86,7 +89,7 @@ def _kind_of_element(node: Node) -> tuple[type, bool]:
 
 
 def count_of(node: Node) -> tuple[int, bool] | None:
-    """How many elements a traced value has, and whether that is certain; None where its node does not say it.
+    """Return how many elements a traced value has, and whether that is certain; None where its node does not say it.
 
     >>> import fx
     >>> halves = fx.symbolic_trace(lambda x: x.chunk(2)).graph.find_nodes(op="call_method", target="chunk")[0]
@@ -125,7 +128,7 @@ _PARTS: dict[str, tuple[str, ...]] = {
 
 
 def _count_of_slice(index: slice) -> tuple[int, bool] | None:
-    """How many elements a slice of a shape has if there are enough dimensions."""
+    """Return how many elements a slice of a shape has if there are enough dimensions."""
     start, stop = index.start or 0, index.stop
     if type(start) is not int or type(stop) not in (int, type(None)) or index.step not in (None, 1):
         return None
@@ -144,7 +147,7 @@ _compared: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKey
 
 
 def asks_for_class(frame: FrameType) -> bool:
-    """Whether ``frame`` is at ``value.__class__``, or at ``case Class():``."""
+    """Return whether ``frame`` is at ``value.__class__``, or at ``case Class():``."""
     code = frame.f_code
     offsets = _asking.get(code)
     if offsets is None:
@@ -154,7 +157,7 @@ def asks_for_class(frame: FrameType) -> bool:
 
 
 def is_compared_by_identity(frame: FrameType) -> bool:
-    """Whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable."""
+    """Return whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable."""
     code = frame.f_code
     offsets = _compared.get(code)
     if offsets is None:
@@ -176,7 +179,7 @@ def _reads_compared(found: list[Step]) -> Iterable[int]:
 
 
 def _is_tested(found: list[Step], place: int) -> bool:
-    """Whether what the step at ``place`` loads is compared by identity with what is loaded next."""
+    """Return whether what the step at ``place`` loads is compared by identity with what is loaded next."""
     loads = 0
     for step in found[place + 1 : place + 6]:
         if step.name == "IS_OP" or step.name.endswith(("IF_NONE", "IF_NOT_NONE")):
@@ -190,24 +193,74 @@ def _is_tested(found: list[Step], place: int) -> bool:
     return False
 
 
+_IS_OP = dis.opmap["IS_OP"]
+_with_truth: weakref.WeakKeyDictionary[CodeType, bool] = weakref.WeakKeyDictionary()
+
+
+def compares_with_truth(code: CodeType) -> bool:
+    """Return whether some code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
+    known = _with_truth.get(code)
+    if known is None:
+        known = any(type(value) is bool for value in code.co_consts) and _IS_OP in code.co_code[::2]
+        if known:
+            found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+            tests = (place for place, step in enumerate(found) if step.name == "IS_OP")
+            known = any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])
+        _with_truth[code] = known
+    return known
+
+
 # Text of traced values, by which programs decide.
 
 
 class TracedText(str):
-    """What a traced value prints as: no text of the value. Messages may have it, and nothing may be decided by it."""
+    """What a traced value prints as: no text of the value. Messages may have it; who decides by it gets the text.
 
-    _refused: Callable[[str], NoReturn]
+    Where that is not known, they are refused.
+    """
+
+    _decide: Callable[[Callable[[Any], str], str], str]
+    _write: Callable[[Any], str]
 
     @classmethod
-    def of(cls, text: str, refused: Callable[[str], NoReturn]) -> TracedText:
-        """The text, and what raises where something is decided by it."""
+    def of(cls, text: str, decide: Callable[[Callable[[Any], str], str], str], write: Any = repr) -> TracedText:
+        """A stand-in for the text of a value.
+
+        Args:
+            text: what is shown.
+            decide: gives the text of the value, given what writes it and what is shown, or raises.
+            write: ``repr`` or ``str``, as the traced code asked for it.
+        """
         made = cls(text)
-        made._refused = refused
+        made._decide, made._write = decide, write
         return made
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        self._refused(self[:])
+    def by(self, write: Any) -> TracedText:
+        """The same, written by ``write``."""
+        return self.of(self[:], self._decide, write)
 
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __hash__ = _refuse  # type: ignore[assignment]
-    startswith = endswith = split = rsplit = partition = rpartition = find = index = count = _refuse  # type: ignore[assignment]
-    replace = removeprefix = removesuffix = lower = upper = strip = isdigit = _refuse  # type: ignore[assignment]
+    def decided(self) -> str:
+        """The text of the value."""
+        return self._decide(self._write, self[:])
+
+
+def decided(value: Any) -> Any:
+    """A value, or the text that it stands for."""
+    return value.decided() if isinstance(value, TracedText) else value
+
+
+def _deciding(name: str) -> Callable[..., Any]:
+    of_text: Callable[..., Any] = getattr(str, name)
+
+    def method(self: TracedText, *args: Any, **kwargs: Any) -> Any:
+        return of_text(self.decided(), *map(decided, args), **kwargs)
+
+    return method
+
+
+_DECIDING = (
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __hash__ startswith endswith split rsplit partition "
+    "rpartition find index count replace removeprefix removesuffix lower upper strip isdigit"
+)
+for _name in _DECIDING.split():
+    setattr(TracedText, _name, _deciding(_name))

@@ -133,7 +133,7 @@ _OF_ELEMENTS = {"eq": True, "ne": False, "in": True, "not in": False}
 
 
 def leaves(frame: FrameType) -> bool:
-    """Whether an exception that comes out of what ``frame`` is calling leaves ``frame`` too."""
+    """Return whether an exception that comes out of what ``frame`` is calling leaves ``frame`` too."""
     flow = flow_of(frame.f_code)
     return flow is not None and flow.leaves(frame.f_lasti, _let_through(frame.f_code))
 
@@ -182,7 +182,7 @@ def compound_check(frame: FrameType, compared: Comparison | None = None) -> Comp
 
 
 def _asked(frame: FrameType, flow: Flow, conditions: list[ast.expr]) -> int | None:
-    """Which of these conditions ``frame`` is asking for, if it is one of them."""
+    """Return which of these conditions ``frame`` is asking for, if it is one of them."""
     code = frame.f_code
     positions: Any = getattr(code, "co_positions", tuple)
     line, _, column, _ = next(itertools.islice(positions(), frame.f_lasti // 2, None), (None,) * 4)
@@ -201,7 +201,7 @@ def _asked(frame: FrameType, flow: Flow, conditions: list[ast.expr]) -> int | No
 
 
 def _is_one_branch(condition: ast.expr) -> bool:
-    """Whether a condition is compiled to one branch: no constant, and nothing in it that branches by itself."""
+    """Return whether a condition is compiled to one branch: no constant, and nothing in it that branches by itself."""
     nodes = list(ast.walk(condition))
     branching = (ast.BoolOp, ast.IfExp, *_WITH_EFFECTS)
     chains = any(isinstance(node, ast.Compare) and len(node.ops) > 1 for node in nodes)
@@ -241,7 +241,7 @@ _TRANSPARENT = frozenset(
 
 
 def _let_through(code: CodeType) -> Callable[[int], bool]:
-    """Whether all ``with`` blocks around an offset of ``code`` are of known, transparent context managers."""
+    """Return whether all ``with`` blocks around an offset of ``code`` are of known, transparent context managers."""
     return lambda offset: _lets_exceptions_through(code, line_of(code, offset))
 
 
@@ -254,7 +254,7 @@ def _lets_exceptions_through(code: CodeType, line: int) -> bool:
 
 
 def _is_control_flow(code: CodeType, raise_line: int) -> bool:
-    """Whether the ``raise`` ends an iteration, which is no error."""
+    """Return whether the ``raise`` ends an iteration, which is no error."""
     raised = [s.exc for s in ast.walk(syntax_tree(code)) if isinstance(s, ast.Raise) and _spans(s, raise_line)]
     named = [exception.func if isinstance(exception, ast.Call) else exception for exception in raised]
     return any(getattr(name, "id", "") in ("StopIteration", "StopAsyncIteration") for name in named)
@@ -283,7 +283,9 @@ RAISED = "__raised__"
 
 
 def _raised(code: CodeType, statement: ast.Raise | ast.Assert, decided: int) -> CodeType | None:
-    """What ``Check.raised`` says: variables that are set behind the line ``decided``, and what ``statement`` raises."""
+    """Return what ``Check.raised`` says: variables that are set behind the line ``decided``, and what ``statement``
+    raises.
+    """
     raised = statement.msg if isinstance(statement, ast.Assert) else statement.exc
     arguments = raised.args if isinstance(raised, ast.Call) and not raised.keywords else [raised]
     if len(arguments) <= 1 and all(isinstance(argument, (ast.Constant, type(None))) for argument in arguments):
@@ -359,7 +361,7 @@ def syntax_tree(code: CodeType) -> ast.Module:
 
 @lru_cache(maxsize=256)
 def _indentation(code: CodeType) -> int:
-    """How many columns the source of the function is indented by, which ``syntax_tree`` leaves out."""
+    """Return how many columns the source of the function is indented by, which ``syntax_tree`` leaves out."""
     lines, _ = inspect.getsourcelines(code)
     return len(lines[0]) - len(lines[0].lstrip())
 

@@ -16,7 +16,8 @@ _read: weakref.WeakKeyDictionary[CodeType, list[Step]] = weakref.WeakKeyDictiona
 
 
 def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
-    """Where the call stands, its first and last offset, that is all that gets the elements which ``frame`` spreads.
+    """Return where the call stands, its first and last offset, that is all that gets the elements which ``frame``
+    spreads.
 
     None where something else gets them, or ``frame`` spreads none.
     """

@@ -10,7 +10,7 @@ import inspect
 import operator
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -47,13 +47,17 @@ class PythonCode:
     _origins: list[SourceLocation | None] = field(default_factory=list["SourceLocation | None"])
     """The user's line that made each node."""
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> PythonCode:
+        """The same text with the same globals: modules and functions, which are not copied."""
+        return replace(self, globals=dict(self.globals))
+
     def origin(self, line: int) -> SourceLocation | None:
         """The user's line that made the node which line ``line`` of ``src`` computes."""
         number = self.node_number(line)
         return None if number is None else self._origins[number]
 
     def node_number(self, line: int) -> int | None:
-        """Which node, counted from 0, line ``line`` of ``src`` computes."""
+        """Return which node, counted from 0, line ``line`` of ``src`` computes."""
         return self._lineno_map.get(line - self._prologue_start)
 
 
@@ -241,7 +245,7 @@ class FunctionWriter:
                     f"{node.target!r} cannot be the name of a parameter",
                     where=node.source,
                     value=describe(node),
-                    why="it is no Python identifier",
+                    why="it is not a Python identifier",
                     remedy='rename the input: node.target = "x"',
                 )
             if parameter in reserved and (parameter != "self" or node.prev.op != "root"):

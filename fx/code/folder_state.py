@@ -34,7 +34,7 @@ def _assignment(path: str, value: str) -> str:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether ``name`` means itself behind a dot inside a class, where two leading underscores are mangled."""
+    """Return whether ``name`` means itself behind a dot inside a class, where two leading underscores are mangled."""
     return is_identifier(name) and not name.startswith("__")
 
 
@@ -42,7 +42,7 @@ class FolderState:
     """What ``__init__`` of a written class has to do, in the order of the attributes.
 
     Modules of ``torch.nn`` become the call that makes them, wherever that gives the same module again; other modules,
-    and attributes that are no tensors, become objects to pickle.
+    and attributes that are not tensors, become objects to pickle.
     """
 
     def __init__(self, module: Any) -> None:
@@ -177,7 +177,7 @@ class FolderState:
                     self.transient.append(_assignment(where, f"tensors[{where!r}]"))
 
     def _tie_objects(self) -> None:
-        """Where a pickled module shares a tensor with one that is not pickled, they share it again."""
+        """Let a pickled module share its tensors again with those that are not pickled."""
         for path, stored in list(self.objects.items()):
             if not isinstance(stored, torch.nn.Module):
                 continue
@@ -256,7 +256,7 @@ def _alike(made: torch.Tensor | None, value: torch.Tensor | None) -> bool:
 
 
 def _empty(value: torch.Tensor | None) -> str | None:
-    """Source of a tensor of the shape and type of ``value``; None for what is no ordinary tensor."""
+    """Source of a tensor of the shape and type of ``value``; None for what is not an ordinary tensor."""
     if value is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return None
     if value.layout is not torch.strided or value.is_quantized:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch.utils import _pytree as pytree
 
-from fx import pytree as fx_pytree
+from fx import _pytree as fx_pytree
 from fx.code.codegen import CodeGen
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class PyTreeCodeGen(CodeGen):
         return fx_pytree.tree_flatten_spec(list(args), self.pytree_info.in_spec)
 
     def holds_structures(self, values: list[Any]) -> bool:
-        """Whether ``values`` are arguments as they were captured, rather than their leaves."""
+        """Return whether ``values`` are arguments as they were captured, rather than their leaves."""
         captured = self.pytree_info.in_spec.children()
         return pytree.tree_structure(values).children() == captured and not all(part.is_leaf() for part in captured)
 

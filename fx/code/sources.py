@@ -12,10 +12,13 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, TypeVar
 
+import torch
+
 from fx.code.codegen import PythonCode
 from fx.errors import CodegenError
 from fx.provenance import GENERATED_FILES
 
+_torch: Any = torch
 _numbers = itertools.count()
 _compiling = threading.RLock()
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -29,7 +32,7 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
     The source lies in ``linecache`` under ``<eval_with_key>.<N>`` for as long as the function lives.
 
     Raises:
-        CodegenError: the source is no Python, which a code transformer or a custom ``CodeGen`` can cause.
+        CodegenError: the source is not Python, which a code transformer or a custom ``CodeGen`` can cause.
     """
     file = f"<eval_with_key>.<{next(_numbers)}>"  # debuggers look for a file unless the name stands in angle brackets
     lines = code.src.splitlines(keepends=True)
@@ -43,7 +46,7 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
     except SyntaxError as error:
         linecache.cache.pop(file, None)
         raise CodegenError(
-            "the generated source is no Python",
+            "the generated source is not Python",
             where=f"line {error.lineno}:  {(error.text or '').strip()}",
             why=error.msg,
             remedy="look at what Graph.on_generate_code or the custom CodeGen puts in",
@@ -54,6 +57,17 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
     GENERATED_FILES[file] = code.origin
     weakref.finalize(function, _forget, file)
     return function, wrapped
+
+
+def forward_of_source(src: str, globals: dict[str, Any], co_fields: dict[str, Any] | None = None) -> Callable[..., Any]:
+    """Return the function ``forward`` that source defines, compiled so that tracebacks and TorchScript see the source.
+
+    Args:
+        src: the source.
+        globals: what it refers to.
+        co_fields: nothing here asks for it; client code of torch.fx may give it.
+    """
+    return load_forward(PythonCode(src, globals))[0]
 
 
 def _forget(file: str) -> None:
@@ -72,6 +86,15 @@ def _return_memory() -> None:
 def not_traced(function: _Function) -> _Function:
     """Let Dynamo, in ``torch.compile`` and ``torch.export``, call ``function`` while it traces, not look into it."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]  # the decorator for it imports all of Dynamo
+    return function
+
+
+def not_compiled(function: _Function) -> _Function:
+    """Let ``torch.compile`` leave calls of ``function``, and all that it calls, as they are."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    frames = _torch._C._dynamo.eval_frame  # the decorator for it imports all of Dynamo
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))  # type: ignore[attr-defined]
     return function
 
 

@@ -127,13 +127,13 @@ class Speller:
         return self.attribute(text, name)
 
     def attribute(self, owner: str, name: str) -> str:
-        """``owner.name``, by ``getattr`` where ``name`` is no identifier."""
+        """``owner.name``, by ``getattr`` where ``name`` is not an identifier."""
         if is_identifier(name):
             return f"{owner}.{name}"
         return f"{self._well_known('getattr', getattr)}({owner}, {_quoted(name)})"
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """What stands between the parentheses of a call."""
+        """Return what stands between the parentheses of a call."""
         argument = self.argument
         parts = [argument(value) for value in args]
         if kwargs:

@@ -58,7 +58,7 @@ class Figure:
 
     @property
     def is_logarithmic(self) -> bool:
-        """Whether colours go by the logarithm: where the largest number is 1000 times the smallest or more."""
+        """Return whether colours go by the logarithm: where the largest number is 1000 times the smallest or more."""
         positive = [value for value in self.values.values() if value > 0 and math.isfinite(value)]
         return bool(positive) and max(positive) >= 1000 * min(positive)
 
@@ -67,7 +67,7 @@ class Figure:
         return {name: scaled(share) for name, share in self.shares().items()}
 
     def shares(self) -> dict[str, float]:
-        """Where the number of each node lies between the least, 0, and the most, 1."""
+        """Return where the number of each node lies between the least, 0, and the most, 1."""
         finite = [value for value in self.values.values() if math.isfinite(value)]
         logarithmic = self.is_logarithmic
         least = min((value for value in finite if value > 0), default=1.0) if logarithmic else 0.0
@@ -138,7 +138,7 @@ def box_of(lines: Sequence[str]) -> Size:
 
 
 def title_of(cluster: Cluster) -> str:
-    """What stands at the top of a cluster."""
+    """Return what stands at the top of a cluster."""
     if not cluster.number:
         return ""
     path = cut(cluster.path, 40)

@@ -50,7 +50,7 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is different."""
+        """Return whether nothing is different."""
         return not (self.removed or self.added or self.changed or self.moved)
 
     def marks(self) -> tuple[dict[str, str], dict[str, str]]:

@@ -176,7 +176,7 @@ def _drawn(graph_module: GraphModule, node: Node, modules: Path, value: Any) -> 
 
 
 def _title(graph_module: GraphModule, node: Node) -> tuple[str, str]:
-    """What a node calls or fetches in a word or two, and what a module says of itself."""
+    """Return what a node calls or fetches in a word or two, and what a module says of itself."""
     if node.op == "call_module":
         try:
             module = graph_module.get_submodule(str(node.target))

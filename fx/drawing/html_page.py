@@ -237,7 +237,7 @@ def _pane(number: int) -> str:
 
 
 def _slider(data: Mapping[str, Any]) -> str:
-    """What chooses the pass, and which passes did nothing."""
+    """Return what chooses the pass, and which passes did nothing."""
     steps: Sequence[Any] = data["steps"]
     if not steps:
         return ""

@@ -66,11 +66,11 @@ class PassHistory:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """What each pass did that changed something."""
+        """Return what each pass did that changed something."""
         return tuple(self.difference(place, place + 1) for place in range(len(self.states) - 1))
 
     def difference(self, first: int = 0, last: int = -1) -> Difference:
-        """What lies between two states, by default all that the passes did together."""
+        """Return what lies between two states, by default all that the passes did together."""
         last = len(self.states) - 1 if last == -1 else last
         before, after = self.states[first], self.states[last]
         old = dict(zip(before.numbers, before.program.nodes, strict=True))
@@ -152,7 +152,7 @@ class PassHistory:
         return [PictureNode(tuple(versions[number]), there[number]) for number in numbers], numbers
 
     def _marks(self, states: Sequence[int], numbers: Sequence[int]) -> list[tuple[str, ...]]:
-        """What became of each node between neighbouring states."""
+        """Return what became of each node between neighbouring states."""
         marks: list[dict[int, str]] = []
         for first, last in itertools.pairwise(states):
             before, after = self.difference(first, last).marks()
@@ -225,7 +225,7 @@ class _Recorder:
         return number
 
     def drawn(self) -> DrawnProgram:
-        """What is drawn of the program, with sizes where it can be followed: engines of devices cannot."""
+        """Return what is drawn of the program, with sizes where it can be followed: engines of devices cannot."""
         try:
             return DrawnProgram.of(self.program, self.inputs)
         except Exception:
@@ -305,7 +305,7 @@ class _Recorder:
         self.around[number] = shared
 
     def call(self, node: Node) -> Call:
-        """What a node does now."""
+        """Return what a node does now."""
         reads: list[int] = []
 
         def note(read: Node) -> str:
@@ -344,7 +344,7 @@ class Call:
     """The tensors that it held or fetched, and how often they had been written to."""
 
     def differs(self, other: Call, links: Mapping[int, Sequence[int]]) -> bool:
-        """Whether an earlier call was not the same; ``links`` says which nodes do the work of those before."""
+        """Return whether an earlier call was not the same; ``links`` says which nodes do the work of those before."""
         mine = self.name, self.op, self.arguments, self.settings, len(self.tensors)
         if mine != (other.name, other.op, other.arguments, other.settings, len(other.tensors)):
             return True

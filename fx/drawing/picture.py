@@ -24,7 +24,7 @@ class PictureNode:
     """A bit for each state in which it is there."""
 
     def at(self, state: int) -> DrawnNode:
-        """How it is in a state; where it is not there, how it was before or will be."""
+        """Return how it is in a state; where it is not there, how it was before or will be."""
         found = self.versions[0][1]
         for first, version in self.versions:
             if first <= state:
@@ -107,7 +107,7 @@ def _order(nodes: Sequence[PictureNode], edges: Sequence[Edge]) -> list[int]:
 
 
 def _kind(node: PictureNode, marks: tuple[str, ...]) -> Hashable:
-    """What a node does, without its name and the path of what it calls."""
+    """Return what a node does, without its name and the path of what it calls."""
     what = [
         (one.op, one.title, one.settings, one.shape, re.sub(r"%\w+", "%", one.arguments)) for _, one in node.versions
     ]
@@ -147,6 +147,6 @@ def _folded(root: Cluster, edges: Sequence[Edge], count: int) -> list[Edge]:
 
 
 def _are_apart(one: tuple[tuple[int, int], ...], other: tuple[tuple[int, int], ...]) -> bool:
-    """Whether two nodes are in different blocks of the same cluster of repeats."""
+    """Return whether two nodes are in different blocks of the same cluster of repeats."""
     places = dict(one)
     return any(places.get(cluster, place) != place for cluster, place in other)

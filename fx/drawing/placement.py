@@ -161,7 +161,7 @@ def _place_across(
 
 
 def port(rows: Rows, placed: Mapping[int, Placed], item: int, kind: int, value: int) -> float:
-    """How far from the middle of an item the edge of a value begins (an exit) or ends (an entry)."""
+    """Return how far from the middle of an item the edge of a value begins (an exit) or ends (an entry)."""
     if rows.kinds[item] != CLUSTER or rows.refs[item] not in placed:
         return 0.0
     return placed[rows.refs[item]].ports.get((kind, value), 0.0)

@@ -51,7 +51,7 @@ class Rows:
 
     @property
     def lane_count(self) -> int:
-        """How many lanes there are."""
+        """Return how many lanes there are."""
         return 1 + max((lane for *_, lane in self.lanes), default=-1)
 
 
@@ -251,7 +251,7 @@ def _sort_row(row: list[int], neighbours: Mapping[int, list[int]], place: dict[i
 
 
 def _crossings(rows: Sequence[Sequence[int]], below: Mapping[int, list[int]]) -> int:
-    """How many links cross each other."""
+    """Return how many links cross each other."""
     count = 0
     for row, after in itertools.pairwise(rows):
         place = {item: number for number, item in enumerate(after)}

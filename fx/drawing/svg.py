@@ -134,7 +134,7 @@ class _Writer:
         style = f'stroke="{stroke}" stroke-width="{2.2 if mark else 0.8}"' + _dashes(node, mark)
         fill = self.fills.get(node.name, "#ffffff") if self.labels.figure is not None else FILLS.get(node.op, "#ffffff")
         radius = height / 2 if node.op in ("placeholder", "output") else 4.0
-        yield f"<g><title>{escaped(_told(node))}</title>"
+        yield f"<g><title>{escaped(_tooltip(node))}</title>"
         yield f'<rect {_box(left, top, width, height, radius)} fill="{fill}" {style}/>'
         if node.op == "call_module":
             yield f'<path d="M{_n(left + 3)} {_n(top + 4)}v{_n(height - 8)}" stroke="{stroke}" stroke-width="1.6"/>'
@@ -156,7 +156,7 @@ class _Writer:
         """Paths of the edges inside a cluster."""
 
         def ends(tail: int, head: int, value: int) -> tuple[float, float, float, float, float]:
-            """Where an edge leaves its item and row, and where it arrives."""
+            """Return where an edge leaves its item and row, and where it arrives."""
             row, other = placed.row[tail], placed.row[head]
             start = x + placed.x[tail] + port(rows, self.placed, tail, EXIT, value)
             end = x + placed.x[head] + port(rows, self.placed, head, ENTRY, value)
@@ -193,11 +193,11 @@ def _dashes(node: DrawnNode, mark: str) -> str:
     return ' stroke-dasharray="3 2"' if node.op == "get_attr" else ""
 
 
-def _told(node: DrawnNode) -> str:
-    """What a browser shows over a node."""
-    told = [f"%{node.name} = {node.op}[{node.target}]({node.arguments})", node.settings]
-    told += [f"{node.shape} {node.dtype}".strip(), f"{node.file}:{node.line}  {node.code}" if node.file else ""]
-    return "\n".join(line for line in told if line)
+def _tooltip(node: DrawnNode) -> str:
+    """Return what a browser shows over a node."""
+    lines = [f"%{node.name} = {node.op}[{node.target}]({node.arguments})", node.settings]
+    lines += [f"{node.shape} {node.dtype}".strip(), f"{node.file}:{node.line}  {node.code}" if node.file else ""]
+    return "\n".join(line for line in lines if line)
 
 
 def _legend(picture: Picture, labels: Labels, panes: Sequence[Pane]) -> Iterable[list[tuple[str, str, str]]]:

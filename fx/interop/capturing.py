@@ -11,14 +11,14 @@ from typing import Any
 
 from torch import nn
 
-from fx.arguments import expect
+from fx.arguments import expect, expect_callable
 from fx.canonical.forms import Form, check_form
 from fx.capture.signature import PH
 from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
-from fx.frames import _USER, _kind
+from fx.frames import _USER, _kind, is_pythons_file
 from fx.graph_module import GraphModule
-from fx.interop.exporting import ExportedModel, settings_with_cache
+from fx.interop.exporting import Call, ExportedModel, returns_cache, settings_with_cache, without_cache
 from fx.interop.node_notes import location_of
 from fx.provenance import SourceLocation
 
@@ -68,11 +68,11 @@ class CaptureRecord:
     batch: str | None = None
     """Of an exported program: ``"free"``, or a sentence that says why it takes one number of samples only."""
     note: str | None = None
-    """What was changed in the model while it was exported, if anything."""
+    """What was changed in the model while it was captured, if anything."""
 
 
-Captured = tuple[GraphModule, str | None]
-"""A program, and what is known of its batch: :attr:`CaptureRecord.batch`."""
+Captured = tuple[GraphModule, str | None, str | None]
+"""A program, what is known of its batch, :attr:`CaptureRecord.batch`, and what was changed in the model for it."""
 
 
 def capture(
@@ -92,7 +92,8 @@ def capture(
     any number of samples.
 
     Parameters that the call leaves to their defaults are captured as those. Tensors are shared with the model. A model
-    of transformers that returns a cache is exported with ``config.use_cache`` off, which the record notes.
+    of transformers that returns a cache, which no graph can hold, is captured with ``config.use_cache`` off, and the
+    record notes it.
 
     Args:
         model: the program; ``torch.export`` takes modules only.
@@ -118,45 +119,86 @@ def capture(
         raise TraceError(f"fx.capture has no way {how!r}", remedy=f"how is one of {', '.join((AUTO, *WAYS))}")
     check_form(form)
     expect(args, tuple, "fx.capture takes positional example inputs as a tuple", error=TraceError)
+    what = "fx.capture takes example inputs by name as a dict"
+    expect({} if kwargs is None else kwargs, Mapping, what, error=TraceError)
     given = dict(kwargs or {})
+    _expect_call(model, args, given)
 
-    def symbolic() -> Captured:
-        return symbolic_trace(model, defaults_left(model, args, given) if args or given else None), None
+    def symbolic() -> GraphModule:
+        return symbolic_trace(model, defaults_left(model, args, given) if args or given else None)
 
-    def guided() -> Captured:
-        return symbolic_trace(model, example_inputs=example_inputs(model, args, given)), None
+    def guided() -> GraphModule:
+        return symbolic_trace(model, example_inputs=example_inputs(model, args, given))
 
     def exported() -> Captured:
         made = export_model(model, args, given)
-        return made.program_for(model, form), made.batch  # type: ignore[arg-type]  it is a module, or was refused
+        return made.program_for(model, form), made.batch, note  # type: ignore[arg-type]  it is a module, or was refused
 
     note = NO_CACHE if isinstance(model, nn.Module) and settings_with_cache(model) else None
-    ways = {"symbolic": symbolic, "guided": guided, "export": exported}
-    program, record = first_way(ways, how, _name_of(model), note)
+    ways = {
+        "symbolic": lambda: _traced(symbolic, model, (args, given)),
+        "guided": lambda: _traced(guided, model, (args, given)),
+        "export": exported,
+    }
+    program, record = first_way(ways, how, _name_of(model))
     program.meta["capture"] = record
     return program
 
 
-def first_way(
-    ways: Mapping[str, Callable[[], Captured]], how: str, name: str, note: str | None = None
-) -> tuple[GraphModule, CaptureRecord]:
+def _expect_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse what cannot be called, and example inputs that it does not take."""
+    expect_callable(model, "fx.capture takes a module or a function", error=TraceError)
+    function: Any = model.forward if isinstance(model, nn.Module) else model
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a function that is built in
+        return
+    try:
+        signature.bind(*args, **kwargs) if args or kwargs else None
+    except TypeError as error:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        raise TraceError(
+            f"{_name_of(model)} does not take its example inputs: {error}",
+            where=None if code is None else f"{code.co_filename}:{code.co_firstlineno}",
+            value=f"{getattr(function, '__qualname__', _name_of(model))}{signature}",
+            remedy="give the arguments of a call: fx.capture(model, (x,), {'name': y})",
+        ) from None
+
+
+def _traced(trace: Callable[[], GraphModule], model: Any, call: Call) -> Captured:
+    """Return what ``trace`` makes of a model, and where it is refused, of the model that returns no cache.
+
+    What the decorators of ``forward`` set by ``config.use_cache`` need not reach the traced code: the model is asked.
+    """
+    if not isinstance(model, nn.Module) or not settings_with_cache(model):
+        return trace(), None, None
+    try:
+        return trace(), None, NO_CACHE if returns_cache(model, call) else None
+    except Exception:
+        pass  # which the model without a cache says, too, if it is not that
+    with without_cache(model):
+        return trace(), None, NO_CACHE
+
+
+def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -> tuple[GraphModule, CaptureRecord]:
     """Return what the first of ``ways`` makes that raises nothing, and what was done.
 
     Args:
         ways: what captures the model, by :data:`WAYS`.
         how: the only one to try, or ``"auto"``.
         name: what the model is called in the message.
-        note: what is changed in the model where it is exported, if anything.
 
     Raises:
         CaptureError: all that were tried raised. Where symbolic tracing alone was, what it raised comes through.
     """
     tried = {way: make for way, make in ways.items() if how in (AUTO, way)}
+    if not tried:
+        raise TraceError(f"there is no way {how!r} to capture {name}", remedy=f"try {', '.join((AUTO, *ways))}")
     refusals: list[Refusal] = []
     errors: list[Exception] = []
     for way, make in tried.items():
         try:
-            program, batch = make()
+            program, batch, note = make()
         except Exception as error:
             if way == "symbolic" and len(tried) == 1:
                 raise
@@ -165,7 +207,7 @@ def first_way(
                 refusals.append(refusal)
             errors.append(error)
         else:
-            return program, CaptureRecord(way, tuple(refusals), batch, note if way == "export" else None)
+            return program, CaptureRecord(way, tuple(refusals), batch, note)
     # The traceback of the first shows the user's line, the cause what torch.export says of it.
     raise _refused(name, refusals).with_traceback(errors[0].__traceback__) from errors[-1]
 
@@ -178,7 +220,8 @@ def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:
         raise InteropError(
-            "torch.export needs example inputs", why=str(error), remedy="give the arguments of a call"
+            f"torch.export needs example inputs: {error}",
+            remedy="give the arguments of a call: fx.capture(model, (x,)), or (model, inputs) from a factory",
         ) from None
     return ExportedModel(model, args, dict(kwargs))
 
@@ -231,7 +274,7 @@ def refusal_of(way: str, error: Exception) -> Refusal:
 
 
 def _labelled(lines: list[str], label: str) -> str | None:
-    """What a message of ours has under one of its labels."""
+    """Return what a message of ours has under one of its labels."""
     start = f"  {label:<6} "
     return next((line.removeprefix(start) for line in lines if line.startswith(start)), None)
 
@@ -241,7 +284,8 @@ def _location(error: Exception) -> SourceLocation | None:
     if (named := location_of(str(error))) is not None:
         return named
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    frame = next((frame for frame in reversed(frames) if _kind(frame.filename) == _USER), None)
+    users = (one for one in reversed(frames) if _kind(one.filename) == _USER and not is_pythons_file(one.filename))
+    frame = next(users, None)
     if frame is None:
         return None
     return SourceLocation.of(frame.filename, frame.lineno or 0, frame.name, frame.line or "")

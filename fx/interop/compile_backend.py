@@ -35,7 +35,7 @@ def compile_backend(*passes: Pass | type | str) -> Backend:
         passes: run in this order, each on the result of the one before; pass classes and names will do too.
 
     Raises:
-        PassError: one of them is no pass, or leaves a program that is not well formed or is called otherwise.
+        PassError: one of them is not a pass, or leaves a program that is not well formed or is called otherwise.
 
     >>> import torch, fx
     >>> model = torch.compile(torch.nn.ReLU(), backend=compile_backend(fx.passes.RemoveDeadCode()))
@@ -54,7 +54,7 @@ def compile_backend(*passes: Pass | type | str) -> Backend:
 def _specialized(
     pipeline: PassPipeline, graph_module: torch.fx.GraphModule, values: Mapping[int, torch.Tensor]
 ) -> tuple[torch.nn.Module, list[KnownInput]]:
-    """What the passes make of a program, and the inputs on whose values that may depend."""
+    """Return what the passes make of a program, and the inputs on whose values that may depend."""
     program = from_torch(graph_module)
     inputs = KnownInputs(program, values)
     revision = program.graph.revision

@@ -11,7 +11,7 @@ from fx.code.pytree_codegen import PyTreeCodeGen
 
 
 def keeps_keywords_apart(spec: pytree.TreeSpec) -> bool:
-    """Whether ``spec`` is the structure of a tuple of positional arguments together with a dict of keywords."""
+    """Return whether ``spec`` is the structure of a tuple of positional arguments together with a dict of keywords."""
     if spec.is_leaf() or spec.type is not tuple or spec.num_children != 2:
         return False
     args, kwargs = spec.children()

@@ -27,7 +27,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 _FEWEST_SAMPLES = 2
 """Samples that a model is exported with at least: export takes a size of 1 for a constant."""
 _TOLERANCE = 1e-2
-"""How far answers for another batch may be apart, relative to the largest: sizes that are built in do more."""
+"""How far outputs for another batch may be apart, relative to the largest: sizes that are built in do more."""
 
 
 class ExportedModel:
@@ -65,6 +65,12 @@ def settings_with_cache(module: nn.Module) -> list[Any]:
     """
     found = {id(config): config for part in module.modules() if (config := getattr(part, "config", None)) is not None}
     return [config for config in found.values() if getattr(config, "use_cache", None) is True]
+
+
+def returns_cache(module: nn.Module, call: Call) -> bool:
+    """Whether what ``module`` answers has a cache in it: an object of a class that is called so."""
+    found = _answer(module, call) if batch_size(call) is not None else []
+    return not isinstance(found, Exception) and any(type(leaf).__name__.endswith("Cache") for leaf in found)
 
 
 @contextmanager
@@ -178,17 +184,25 @@ def _imported(module: nn.Module, call: Call, samples: int | None) -> GraphModule
 @contextmanager
 def _quiet() -> Generator[None]:
     """Drop what torch prints and logs while it exports, programs and warnings: its errors say what matters."""
-    trace_log = logging.getLogger("torch.__trace")  # which is enabled whatever is disabled
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
-    trace_log.addFilter(_nothing)
     try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+        with without_trace_log(), warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        trace_log.removeFilter(_nothing)
         logging.disable(before)
+
+
+@contextmanager
+def without_trace_log() -> Generator[None]:
+    """Drop what Dynamo logs for tools of its own in the block: that log is enabled whatever is disabled."""
+    trace_log = logging.getLogger("torch.__trace")
+    trace_log.addFilter(_nothing)
+    try:
+        yield
+    finally:
+        trace_log.removeFilter(_nothing)
 
 
 def _nothing(record: logging.LogRecord) -> bool:
@@ -202,14 +216,14 @@ def _is_free(program: GraphModule) -> bool:
 
 
 def _refused(module: nn.Module, program: GraphModule, call: Call, samples: int) -> str | None:
-    """Why ``program`` cannot stand for ``module`` in a call with so many samples; None if it can."""
+    """Return why ``program`` cannot stand for ``module`` in a call with so many samples; None if it can."""
     expected = _answer(module, call)
     if isinstance(expected, Exception):
         return f"for {samples} samples the model itself raises {_first_line(expected)}"
     actual = _answer(program, call)
     if isinstance(actual, Exception):
         return f"exported with it free, {samples} samples raise {_first_line(actual)}"
-    return None if _agree(expected, actual) else f"exported with it free, {samples} samples get other answers"
+    return None if _agree(expected, actual) else f"exported with it free, {samples} samples get other outputs"
 
 
 def _first_line(error: Exception) -> str:

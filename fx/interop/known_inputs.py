@@ -37,7 +37,7 @@ class KnownInput:
     """How often it had been written to."""
 
     def is_still(self, args: Sequence[Any]) -> bool:
-        """Whether a call gives the same tensor again, and nobody has written to it meanwhile."""
+        """Return whether a call gives the same tensor again, and nobody has written to it meanwhile."""
         given = args[self.number]
         return self.tensor() is given and given._version == self.version
 

@@ -28,7 +28,7 @@ _THEIRS = re.compile(r"(?<![\w.])torch\.fx(?![\w])")
 
 
 def is_for_torch(pass_: object) -> bool:
-    """Whether a pass is written for ``torch.fx``, as far as it shows.
+    """Return whether a pass is written for ``torch.fx``, as far as it shows.
 
     Where classes, annotations, and then what the code mentions, name one of the libraries, that decides; what names
     both takes our programs too. Where they name none, the pass's own functions that it calls are asked in turn.
@@ -108,7 +108,7 @@ def _is_aten(mentioned: Any) -> bool:
 
 
 def _behind(part: Any) -> Any:
-    """What partial functions, bound methods and decorators stand for."""
+    """Return what partial functions, bound methods and decorators stand for."""
     while True:
         if isinstance(part, functools.partial):
             part = part.func
@@ -134,7 +134,9 @@ def _evidence(part: Any) -> Iterator[list[str]]:
 
 
 def _own_parts(part: Any) -> list[Any]:
-    """What a part may call: functions of its module that it names, what is around it, its methods and attributes."""
+    """Return what a part may call: functions of its module that it names, what is around it, its methods and
+    attributes.
+    """
     if isinstance(part, FunctionType):
         around = [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
         named = [used for used in _used_in(part.__code__, _known_in(part)) if _name(used) == part.__module__]
@@ -167,13 +169,13 @@ def _name(used: Any) -> str:
 
 
 def _known_in(function: FunctionType) -> dict[str, Any]:
-    """What names mean inside of a function when it starts."""
+    """Return what names mean inside of a function when it starts."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells if _is_filled(cell)}}
 
 
 def _used_in(code: CodeType, known: dict[str, Any]) -> Iterator[Any]:
-    """What code refers to: what its names mean, what it imports itself, and attributes of modules."""
+    """Yield what code refers to: what its names mean, what it imports itself, and attributes of modules."""
     known = {name: value for name, value in known.items() if name not in code.co_varnames}
     module = current = None
     is_imported = False

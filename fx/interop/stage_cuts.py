@@ -179,7 +179,7 @@ class StageCuts:
                 self._forbid(place - 1, place, "no value is sent: what is behind it needs none")
 
     def _why_together(self, holding: _Holding) -> str | None:
-        """Why the steps that use one piece of state have to be in one stage; None if they need not."""
+        """Return why the steps that use one piece of state have to be in one stage; None if they need not."""
         if len(set(holding.places)) < 2:
             return None
         users = [*holding.getters, *holding.called]
@@ -196,7 +196,7 @@ class StageCuts:
             self.blocked[place] = self.blocked[place] or why
 
     def reasons(self) -> list[str]:
-        """Why there are no more places to cut at, the most common reason first."""
+        """Return why there are no more places to cut at, the most common reason first."""
         counts: dict[str, int] = {}
         for why in self.blocked[1 : len(self.steps)]:
             if why is not None:
@@ -206,7 +206,7 @@ class StageCuts:
     # Where to cut.
 
     def places(self) -> list[int]:
-        """Where a stage may begin or end."""
+        """Return where a stage may begin or end."""
         inner = (place for place in range(1, len(self.steps)) if self.blocked[place] is None)
         return [0, *inner, len(self.steps)]
 
@@ -233,7 +233,9 @@ class Division:
         self._limits.append((self._sums(each), most))
 
     def least_largest(self, each: Sequence[float]) -> float | None:
-        """What the steps of the largest stage add up to where that is least; None where nothing keeps to the limits."""
+        """Return what the steps of the largest stage add up to where that is least; None where nothing keeps to the
+        limits.
+        """
         sums = self._sums(each)
         found = self._best(lambda end: sums[end] - sums[:end], torch.maximum)
         return None if found is None else found[0]
@@ -281,7 +283,9 @@ class Division:
 
 
 def _is_number(node: Node) -> bool:
-    """Whether the value is none of tensors, and is computed without an effect: sizes, and what follows from them."""
+    """Return whether the value is none of tensors, and is computed without an effect: sizes, and what follows from
+    them.
+    """
     return node.op.startswith("call") and _recorded(node) is None and effect_of(node) is None
 
 

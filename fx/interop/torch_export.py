@@ -39,15 +39,17 @@ def from_export(exported_program: ExportedProgram, form: Form = "functional") ->
     that the original's have, arguments by their original names. What the program was exported for (shapes, ranges of
     sizes, values built in) is checked by ``torch._assert`` nodes, which ``fx.passes.RemoveChecks`` drops. Writes to
     buffers and inputs happen as in the original, regions under autocast or a gradient mode begin and end with nodes
-    that set it, and ``torch.cond``, loops, maps and scans stay one node, their parts programs below this one. ``meta``
-    is kept, and ``node.source`` read from the stack traces.
+    that set it, and ``torch.cond``, loops, maps and scans stay one node, their parts programs below this one, as do
+    calls of Triton kernels, which a process knows by number. ``meta`` is kept, and ``node.source`` read from the stack
+    traces.
 
     Args:
         exported_program: what ``torch.export.export`` returned, decomposed or not; it stays as it is.
         form: ``"functional"``, or ``"aten"`` for the operators of ATen as they were exported.
 
     Raises:
-        InteropError: it is no exported program, calls another higher-order operator, computes gradients, orders effects
+        InteropError: it is not an exported program, calls another higher-order operator, computes gradients, orders
+        effects
             by tokens, or has state under a name that a GraphModule uses itself. The message names the node.
 
     >>> import torch, fx
@@ -216,7 +218,7 @@ class _Importer:
                 self.values[node] = self._copied(node, node.op, path, node.name)
             elif _is_in_mode(node):
                 self.values[node] = self._write_region(node, part, prefix)
-            elif isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() not in _WHOLE:
+            elif isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() not in _LEAVES:
                 raise self._refused(node)
             elif node.target is operator.getitem and isinstance(self.values[node.args[0]], (tuple, list)):
                 self.values[node] = self.values[node.args[0]][node.args[1]]
@@ -269,8 +271,11 @@ _MODES = {"wrap_with_autocast": (_enter_autocast, 4), "wrap_with_set_grad_enable
 That returns the function that ends it, and what that is called with."""
 
 
-_WHOLE = ("cond", "map_impl", "scan", "while_loop")
-"""Operators with parts of a program as arguments that stay one node; the parts are programs of their own."""
+_LEAVES = (
+    *("cond", "map_impl", "scan", "while_loop"),
+    *("triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"),
+)
+"""Operators that stay one node: with parts of a program as arguments, which are programs of their own, and kernels."""
 
 
 def _is_in_mode(node: torch.fx.Node) -> bool:
@@ -278,7 +283,7 @@ def _is_in_mode(node: torch.fx.Node) -> bool:
 
 
 def _is_in_numbers(recorded: Any) -> bool:
-    """Whether what is recorded of a value, tensors in containers included, has no symbolic size."""
+    """Return whether what is recorded of a value, tensors in containers included, has no symbolic size."""
     shapes = [getattr(leaf, "shape", ()) for leaf in pytree.tree_leaves(recorded, is_leaf=_has_shape)]
     return all(type(size) is int for shape in shapes for size in shape)
 
@@ -297,12 +302,12 @@ def _class_called(name: Any) -> Any:
 
 
 def _trains(graph: torch.fx.Graph) -> bool:
-    """Whether the program does what a module does in training mode only: batch norm or dropout as there."""
+    """Return whether the program does what a module does in training mode only: batch norm or dropout as there."""
     return any(True in _modes_of(node) for node in graph.nodes if isinstance(node.target, OpOverload))
 
 
 def _modes_of(node: Any) -> list[Any]:
-    """What a call passes as ``training`` to batch norm, or as ``train`` to dropout."""
+    """Return what a call passes as ``training`` to batch norm, or as ``train`` to dropout."""
     names = [argument.name for argument in node.target._schema.arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     return [given[name] for name in ("training", "train") if name in given]
@@ -318,7 +323,9 @@ def _class_name(graph: torch.fx.Graph) -> str:
 
 
 def _is_plain(spec: pytree.TreeSpec) -> bool:
-    """Whether a value of this structure can be written as such: made of tuples, lists, dicts and named tuples."""
+    """Return whether a value of this structure can be written as such: made of tuples, lists, dicts and named
+    tuples.
+    """
     return spec.is_leaf() or (spec.type in (tuple, list, dict, namedtuple) and all(map(_is_plain, spec.children())))
 
 
@@ -327,5 +334,5 @@ def _is_checked(spec: InputSpec) -> bool:
 
 
 def _demanded(node: torch.fx.Node, spec: InputSpec) -> Any:
-    """What stands for an input: the value that it must have, a tensor of its shape, or a symbolic number."""
+    """Return what stands for an input: the value that it must have, a tensor of its shape, or a symbolic number."""
     return spec.arg.value if isinstance(spec.arg, ConstantArgument) else node.meta.get("val")

@@ -13,7 +13,7 @@ from torch.fx import node as torch_node
 from torch.fx._symbolic_trace import _assert_is_none
 from torch.fx.passes.shape_prop import TensorMetadata as TorchTensorMetadata
 
-from fx import pytree as fx_pytree
+from fx import _pytree as fx_pytree
 from fx.assertions import assert_is_none, check
 from fx.capture.tracer import Tracer
 from fx.code.codegen import CodeGen
@@ -62,7 +62,7 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
         return GraphModule(torch.nn.Module(), Graph(tracer_cls=Tracer if is_default else None), type(source).__name__)
 
     def is_structured(self, graph: Any) -> bool:
-        """Whether the graph takes structured inputs."""
+        """Return whether the graph takes structured inputs."""
         return isinstance(graph._codegen, torch_graph._PyTreeCodeGen)
 
     def nodes_of(self, graph: Any) -> list[Any]:
@@ -129,7 +129,7 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
         return torch.fx.GraphModule(torch.nn.Module(), graph, type(source).__name__)
 
     def is_structured(self, graph: Any) -> bool:
-        """Whether the graph takes structured inputs."""
+        """Return whether the graph takes structured inputs."""
         return isinstance(graph._codegen, PyTreeCodeGen)
 
     def write_codegen(self, source: Graph, target: Any) -> None:
@@ -250,7 +250,7 @@ def check_torch_program(graph_module: torch.fx.GraphModule) -> None:
 
 
 def _is_out_of_date(graph_module: torch.fx.GraphModule) -> bool:
-    """Whether a program of ``torch.fx`` runs other code than its graph says."""
+    """Return whether a program of ``torch.fx`` runs other code than its graph says."""
     return graph_module.code != graph_module.graph.python_code("self").src
 
 

@@ -79,7 +79,7 @@ class Translation(Generic[Source, Target]):
 
     @abstractmethod
     def is_structured(self, graph: Any) -> bool:
-        """Whether the graph takes structured inputs, so that its module holds their structure."""
+        """Return whether the graph takes structured inputs, so that its module holds their structure."""
 
     def write_code(self, source: Any, target: Any) -> None:
         """Let ``target`` run the code of its graph; programs inside it are converted already."""
@@ -109,7 +109,7 @@ class Translation(Generic[Source, Target]):
         return None if known is None else known[1]
 
     def _module(self, source: torch.nn.Module | None) -> torch.nn.Module | None:
-        """What stands for a submodule: a program or container is converted, any other module is shared."""
+        """Return what stands for a submodule: a program or container is converted, any other module is shared."""
         if isinstance(source, self.program_type):
             return self.program(source)  # type: ignore[arg-type]  which the class variable says
         if source is None or type(source) not in (torch.nn.Module, Container):

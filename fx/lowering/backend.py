@@ -31,31 +31,33 @@ class Backend(ABC):
     converters: ClassVar[Converters]
     """How it builds operations; whatever has no converter stays in eager Python."""
     min_size: ClassVar[int] = 1
-    """How many operations that pay a region needs at least, unless the caller says otherwise."""
+    """How many operations that count a region needs at least, unless the caller says otherwise."""
     flops_per_byte: ClassVar[float] = 0.0
     """How many floating-point operations must come with each byte that a region is given or returns; regions with fewer
     stay in eager Python. Asked only where shapes are known."""
     flops_per_operation: ClassVar[float] = 0.0
-    """How many floating-point operations those that pay must do on average, for what it costs to call each; regions
+    """How many floating-point operations those that count must do on average, for what it costs to call each; regions
     with smaller ones stay in eager Python. Asked only where shapes are known."""
 
     has_gradients: ClassVar[bool] = True
     """Whether what it builds computes gradients, by itself or through PyTorch."""
+    keeps_non_finite: ClassVar[bool] = True
+    """Whether a NaN or an infinity in an input reaches the outputs where it does in eager PyTorch."""
 
     def why_unavailable(self) -> str | None:
-        """Why nothing can be built on this machine, such as a missing package; ``None`` where it can."""
+        """Return why nothing can be built on this machine, such as a missing package; ``None`` where it can."""
         return None
 
     def supports(self, operation: Operation) -> str | None:
-        """Why the backend cannot take an operation, whatever its converter says; ``None`` if it can."""
+        """Return why the backend cannot take an operation, whatever its converter says; ``None`` if it can."""
         return None
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:
         """Rewrite a copy of the program before it is brought into canonical form, such as by folding batch norms."""
         return graph_module
 
-    def hands_over(self, node: Node) -> bool:
-        """Whether the value of ``node`` can be handed to a region of the backend, and returned by one.
+    def can_cross(self, node: Node) -> bool:
+        """Return whether the value of ``node`` can be handed to a region of the backend, and returned by one.
 
         What cannot is computed on both sides of a boundary, if the backend takes it, such as the size of a tensor for
         backends whose regions are given tensors only. If it does not, what uses it stays in eager Python as well.
@@ -79,7 +81,7 @@ class Backend(ABC):
         """
 
     def describe(self, built: nn.Module) -> str | None:
-        """What a report says of something that was built, such as how long that took."""
+        """Return what a report says of something that was built, such as how long that took."""
         return None
 
 

@@ -12,15 +12,15 @@ from fx.passes.regions import Region
 class Boundaries:
     """Which values of a program stay on their side of a boundary."""
 
-    def __init__(self, graph: Graph, hands_over: Callable[[Node], bool]) -> None:
+    def __init__(self, graph: Graph, can_cross: Callable[[Node], bool]) -> None:
         """Ask about each value.
 
         Args:
             graph: the program.
-            hands_over: whether a value can cross.
+            can_cross: whether a value can cross.
         """
         self._graph = graph
-        self._kept = {node for node in graph.nodes if node.op not in ("get_attr", "output") and not hands_over(node)}
+        self._kept = {node for node in graph.nodes if node.op not in ("get_attr", "output") and not can_cross(node)}
         self._repeated: dict[tuple[Region | None, Node], Node] = {}
 
     def refuse_from_outside(self, reasons: dict[Node, str | None]) -> None:

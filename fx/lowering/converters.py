@@ -27,14 +27,16 @@ class Converter:
     """How a backend builds the calls of one function."""
 
     target: Any
-    """The function, as the canonical form has it (:mod:`fx.canonical`), or the class of modules that stay whole."""
+    """The function, as the canonical form has it (:mod:`fx.canonical`), or the class of modules that are leaves."""
     build: Callable[..., Any]
     """Called with the network and then the arguments as the canonical form has them: what was built in the place of
     values, tensors in the place of constants. Returns what stands for the result."""
     supports: Predicate = takes_all
     """Which calls of it the converter can build."""
-    pays: bool = True
-    """Whether the backend is the faster for it; what is only there to keep others together does not pay."""
+    counts: bool = True
+    """Whether it counts toward ``min_size``: the backend is the faster for it. What only keeps others together does
+    not.
+    """
 
 
 class Converters:
@@ -132,7 +134,7 @@ class Network(Protocol):
     """What the converters of a backend add to: its own program, under construction."""
 
     def begin(self, node: Node) -> None:
-        """Hear which operation is built next."""
+        """Note which operation is built next; called before each operation."""
         ...
 
     def add_input(self, node: Node) -> Any:
@@ -140,7 +142,7 @@ class Network(Protocol):
         ...
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
-        """Hear what the region returns: a single value as it is, or a tuple."""
+        """Take what the region returns: a single value as it is, or a tuple."""
         ...
 
 

@@ -29,7 +29,7 @@ def make_functional(graph_module: GraphModule) -> list[Node]:
 
 
 def _keeps_dtype(subject: KnownProgram, node: Node) -> bool:
-    """Whether the value has the dtype of what is written to also if it is a new one."""
+    """Return whether the value has the dtype of what is written to also if it is a new one."""
     if is_one_of(node.target, "activation", "dropout"):
         return True
     values = (*node.args, *node.kwargs.values())

@@ -44,7 +44,7 @@ class Operation:
         return {**dict(enumerate(self.node.args)), **self.node.kwargs}
 
     def metadata(self, node: Node | None = None) -> TensorMetadata | None:
-        """What is recorded of the operation's own value or of another node's."""
+        """Return what is recorded of the operation's own value or of another node's."""
         expect(node, (Node, NoneType), "Operation.metadata takes a Node", error=LoweringError)
         return self.subject.metadata(self.node if node is None else node)
 
@@ -59,7 +59,8 @@ class Operation:
 class KnownProgram:
     """A canonical program, with the dtypes, shapes and constants that are known in it.
 
-    A dtype is known where a shape is recorded, behind layers with weights, and behind operators that keep it.
+    A dtype is known where a shape is recorded, or what ``torch.export`` knows of a value, behind layers with weights,
+    and behind operators that keep it.
     """
 
     def __init__(self, graph_module: GraphModule) -> None:
@@ -88,7 +89,7 @@ class KnownProgram:
         return Operation(node, self)
 
     def metadata(self, node: Node) -> TensorMetadata | None:
-        """What is recorded of the value of ``node``, if it is a single tensor."""
+        """Return what is recorded of the value of ``node``, if it is a single tensor."""
         recorded = node.meta.get("tensor_meta") if node._meta else None
         return recorded if isinstance(recorded, TensorMetadata) else None
 
@@ -101,7 +102,7 @@ class KnownProgram:
         return self._constants.get(node)
 
     def is_of_constants(self, node: Node) -> bool:
-        """Whether ``node`` computes its value of tensors of the program alone."""
+        """Return whether ``node`` computes its value of tensors of the program alone."""
         return bool(node.all_input_nodes) and node in self._of_constants
 
     def _note_constant(self, node: Node) -> None:
@@ -112,7 +113,8 @@ class KnownProgram:
                 self._constants[node] = value
 
     def _find_dtype(self, node: Node) -> torch.dtype | None:
-        if (recorded := self.metadata(node)) is not None:
+        recorded = self.metadata(node) or (node.meta.get("val") if node._meta else None)  # sizes of which are symbols
+        if isinstance(recorded, (TensorMetadata, torch.Tensor)):
             return recorded.dtype
         if node.op != "call_function":
             return None
@@ -133,7 +135,7 @@ class KnownProgram:
 
 
 def _gives_other(node: Node) -> bool:
-    """Whether an operation that keeps the dtype was told to return another one, or more than one tensor."""
+    """Return whether an operation that keeps the dtype was told to return another one, or more than one tensor."""
     values = (*node.args[1:], *node.kwargs.values())
     return bool(node.kwargs.get("return_indices")) or any(isinstance(value, torch.dtype) for value in values)
 

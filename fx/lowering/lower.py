@@ -68,15 +68,13 @@ def lower(
     and ``gm`` itself is returned, with the coverage in its ``meta`` (unless that of an earlier lowering is there).
 
     Args:
-        gm: the program.
-        backend: the name of a backend, or one.
-        example_inputs: a value for each input, as in a typical run. Only shapes and dtypes count: nothing is computed,
-            unless that leads nowhere; then a copy of the program is run on them to find out whether they fit. Without
-            them a backend takes what it can without knowing shapes.
+        gm: the program. backend: the name of a backend, or one. example_inputs: a value for each input, as in a typical
+        run. Only shapes and dtypes count: nothing is computed, unless that leads nowhere; then a copy of the program is
+        run on them to find out whether they fit. Without them a backend takes what it can without knowing shapes.
         on_failure: what becomes of a part that cannot be built: ``"raise"``, or ``"eager"`` to leave it in Python and
-            say so in the coverage.
-        min_size: how many operations that pay a part needs at least; by default what the backend says.
-        veto: operations to keep out, by the name of the node or the path of a module around it; or a function that is
+        say so in the coverage. min_size: how many operations a part needs at least, without those that only keep others
+        together; by default what the backend says. veto: operations to keep out, by the name of the node or the path of
+        a module around it; or a function that is
             given the nodes of the canonical program and returns true, or the reason.
         dry_run: return the coverage and build nothing; the backend need not be available.
 
@@ -134,7 +132,7 @@ def _planned(
     veto: Veto,
     builds: bool = False,
 ) -> tuple[Plan, Backend]:
-    """What would be lowered, and by whom; refused where that backend ``builds`` and cannot here."""
+    """Return what would be lowered, and by whom; refused where that backend ``builds`` and cannot here."""
     chosen = get_backend(backend) if isinstance(backend, str) else backend
     _check_arguments(gm, chosen, on_failure, min_size)
     if not callable(veto):
@@ -153,7 +151,7 @@ def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> N
     expect_program(gm, "lower takes a GraphModule", error=LoweringError)
     if not isinstance(backend, Backend):
         raise LoweringError(
-            f"a {type(backend).__name__} is no backend",
+            f"a {type(backend).__name__} is not a backend",
             value=shown(backend),
             remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
         )
@@ -230,7 +228,7 @@ class Lower:
     on_failure: Literal["raise", "eager"] = "raise"
     """What becomes of a part that cannot be built: an error, or eager Python."""
     min_size: int | None = None
-    """How many operations that pay a part needs at least; by default what the backend says."""
+    """How many operations that count a part needs at least; by default what the backend says."""
     veto: tuple[str, ...] = ()
     """Names of nodes and paths of modules that stay in eager Python."""
     data: tuple[tuple[tuple[Any, ...], Mapping[str, Any]], ...] = dataclasses.field(default=(), init=False, repr=False)
@@ -247,11 +245,13 @@ class Lower:
 
     @property
     def may_change(self) -> tuple[str, ...]:
-        """Gradients, if the backend has none."""
-        return () if get_backend(self.backend).has_gradients else ("gradients",)
+        """Gradients, if the backend has none, and what becomes of NaN and infinities, if it does not keep them."""
+        backend = get_backend(self.backend)
+        kept = {"gradients": backend.has_gradients, "non-finite": backend.keeps_non_finite}
+        return tuple(name for name, keeps in kept.items() if not keeps)
 
     def why_unavailable(self) -> str | None:
-        """Why the backend can build nothing on this machine, such as a missing package; ``None`` where it can.
+        """Return why the backend can build nothing on this machine, such as a missing package; ``None`` where it can.
 
         Raises:
             LoweringError: there is no such backend.

@@ -20,11 +20,11 @@ from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.example_inputs import expect_inputs, find_misfit
 from fx.lowering.functional import make_functional
 from fx.lowering.known_program import KnownProgram
-from fx.lowering.partition import find_regions
 from fx.lowering.restoration import restore
 from fx.lowering.support import Veto, all_of, is_pure, not_vetoed
 from fx.naming.printing import target_name
 from fx.node import Node
+from fx.passes.partition import find_regions
 from fx.passes.regions import Region, Regions
 from fx.passes.tensor_metadata import bytes_recorded
 from fx.provenance import record_origins
@@ -56,7 +56,7 @@ def make_plan(
         backend: who takes them.
         example_inputs: one value for each input, from which shapes and costs are worked out without computing.
             Where that fails, a copy of the program is run on them to find out whether they fit.
-        min_size: how many operations that pay a region needs at least; by default what the backend says.
+        min_size: how many operations that count a region needs at least; by default what the backend says.
         veto: what to keep out.
 
     Raises:
@@ -84,7 +84,7 @@ def make_plan(
         backend.study(program, example_inputs)
     subject = KnownProgram(program)
     reasons = _refusals(subject, backend, veto)
-    boundaries = Boundaries(graph, backend.hands_over)
+    boundaries = Boundaries(graph, backend.can_cross)
     boundaries.refuse_from_outside(reasons)
     home: dict[Node, Region] = {}
     names = map(f"{backend.name}_{{}}".format, itertools.count())
@@ -135,11 +135,12 @@ def _refusals(subject: KnownProgram, backend: Backend, veto: Veto) -> dict[Node,
 def _why_dropped(
     members: list[Node], subject: KnownProgram, backend: Backend, least: int, flops: dict[Node, int] | None
 ) -> str | None:
-    """Why a region is not worth it."""
+    """Return why a region is not worth it."""
     converters = (backend.converters.find(subject.operation(node).target) for node in members)
-    paying = sum(converter is not None and converter.pays for converter in converters)
-    if paying < least:
-        return f"with {paying} operation{'s' if paying != 1 else ''} that pay its region is below the least, {least}"
+    counted = sum(converter is not None and converter.counts for converter in converters)
+    if counted < least:
+        operations = "1 operation" if counted == 1 else f"{counted} operations"
+        return f"its region has {operations} that the backend is faster for, and needs {least}"
     inside = set(members)
     given = {used for node in members for used in node.all_input_nodes if used not in inside and used.op != "get_attr"}
     if not given:
@@ -147,8 +148,8 @@ def _why_dropped(
     if flops is None:
         return None
     work = sum(flops.get(node, 0) for node in members)
-    if work < paying * backend.flops_per_operation:
-        return f"its region does {work} floating-point operations in {paying} steps, too few for what a step costs"
+    if work < counted * backend.flops_per_operation:
+        return f"its region does {work} floating-point operations in {counted} steps, too few for what a step costs"
     returned = [node for node in members if not inside.issuperset(node.users)]
     crossing = sum(_size_of(node) or 0 for node in (*given, *returned))
     if work < crossing * backend.flops_per_byte:

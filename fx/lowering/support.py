@@ -22,7 +22,7 @@ returns the reason."""
 
 
 def all_of(*predicates: Predicate) -> Predicate:
-    """What every one of the predicates takes; the reason is that of the first that refuses.
+    """Return what every one of the predicates takes; the reason is that of the first that refuses.
 
     >>> import fx
     >>> from fx.lowering.known_program import KnownProgram
@@ -35,7 +35,7 @@ def all_of(*predicates: Predicate) -> Predicate:
 
 
 def any_of(*predicates: Predicate) -> Predicate:
-    """What at least one of the predicates takes; the reason joins those of all."""
+    """Return what at least one of the predicates takes; the reason joins those of all."""
 
     def check(operation: Operation) -> str | None:
         reasons: list[str] = []
@@ -101,7 +101,7 @@ def where(condition: Callable[[Operation], bool], reason: str) -> Predicate:
 
 
 def shape_of(operation: Operation, value: Any) -> tuple[int, ...] | None:
-    """The shape of an operand, or ``None`` if it is no tensor."""
+    """The shape of an operand, or ``None`` if it is not a tensor."""
     if not isinstance(value, Node):
         return None
     constant = operation.subject.constant(value)
@@ -148,7 +148,7 @@ def has_numbers(*arguments: str | int, optional: bool = False) -> Predicate:
 
     return where(
         lambda operation: all(is_number(operation.arguments.get(name)) for name in arguments),
-        f"its {' or '.join(map(str, arguments))} is no plain number",
+        f"its {' or '.join(map(str, arguments))} is not a plain number",
     )
 
 

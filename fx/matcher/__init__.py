@@ -30,7 +30,7 @@ from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.matcher.near_misses import Explanation, NearMiss, sentence
-from fx.matcher.occurrences import InternalMatch, Occurrence, Terrain, at
+from fx.matcher.occurrences import InternalMatch, MatchState, Occurrence, at
 from fx.matcher.patterns import Pattern, Program
 from fx.matcher.searched_program import SearchedProgram
 from fx.matcher.unification import PatternMismatch, Unifier
@@ -92,7 +92,7 @@ class Matcher:
         self.subject = SearchedProgram(graph_module)
         self.filters: tuple[MatchFilter, ...] = filters
         self._unifier = Unifier(self.pattern, self.subject, ignore_literals, node_name_match)
-        self._terrain = Terrain(self.subject)
+        self._match_state = MatchState(self.subject)
 
     def occurrences(self) -> list[Occurrence]:
         """All places where the pattern can be replaced, none of which overlap, in order."""
@@ -119,7 +119,7 @@ class Matcher:
         return Explanation(tuple(matches), tuple(misses))
 
     def _begin(self) -> None:
-        self._terrain = Terrain(self.subject)
+        self._match_state = MatchState(self.subject)
         self._unifier.begin()
 
     def _first(self, anchor: Node) -> Occurrence | None:
@@ -128,9 +128,9 @@ class Matcher:
             return None
         for _ in self._unifier.solutions(anchor):
             occurrence = self._occurrence()
-            if occurrence.why_not(self._terrain) is None and self._refused_by(occurrence) is None:
+            if occurrence.why_not(self._match_state) is None and self._refused_by(occurrence) is None:
                 self._unifier.claimed.update(occurrence.taken)
-                self._terrain.add(occurrence)
+                self._match_state.add(occurrence)
                 return occurrence
         return None
 
@@ -148,7 +148,9 @@ class Matcher:
         return None
 
     def _near_miss(self, anchor: Node) -> NearMiss | None:
-        """What is missing at ``anchor``, if something matched there; of several ways the one that got farthest."""
+        """Return what is missing at ``anchor``, if something matched there; of several ways the one that got
+        farthest.
+        """
         if anchor in self._unifier.claimed:
             return None
         calls = len(self.pattern.calls)
@@ -158,7 +160,7 @@ class Matcher:
         try:
             for _ in islice(self._unifier.solutions(anchor), _TRIED):
                 occurrence = self._occurrence()
-                reason = occurrence.why_not(self._terrain) or self._refused_by(occurrence)
+                reason = occurrence.why_not(self._match_state) or self._refused_by(occurrence)
                 if reason is not None:
                     return _near_miss(original, calls, reason)
         finally:
@@ -171,7 +173,7 @@ class Matcher:
 
 
 def _near_miss(node: Node, matched: int, reason: str) -> NearMiss:
-    return NearMiss(node, matched, reason.removesuffix(at(node)))  # the line is told with the node
+    return NearMiss(node, matched, reason.removesuffix(at(node)))  # the line is reported with the node
 
 
 def _name(match_filter: MatchFilter) -> str:
@@ -185,7 +187,7 @@ def explain(
     ignore_literals: bool = False,
     node_name_match: str = "",
 ) -> Explanation:
-    """Where a pattern matches, and where it nearly does and what prevents it. Nothing is changed.
+    """Return where a pattern matches, and where it nearly does and what prevents it. Nothing is changed.
 
     A place is a near miss if the pattern's last operation is there and at least one more (of a pattern of one or two
     operations: the last one). The arguments are those of

@@ -63,7 +63,7 @@ def _in_parentheses(node: Node) -> str:
 
 
 def sentence(mismatch: PatternMismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]) -> str:
-    """What a mismatch says to the user.
+    """Return what a mismatch says to the user.
 
     Args:
         mismatch: where a search ended.
@@ -191,7 +191,7 @@ def _argument(node: Node, label: str | int) -> Argument:
 
 
 def _called(argument: Argument) -> str:
-    """What computes a value, in a word."""
+    """Return what computes a value, in a word."""
     if not isinstance(argument, Node):
         return f"the constant {format_argument(argument)}"
     if argument.op == "placeholder":

@@ -33,7 +33,7 @@ class InternalMatch:
     """The constants that the pattern's ``literal(name)`` stand for, by name."""
 
 
-class Terrain:
+class MatchState:
     """What a match must not run into: effects between its operations, and the matches already made."""
 
     def __init__(self, subject: SearchedProgram) -> None:
@@ -42,8 +42,8 @@ class Terrain:
         self._dependences: Dependences | None = None
         self.matched: set[Node] = set()
         """The operations of the matches made so far."""
-        self.horizon = -1
-        """Position behind which no match with several results has an operation."""
+        self.last_operation = -1
+        """Position of the last operation of all matches with several results."""
         self.fused: dict[Node, tuple[Node, ...]] = {}
         """For the operations of matches with several results, all operations of the match."""
 
@@ -53,10 +53,10 @@ class Terrain:
         if not occurrence.pattern.is_single:
             nodes = tuple(occurrence.nodes)
             self.fused.update(dict.fromkeys(nodes, nodes))
-            self.horizon = max(self.horizon, self.subject.order[nodes[-1]])
+            self.last_operation = max(self.last_operation, self.subject.order[nodes[-1]])
 
     def why_not_fuse(self, nodes: Iterable[Node]) -> str | None:
-        """Why ``nodes`` cannot run together where the last of them stands."""
+        """Return why ``nodes`` cannot run together where the last of them stands."""
         if self._dependences is None:
             self._dependences = Dependences(self.subject.graph_module.graph)
         return self._dependences.why_not_fuse(nodes)
@@ -129,14 +129,14 @@ class Occurrence:
 
     # Why it cannot be replaced.
 
-    def why_not(self, terrain: Terrain) -> str | None:
-        """Why it cannot be replaced, in a sentence, or ``None`` if it can."""
+    def why_not(self, state: MatchState) -> str | None:
+        """Return why it cannot be replaced, in a sentence, or ``None`` if it can."""
         return (
             self._outside_use()
             or self._cut_module()
             or self._own_input()
             or self._order_of_effects()
-            or self._obstacle(terrain)
+            or self._obstacle(state)
         )
 
     def _outside_use(self) -> str | None:
@@ -162,7 +162,7 @@ class Occurrence:
             user = pending.pop()
             if user in own:
                 continue
-            if not self.subject.is_silent(user):
+            if not self.subject.is_no_op(user):
                 return user
             pending.extend(user.users)
         return None
@@ -210,14 +210,14 @@ class Occurrence:
             seen.append((node, place, strong))
         return None
 
-    def _obstacle(self, terrain: Terrain) -> str | None:
-        """What keeps its operations from running together, where the last of them stands.
+    def _obstacle(self, state: MatchState) -> str | None:
+        """Return what keeps its operations from running together, where the last of them stands.
 
-        With several results, one that is computed earlier may have been used before that place. What uses it is *late*:
-        it has to move behind the match, with all that is computed from it::
+        With several results, one that is computed earlier may have been used before that place. What uses it has to
+        move behind the match, with all that is computed from it::
 
             sin = torch.sin(x)  # matched
-            used = sin + y      # late: is computed behind cos, where sin is
+            used = sin + y      # has to move behind cos, where sin will be computed
             cos = torch.cos(x)  # matched
 
         It cannot move if an input of the match is computed from it, which would be a cycle; if it belongs to another
@@ -225,26 +225,28 @@ class Occurrence:
         """
         order = self.subject.order
         first, last = order[self.nodes[0]], order[self.nodes[-1]]
-        together = {*self.nodes, *self.silent()}
-        late: list[Node] = []
+        together = {*self.nodes, *self.no_ops()}
+        to_move: list[Node] = []
         if not self.pattern.is_single:
             # An earlier match runs where its own last operation stands, perhaps behind this one: a cycle may lead
-            # through any operation that it has, hence the search goes on to the horizon.
-            followers = list(self._followers(together, terrain, max(last, terrain.horizon)))
+            # through any operation that it has, hence the search goes on to the last operation of all of them.
+            followers = list(self._followers(together, state, max(last, state.last_operation)))
             for node, user in followers:
                 if user in together:
                     return f"its input `%{node}`{at(node)} is computed from its own result"
-            late = [node for node in dict.fromkeys(node for node, _ in followers) if order[node] < last]
-        if (taken := next((node for node in late if node in terrain.matched), None)) is not None:
+            to_move = [node for node in dict.fromkeys(node for node, _ in followers) if order[node] < last]
+        if (taken := next((node for node in to_move if node in state.matched), None)) is not None:
             return f"`%{taken}`{at(taken)} uses its result and belongs to another match, which comes first"
         if not (self.subject.has_effect_between(first, last) and len(together) > 1):
             return None
-        if late and (self.pattern.effects or any(map(is_impure, late))):
-            return f"`%{late[0]}`{at(late[0])} uses its result and stands between its operations, which have effects"
-        return terrain.why_not_fuse(together.union(late))
+        if to_move and (self.pattern.effects or any(map(is_impure, to_move))):
+            return (
+                f"`%{to_move[0]}`{at(to_move[0])} uses its result and stands between its operations, which have effects"
+            )
+        return state.why_not_fuse(together.union(to_move))
 
-    def _followers(self, together: set[Node], terrain: Terrain, last: int) -> Iterator[tuple[Node, Node]]:
-        """What is computed from the results, up to position ``last``, each node with each of its users."""
+    def _followers(self, together: set[Node], state: MatchState, last: int) -> Iterator[tuple[Node, Node]]:
+        """Yield what is computed from the results, up to position ``last``, each node with each of its users."""
         order = self.subject.order
         pending = [user for node in together for user in node.users]
         seen: set[Node] = set(together)
@@ -252,20 +254,20 @@ class Occurrence:
             node = pending.pop()
             if node in seen or order[node] > last:
                 continue
-            for member in terrain.fused.get(node, (node,)):
+            for member in state.fused.get(node, (node,)):
                 seen.add(member)
                 for user in member.users:
                     yield member, user
                     pending.append(user)
 
-    def silent(self) -> list[Node]:
+    def no_ops(self) -> list[Node]:
         """The operations that compute nothing and stand between those of the match, in order."""
         found: dict[Node, None] = {}
         results = set(self.results)
         pending = [user for node in self.nodes if node not in results for user in node.users]
         while pending:
             node = pending.pop()
-            if node not in found and self.subject.is_silent(node):
+            if node not in found and self.subject.is_no_op(node):
                 found[node] = None
                 pending.extend(node.users)
         return sorted(found, key=self.subject.order.__getitem__)
@@ -277,5 +279,5 @@ def _also_used(node: Node, user: Node) -> str:
 
 
 def at(node: Node) -> str:
-    """Where in the user's program a node is, to go behind its name."""
+    """Return where in the user's program a node is, to go behind its name."""
     return f", {node.source.place}" if node.source is not None else ""

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
-from fx.matcher.graft import Attributes, Graft
 from fx.matcher.occurrences import InternalMatch, Occurrence
 from fx.matcher.patterns import Pattern, leaves
+from fx.matcher.replacement_copy import Attributes, ReplacementCopy
 from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call
 from fx.modules.attributes import is_own, prefixes
 from fx.naming.printing import describe
@@ -75,7 +75,7 @@ class Rewrite:
                     remedy="return the same value in both places",
                 )
 
-    def renewed(self, match: InternalMatch) -> InternalMatch:
+    def updated(self, match: InternalMatch) -> InternalMatch:
         """``match`` in terms of the program as it is now: with what replaced the results of earlier matches."""
         nodes_map = {key: self._current(value) for key, value in match.nodes_map.items()}
         return dataclasses.replace(
@@ -105,7 +105,7 @@ class Rewrite:
             record_origins(graph)
             self._changed = True
         is_pure = not self._pattern.effects and not any(map(effect_of, filter(is_call, replacement.nodes)))
-        place, late = self._place(occurrence, match, is_pure)
+        place, to_move = self._place(occurrence, match, is_pure)
         results = occurrence.results
         last = max(results, key=self._subject.order.__getitem__)
         with graph.inserting_before(place):
@@ -117,18 +117,18 @@ class Rewrite:
                 for node, given in zip(inputs, self._pattern.given, strict=True)
                 if known[given] in occurrence.bound
             }
-            graft = Graft(replacement, values, self._attributes, self._matched_paths(occurrence))
-            returned = graft.copy_to(graph, occurrence.nodes, last)
-        for node in late:
+            copied = ReplacementCopy(replacement, values, self._attributes, self._matched_paths(occurrence))
+            returned = copied.copy_to(graph, occurrence.nodes, last)
+        for node in to_move:
             place.prepend(node)
-        self._moved.update(late)
+        self._moved.update(to_move)
         self._use(results, list(leaves(returned)))
         self._erase(occurrence)
         for node in nodes_in(list(fetched.values())):
             if node.op == "get_attr" and not node.users:
                 graph.erase_node(node)
         nodes_map = {node: fetched.get(node, value) for node, value in match.nodes_map.items()}
-        return nodes_map, graft.nodes
+        return nodes_map, copied.nodes
 
     def finish(self) -> None:
         """Drop the modules that nothing calls any more, and recompile."""
@@ -151,21 +151,21 @@ class Rewrite:
 
         That is before the first user, or where the match ends if an effect comes before that.
         """
-        own = {*occurrence.nodes, *occurrence.silent()}
+        own = {*occurrence.nodes, *occurrence.no_ops()}
         last = max(own)
-        late = sorted(self._late(own, last))
-        if not late:
+        to_move = sorted(self._users_between(own, last))
+        if not to_move:
             users = [user for result in occurrence.results for user in result.users if user not in own]
             first = min(users, default=last.next)
             return (first if is_pure and self._is_free(last, first) else last.next), []
         inputs = nodes_in(match.placeholder_nodes)
         in_graph = (node for node in inputs if node.graph is last.graph)
-        if is_pure and all(node < late[0] for node in in_graph) and self._is_free(late[0], last):
-            return late[0], []
-        return last.next, late
+        if is_pure and all(node < to_move[0] for node in in_graph) and self._is_free(to_move[0], last):
+            return to_move[0], []
+        return last.next, to_move
 
-    def _late(self, own: set[Node], last: Node) -> set[Node]:
-        """What is computed from the results and stands before the last operation of a match."""
+    def _users_between(self, own: set[Node], last: Node) -> set[Node]:
+        """Return what is computed from the results and stands before the last operation of a match."""
         found: set[Node] = set()
         pending = [user for node in own for user in node.users]
         while pending:
@@ -176,7 +176,7 @@ class Rewrite:
         return found
 
     def _is_free(self, first: Node, last: Node) -> bool:
-        """Whether nothing between the two has an effect, as far as is known."""
+        """Return whether nothing between the two has an effect, as far as is known."""
         order = self._subject.order
         if not self._moved.isdisjoint((first, last)) or first not in order or last not in order:
             return False
@@ -185,7 +185,7 @@ class Rewrite:
     # What with.
 
     def _fetch(self, match: InternalMatch) -> dict[Node, Argument]:
-        """What is passed for the pattern's inputs, with nodes for what only leaf modules have fetched so far."""
+        """Return what is passed for the pattern's inputs, with nodes for what only leaf modules have fetched so far."""
         graph = self._program.graph
         fetched: dict[Node, Node] = {}
 
@@ -228,7 +228,7 @@ class Rewrite:
         """Erase what was replaced, and what served only that."""
         graph = self._program.graph
         served: dict[Node, None] = {}
-        own = {*occurrence.nodes, *occurrence.silent()}
+        own = {*occurrence.nodes, *occurrence.no_ops()}
         for node in sorted(own, reverse=True):
             if node.op == "call_module":
                 self._uncalled[str(node.target)] = None
@@ -237,7 +237,7 @@ class Rewrite:
         pending = sorted(node for node in served if node not in own)
         while pending:
             node = pending.pop()
-            if not node.users and (node.op == "get_attr" or self._subject.is_silent(node)):
+            if not node.users and (node.op == "get_attr" or self._subject.is_no_op(node)):
                 pending.extend(node.all_input_nodes)
                 graph.erase_node(node)
 

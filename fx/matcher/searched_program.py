@@ -18,12 +18,12 @@ _CALLS = frozenset({"call_function", "call_method", "call_module"})
 
 
 def is_call(node: Node) -> bool:
-    """Whether a node computes something, rather than fetch or return it."""
+    """Return whether a node computes something, rather than fetch or return it."""
     return node.op in _CALLS
 
 
 def kind_of(node: Node) -> Hashable:
-    """What two calls must have in common to match: function, name of the method, or class of the module."""
+    """Return what two calls must have in common to match: function, name of the method, or class of the module."""
     if node.op == "call_module":
         return type(attribute_value(node))
     try:
@@ -34,7 +34,7 @@ def kind_of(node: Node) -> Hashable:
 
 
 def attribute_value(node: Node) -> Any:
-    """What a ``get_attr`` fetches or a ``call_module`` calls; ``None`` where its graph belongs to no module."""
+    """Return what a ``get_attr`` fetches or a ``call_module`` calls; ``None`` where its graph belongs to no module."""
     owner = node.graph.owning_module
     return None if owner is None else fetch_attribute(owner, str(node.target))
 
@@ -115,22 +115,24 @@ class SearchedProgram:
         return [node for node in calls if self.result(self.stands_for[node]) is not node]
 
     def attribute(self, node: Node) -> Any:
-        """What a ``get_attr`` node fetches."""
+        """Return what a ``get_attr`` node fetches."""
         return self._attributes[node]
 
     def same_value(self, left: Node, right: Node) -> bool:
-        """Whether two nodes are one value: the same node, or two that fetch the same attribute."""
+        """Return whether two nodes are one value: the same node, or two that fetch the same attribute."""
         if left is right:
             return True
         return left.op == right.op == "get_attr" and self._attributes[left] is self._attributes[right]
 
     def has_effect_between(self, first: int, last: int) -> bool:
-        """Whether any of the program's own nodes from position ``first`` to ``last`` has an effect, checks aside."""
+        """Return whether any of the program's own nodes from position ``first`` to ``last`` has an effect, checks
+        aside.
+        """
         index = bisect_left(self._effects, first)
         return index < len(self._effects) and self._effects[index] <= last
 
-    def is_silent(self, original: Node) -> bool:
-        """Whether ``original`` computes nothing, such as a call of ``Identity``: canonically it is not there."""
+    def is_no_op(self, original: Node) -> bool:
+        """Return whether ``original`` computes nothing, such as a call of ``Identity``: canonically it is not there."""
         return is_call(original) and original not in self.parts
 
 

@@ -67,7 +67,7 @@ class Unifier:
         self.claimed: set[Node] = set()
         """Canonical nodes that belong to other matches."""
         self.observer: Callable[[PatternMismatch], object] | None = None
-        """Told of every mismatch. While there is one, values that others use too are no mismatch yet."""
+        """Told of every mismatch. While there is one, values that others use too are not a mismatch yet."""
         self.bound: dict[Node, Argument] = {}
         """For canonical nodes of the pattern what they stand for."""
         self.taken: dict[Node, Node] = {}
@@ -117,7 +117,7 @@ class Unifier:
         return (stage.root, node, None, None, None)
 
     def _candidates(self, stage: Stage) -> Iterator[_Agenda]:
-        """Where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
+        """Yield where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
         pivot = None if stage.pivot is None else self.bound[stage.pivot]
         kind = self._kinds[stage.root]
         nodes = self.subject.users(pivot, kind) if isinstance(pivot, Node) else self.subject.calls(kind)
@@ -280,7 +280,7 @@ class Unifier:
         return True
 
     def _same(self, left: Argument, right: Argument) -> bool:
-        """Whether two arguments of the program are one value."""
+        """Return whether two arguments of the program are one value."""
         pending = [(left, right)]
         while pending:
             left, right = pending.pop()
@@ -305,7 +305,7 @@ def _put(site: tuple[Node, Node], expected: list[tuple[str | int, Argument]], fo
 
 
 def _commutes(node: Node) -> bool:
-    """Whether its first two operands may be swapped."""
+    """Return whether its first two operands may be swapped."""
     row = find_operator(node.target)
     return (
         row is not None and row.commutes and len(node.args) + len(node.kwargs) >= 2 and node.kwargs.get("alpha", 1) == 1
@@ -313,14 +313,14 @@ def _commutes(node: Node) -> bool:
 
 
 def _is_sequence(operand: Argument) -> bool:
-    """Whether an operand is a string, tuple or list, which ``+`` joins in order."""
+    """Return whether an operand is a string, tuple or list, which ``+`` joins in order."""
     if isinstance(operand, Node):
         return operand.target in ("size", torch.Tensor.size, tuple, list) and len(operand.args) == 1
     return isinstance(operand, _SEQUENCES)
 
 
 def _shape_of(container: Any, site: tuple[Node, Node] | None) -> Any:
-    """What two containers must have in common before their elements are compared."""
+    """Return what two containers must have in common before their elements are compared."""
     if isinstance(container, (tuple, list)):
         kind = tuple if isinstance(container, tuple) else list
         if site is not None and _takes_any_sequence(site[0]):
@@ -332,7 +332,9 @@ def _shape_of(container: Any, site: tuple[Node, Node] | None) -> Any:
 
 
 def _takes_any_sequence(node: Node) -> bool:
-    """Whether the function called makes no difference between tuples and lists: those of torch, but for indexing."""
+    """Return whether the function called makes no difference between tuples and lists: those of torch, but for
+    indexing.
+    """
     target = node.target
     if isinstance(target, str) or torch_path(target) is None:
         return False
@@ -348,7 +350,7 @@ def _elements(container: Any) -> list[Argument]:
 
 
 def same_constant(left: Any, right: Any) -> bool:
-    """Whether two constants are the same: in type, in value, in the sign of zero; NaN is the same as NaN."""
+    """Return whether two constants are the same: in type, in value, in the sign of zero; NaN is the same as NaN."""
     if left is right:
         return True
     if type(left) is not type(right):
@@ -361,7 +363,7 @@ def same_constant(left: Any, right: Any) -> bool:
 
 
 def _same_size(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors have one size; parameters of lazy layers have none yet."""
+    """Return whether two tensors have one size; parameters of lazy layers have none yet."""
     return not (is_lazy(left) or is_lazy(right)) and left.shape == right.shape
 
 

@@ -20,7 +20,7 @@ class Wildcard:
     """By which a match knows the constant, and which stands for the same constant wherever it stands; may be empty."""
 
     def __fx_create_arg__(self, tracer: Tracer) -> Wildcard:
-        """What a node holds when a traced pattern uses it: itself."""
+        """Return what a node holds when a traced pattern uses it: itself."""
         return self
 
     def __repr__(self) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import torch
 
 from fx.modules.containers import Container
+from fx.node import Node
 
 MISSING = object()
 """Stands for an attribute that is not there, where ``None`` may be one."""
@@ -17,13 +19,15 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def has_hooks(module: torch.nn.Module) -> bool:
-    """Whether something is called when the module is, or when gradients reach it."""
+    """Return whether something is called when the module is, or when gradients reach it."""
     state = vars(module)
     return any(state.get(name) for name in _HOOKS)
 
 
 def does_as_its_class(module: torch.nn.Module) -> bool:
-    """Whether a call of the module does what its class says, and nothing else: no hooks, no forward of its own."""
+    """Return whether a call of the module does what its class says, and nothing else: no hooks, no forward of its
+    own.
+    """
     return "forward" not in vars(module) and not has_hooks(module)
 
 
@@ -52,6 +56,19 @@ def find_attribute(module: torch.nn.Module | None, path: str, default: Any = Non
     return value
 
 
+def training_flag(root: torch.nn.Module, value: Any) -> bool | None:
+    """Return what a training flag is now, if ``value`` is a node that reads one below ``root``.
+
+    >>> import torch, fx
+    >>> graph = fx.Graph()
+    >>> training_flag(torch.nn.ReLU().eval(), graph.get_attr("training"))
+    False
+    """
+    path = value.target if isinstance(value, Node) and value.op == "get_attr" else ""
+    flag = find_attribute(root, path) if str(path).rpartition(".")[2] == "training" else None
+    return flag if type(flag) is bool else None
+
+
 def prefixes(path: str) -> Iterator[str]:
     """Yield the path and those of the modules around it, the outermost first.
 
@@ -64,7 +81,7 @@ def prefixes(path: str) -> Iterator[str]:
 
 
 def is_own(program: torch.nn.Module, path: str) -> bool:
-    """Whether what stands at ``path`` may be replaced or removed: all modules on the way are the program's own.
+    """Return whether what stands at ``path`` may be replaced or removed: all modules on the way are the program's own.
 
     Those are containers, made for the program. Others are shared with the module that was traced.
     """
@@ -98,13 +115,13 @@ def put_attribute(module: torch.nn.Module, path: str, value: Any, persistent: bo
         setattr(owner, name, value)
 
 
-def remove_attribute(module: torch.nn.Module, path: str) -> None:
-    """Remove the attribute at ``path``, and the modules on the way that are empty without it."""
+def remove_attribute(module: torch.nn.Module, path: str, kept: AbstractSet[str] = frozenset()) -> None:
+    """Remove the attribute at ``path``, and the modules on the way that are empty without it and not ``kept``."""
     prefix, _, name = path.rpartition(".")
     owner = fetch_attribute(module, prefix)
     delattr(owner, name)
-    if prefix and not any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
-        remove_attribute(module, prefix)
+    if prefix and prefix not in kept and not any(vars(owner)[held] for held in ("_modules", "_parameters", "_buffers")):
+        remove_attribute(module, prefix, kept)
 
 
 def free_path(module: torch.nn.Module, path: str) -> str:

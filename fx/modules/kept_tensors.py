@@ -37,12 +37,12 @@ class KeptTensor:
 
     @property
     def values(self) -> torch.Tensor:
-        """What it held."""
+        """Return what it held."""
         return self._fetch().detach()
 
     @property
     def written(self) -> bool:
-        """Whether somebody wrote to it, by other means than ``Tensor.data``, or gave it another shape."""
+        """Return whether somebody wrote to it, by other means than ``Tensor.data``, or gave it another shape."""
         return _version(self.tensor) != self._version or self.tensor.shape != self._shape
 
     def put_back(self) -> None:
@@ -57,7 +57,9 @@ class KeptTensor:
 
 
 def _version(tensor: torch.Tensor) -> float:
-    """How often a tensor was written to; NaN, which nothing equals, where it does not count and may be written to."""
+    """Return how often a tensor was written to; NaN, which nothing equals, where it does not count and may be written
+    to.
+    """
     if not tensor.is_inference():
         return tensor._version
     return math.nan if torch.is_inference_mode_enabled() else 0

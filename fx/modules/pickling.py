@@ -61,7 +61,7 @@ class PickledNode(NamedTuple):
 
 
 def encode(graph: Graph) -> dict[str, Any]:
-    """What a pickle of ``graph`` holds.
+    """Return what a pickle of ``graph`` holds.
 
     Raises:
         PickleError: a node's target cannot be imported by name, as a lambda or a local function cannot.
@@ -235,7 +235,9 @@ copyreg.pickle(ForwardRef, lambda reference: (ForwardRef, (reference.__forward_a
 
 
 def _annotation(node: Node) -> Any:
-    """What goes along of a type: nothing where it cannot be imported, as local classes and type parameters cannot."""
+    """Return what goes along of a type: nothing where it cannot be imported, as local classes and type parameters
+    cannot.
+    """
     kind = node.type
     if isinstance(kind, type) and not isinstance(kind, GenericAlias):  # on Python 3.10, list[int] is both
         return imported_name(kind)
@@ -261,7 +263,7 @@ _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.
 
 
 class _Missing:
-    """Marks an entry of ``meta`` that is no data, hence left out."""
+    """Marks an entry of ``meta`` that is not data, hence left out."""
 
 
 def _plain(value: Any, seen: dict[int, Any]) -> Any:

@@ -49,7 +49,7 @@ class Storages:
         return tuple(self.paths)
 
     def is_composite(self, path: str) -> bool:
-        """Whether the module at ``path`` calls others, or is a program."""
+        """Return whether the module at ``path`` calls others, or is a program."""
         module = self.fetch(path)[0]
         return bool(getattr(module, "_modules", None)) or hasattr(module, "graph")
 
@@ -82,7 +82,9 @@ class Storages:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where the memory of ``tensor`` begins and ends; zeros where it does not say, one number for what has none."""
+    """Return where the memory of ``tensor`` begins and ends; zeros where it does not say, one number for what has
+    none.
+    """
     try:
         storage = tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # sparse tensors, some subclasses

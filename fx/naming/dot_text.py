@@ -75,7 +75,7 @@ class DotGraph:
         return True
 
     def create(self, prog: str = "dot", format: str = "ps") -> bytes:
-        """What :meth:`write` would write."""
+        """Return what :meth:`write` would write."""
         text = self.to_string().encode()
         return text if format == "raw" else run_graphviz(text, format, prog)
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from fx import pytree as fx_pytree
+from fx import _pytree as fx_pytree
 from fx.errors import GraphError
 
 NoneType = type(None)
@@ -35,7 +35,7 @@ _NUMBERED = re.compile(r"(.*)_(\d{1,18})", re.DOTALL)  # Python refuses to conve
 
 
 def is_identifier(text: str) -> bool:
-    """Whether ``text`` can stand in source as a name and means itself there.
+    """Return whether ``text`` can stand in source as a name and means itself there.
 
     Keywords cannot; nor can a string of a subclass, whose methods may lie, or one that Python would normalize.
     """

@@ -48,7 +48,7 @@ def torch_path(target: Any) -> str | None:
 
 
 def resolves_to(root: Any, path: str, target: object) -> bool:
-    """Whether following ``path`` (whose first part names ``root``) by attributes ends at ``target``."""
+    """Return whether following ``path`` (whose first part names ``root``) by attributes ends at ``target``."""
     parts = path.split(".")
     if not all(map(str.isidentifier, parts)):
         return False
@@ -92,14 +92,37 @@ def qualified_name(target: Callable[..., Any]) -> str:
     return f"{module}.{name}" if isinstance(module, str) else name
 
 
+def is_from_torch(target: Any) -> bool:
+    """Return whether generated code reaches an object through ``torch``, rather than by a global of its own."""
+    return torch_path(target) is not None
+
+
+def module_qualified_name(target: Callable[..., Any]) -> str:
+    """A function's name behind that of the module that defines it, by which tables of torch.fx's clients list it.
+
+    >>> import operator
+    >>> module_qualified_name(operator.add), module_qualified_name(len), module_qualified_name(torch.Tensor.add)
+    ('_operator.add', 'len', 'torch.Tensor.add')
+    """
+    name = target.__name__
+    if is_builtin(target):
+        return name
+    if getattr(torch.Tensor, name, None) is target:
+        return f"torch.Tensor.{name}"
+    module = target.__module__
+    if module is None:  # pyright: ignore[reportUnnecessaryComparison]  functions of torch are built in
+        return qualified_name(target)
+    return f"{module.replace('torch._ops', 'torch.ops')}.{name}"
+
+
 def is_builtin(target: object) -> bool:
-    """Whether ``target`` is reached by its plain name everywhere, like ``len``."""
+    """Return whether ``target`` is reached by its plain name everywhere, like ``len``."""
     name = getattr(target, "__name__", None)
     return type(name) is str and getattr(builtins, name, None) is target
 
 
 def candidate_name(target: Callable[..., Any] | str) -> str:
-    """What to call a value made by ``target``, before it is made legal and unique."""
+    """Return what to call a value made by ``target``, before it is made legal and unique."""
     name = target if isinstance(target, str) else getattr(target, "__name__", None)
     if not isinstance(name, str):
         name = type(target).__name__

@@ -61,7 +61,7 @@ def register_async(
     """Say that calls of ``blocking`` can be started and waited for, for the pass ``"overlap"``.
 
     Args:
-        blocking: the function, as graphs call it; one that cannot be traced is kept whole by :func:`fx.wrap`.
+        blocking: the function, as graphs call it; one that cannot be traced is made a leaf by :func:`fx.wrap`.
         start: takes the same arguments and returns a handle at once; it starts this operation alone. Without it, and
             without ``wait``, the function runs on another thread, in the modes (gradients, autocast) of who started it.
         wait: takes the handle, and returns what ``blocking`` would have, or raises that.
@@ -87,7 +87,7 @@ def register_async(
 
 
 def halves_of(target: Any) -> Halves | None:
-    """How calls of ``target`` are started and waited for, if that is known."""
+    """Return how calls of ``target`` are started and waited for, if that is known."""
     try:
         return _halves[target] if target in _halves else _halves_of_rpc(target)
     except TypeError:  # what cannot be hashed is not registered
@@ -105,7 +105,7 @@ def halves_begun_by(target: Any, args: Sequence[Any]) -> Halves | None:
 
 
 def waits_for(op: str, target: Any, halves: Halves) -> bool:
-    """Whether a call of ``target``, a function or the name of a method, is the half that waits."""
+    """Return whether a call of ``target``, a function or the name of a method, is the half that waits."""
     if op == "call_method":
         return bool(halves.wait_method) and target == halves.wait_method
     return op == "call_function" and _overload(target) is halves.wait
@@ -117,7 +117,9 @@ def _overload(target: Any) -> Any:
 
 
 def channel_of(halves: Halves, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
-    """What a call of the operation goes through; ``None``, which stands for any, where only the program knows."""
+    """Return what a call of the operation goes through; ``None``, which stands for any, where only the program
+    knows.
+    """
     found = halves.channel(args, kwargs)
     return None if hasattr(found, "users") else found
 
@@ -154,7 +156,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _modes() -> list[Callable[[], contextlib.AbstractContextManager[Any]]]:
-    """What makes the modes of this thread, which each thread has of its own."""
+    """Return what makes the modes of this thread, which each thread has of its own."""
     devices = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
     casts = [
         functools.partial(torch.autocast, kind, torch.get_autocast_dtype(kind), cache_enabled=False) for kind in devices

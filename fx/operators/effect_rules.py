@@ -37,7 +37,7 @@ class Effect:
     does: str
     """What it does, in words that follow the node's name."""
     written: int | str | None = None
-    """The argument that is written to, by position or keyword; ``None`` if it is no argument."""
+    """The argument that is written to, by position or keyword; ``None`` if it is not an argument."""
     draws: bool = False
     """Whether it also draws random numbers, as in-place dropout does, which counts as a write."""
     sets_modes: bool = False
@@ -164,7 +164,9 @@ def _function_rule(target: Any) -> Rule:
 
 
 def _class_rule(target: type[Any]) -> Rule:
-    """Whether making an instance only computes: so for Python's value types, named tuples and plain dataclasses."""
+    """Return whether making an instance only computes: so for Python's value types, named tuples and plain
+    dataclasses.
+    """
     is_named_tuple = tuple in target.__mro__ and ("_fields" in dir(target) or target.__module__ == "torch.return_types")
     if target in _PURE_CLASSES or is_named_tuple:
         return None
@@ -252,7 +254,7 @@ def _rule_by_arguments(
 
 
 def _is_seeded(overload: Overload) -> bool:
-    """Whether an operator draws from a random generator."""
+    """Return whether an operator draws from a random generator."""
     namespace, _, short = overload.schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), short, None)
     operation = getattr(packet, overload.schema.overload_name or "default", None)
@@ -260,13 +262,13 @@ def _is_seeded(overload: Overload) -> bool:
 
 
 def _is_seeded_operator(name: str) -> bool:
-    """Whether an operator of this name draws from a random generator."""
+    """Return whether an operator of this name draws from a random generator."""
     packet = getattr(torch.ops.aten, name, None)
     return packet is not None and any(map(_is_seeded, get_overloads(packet)))
 
 
 def _is_registered(operation: Any) -> bool:
-    """Whether an operator was registered as effectful with ``torch.library``."""
+    """Return whether an operator was registered as effectful with ``torch.library``."""
     ask = getattr(registered_effects, "_get_effect", None)
     return ask is not None and isinstance(operation, OpOverload) and ask(operation) is not None
 

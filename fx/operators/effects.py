@@ -44,7 +44,7 @@ _INPUT = Effect("interface", "is an input of the program")
 _OUTPUT = Effect("interface", "is what the program returns")
 _DECLARED = Effect("state", "is declared to have a side effect")
 _MARKED = Effect("state", "calls a module that is marked as impure")
-_GRAVITY = ("unknown", "state", "write", "check", "random")
+_SEVERITY = ("unknown", "state", "write", "check", "random")
 _HOOKS = Effect("unknown", "calls a module with hooks or a forward of its own")
 
 
@@ -100,7 +100,7 @@ def effect_of(node: Node) -> Effect | None:
 
 
 def is_impure(node: Node, impure_random: bool = True) -> bool:
-    """Whether dropping ``node`` could change what the program does, its value aside.
+    """Return whether dropping ``node`` could change what the program does, its value aside.
 
     Args:
         node: any operation.
@@ -111,7 +111,7 @@ def is_impure(node: Node, impure_random: bool = True) -> bool:
 
 
 def why_impure(node: Node, impure_random: bool = True) -> str | None:
-    """Why :func:`is_impure` holds for ``node``, in a sentence, or ``None`` where it does not."""
+    """Return why :func:`is_impure` holds for ``node``, in a sentence, or ``None`` where it does not."""
     effect = effect_of(node)
     if effect is None or (effect.kind == "random" and not impure_random):
         return None
@@ -125,7 +125,7 @@ def why_impure(node: Node, impure_random: bool = True) -> str | None:
 
 
 def _describe_argument(node: Node, place: int | str) -> str:
-    """How the sentence above speaks of an argument: by the name of the node that it is, if it is one."""
+    """Return how the sentence above speaks of an argument: by the name of the node that it is, if it is one."""
     arguments: Any = node.args if isinstance(place, int) else node.kwargs
     try:
         value = arguments[place]
@@ -181,7 +181,7 @@ def _strongest(effects: Iterable[Effect | None]) -> Effect | None:
     present = [effect for effect in effects if effect is not None]
     if not present:
         return None
-    first = min(present, key=lambda effect: _GRAVITY.index(effect.kind))
+    first = min(present, key=lambda effect: _SEVERITY.index(effect.kind))
     return dataclasses.replace(
         first,
         draws=first.draws or any(effect.draws or effect.kind == "random" for effect in present),

@@ -49,7 +49,7 @@ _NEW: frozenset[Family] = frozenset(
     }
 )
 """Families whose results share memory with nothing."""
-_PICKING: frozenset[Family] = frozenset({"view", "arrangement", "max pooling"})
+_VALUE_PRESERVING: frozenset[Family] = frozenset({"view", "arrangement", "max pooling"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,14 +74,14 @@ class Operator:
     """What the result has in common with the first operand; None: what is usual in the family."""
     commutes: bool = False
     """Whether its two operands may be swapped: for every value, the result is bit for bit the same."""
-    fits_table: bool = True
+    suits_lookup_table: bool = True
     """Whether a table of 256 values stands for it well, or for its work with a number: where its operand is finite, it
     is finite, without jumps, and not too steep."""
     draws: bool = False
     """Whether it draws random numbers, if its arguments do not forbid it."""
     bounds: tuple[Bound, Bound] | None = None
     """Of a function that returns the nearest number between two: the smallest and the largest result."""
-    picks: bool | None = None
+    value_preserving: bool | None = None
     """Whether each element of the result is one of the operand's; None: what is usual in the family."""
     methods: tuple[str, ...] | None = None
     """The methods that do it; None: those of its functions' names."""
@@ -93,16 +93,16 @@ class Operator:
 
     @property
     def is_new(self) -> bool:
-        """Whether its result shares memory with nothing."""
+        """Return whether its result shares memory with nothing."""
         return self.family in _NEW
 
     @property
-    def only_picks(self) -> bool:
-        """Whether each element of the result is one of the operand's."""
-        return self.family in _PICKING if self.picks is None else self.picks
+    def is_value_preserving(self) -> bool:
+        """Return whether each element of the result is one of the operand's."""
+        return self.family in _VALUE_PRESERVING if self.value_preserving is None else self.value_preserving
 
     def keeps_the(self, what: Kept) -> bool:
-        """Whether the result has the number of dimensions, or the dtype, of the first operand."""
+        """Return whether the result has the number of dimensions, or the dtype, of the first operand."""
         kept = _KEPT.get(self.family, frozenset()) if self.keeps is None else self.keeps
         return what in kept
 
@@ -232,37 +232,37 @@ _FUNCTIONS = (
     Operator(_torch.sin, "function"),
     Operator(_torch.cos, "function"),
     Operator(_torch.atan, "function", (_torch.arctan,)),
-    Operator(_torch.sinh, "function", fits_table=False),
-    Operator(_torch.cosh, "function", fits_table=False),
-    Operator(_torch.asinh, "function", (_torch.arcsinh,), fits_table=False),
-    Operator(_torch.erfc, "function", (_special.erfc,), fits_table=False),
-    Operator(_torch.exp2, "function", (_special.exp2,), fits_table=False),
-    Operator(_torch.sinc, "function", (_special.sinc,), fits_table=False),
-    Operator(_torch.i0, "function", (_special.i0,), fits_table=False),
-    Operator(_torch.sqrt, "function", fits_table=False),
-    Operator(_torch.rsqrt, "function", fits_table=False),
-    Operator(_torch.reciprocal, "function", fits_table=False),
-    Operator(_torch.log, "function", fits_table=False),
-    Operator(_torch.log2, "function", fits_table=False),
-    Operator(_torch.log10, "function", fits_table=False),
-    Operator(_torch.log1p, "function", (_special.log1p,), fits_table=False),
-    Operator(_torch.logit, "function", (_special.logit,), fits_table=False),
-    Operator(_torch.tan, "function", fits_table=False),
-    Operator(_torch.acos, "function", (_torch.arccos,), fits_table=False),
-    Operator(_torch.acosh, "function", (_torch.arccosh,), fits_table=False),
-    Operator(_torch.asin, "function", (_torch.arcsin,), fits_table=False),
-    Operator(_torch.atanh, "function", (_torch.arctanh,), fits_table=False),
-    Operator(_torch.erfinv, "function", (_special.erfinv,), fits_table=False),
-    Operator(_torch.digamma, "function", (_special.digamma, _special.psi), fits_table=False),
-    Operator(_torch.lgamma, "function", (_special.gammaln,), fits_table=False),
-    Operator(_torch.mvlgamma, "function", (_special.multigammaln,), fits_table=False),
-    Operator(_torch.floor, "function", fits_table=False),
-    Operator(_torch.ceil, "function", fits_table=False),
-    Operator(_torch.round, "function", (_special.round,), fits_table=False),
-    Operator(_torch.trunc, "function", (_torch.fix,), fits_table=False),
-    Operator(_torch.frac, "function", fits_table=False),
-    Operator(_torch.sign, "function", fits_table=False),
-    Operator(_torch.nan_to_num, "function", fits_table=False),
+    Operator(_torch.sinh, "function", suits_lookup_table=False),
+    Operator(_torch.cosh, "function", suits_lookup_table=False),
+    Operator(_torch.asinh, "function", (_torch.arcsinh,), suits_lookup_table=False),
+    Operator(_torch.erfc, "function", (_special.erfc,), suits_lookup_table=False),
+    Operator(_torch.exp2, "function", (_special.exp2,), suits_lookup_table=False),
+    Operator(_torch.sinc, "function", (_special.sinc,), suits_lookup_table=False),
+    Operator(_torch.i0, "function", (_special.i0,), suits_lookup_table=False),
+    Operator(_torch.sqrt, "function", suits_lookup_table=False),
+    Operator(_torch.rsqrt, "function", suits_lookup_table=False),
+    Operator(_torch.reciprocal, "function", suits_lookup_table=False),
+    Operator(_torch.log, "function", suits_lookup_table=False),
+    Operator(_torch.log2, "function", suits_lookup_table=False),
+    Operator(_torch.log10, "function", suits_lookup_table=False),
+    Operator(_torch.log1p, "function", (_special.log1p,), suits_lookup_table=False),
+    Operator(_torch.logit, "function", (_special.logit,), suits_lookup_table=False),
+    Operator(_torch.tan, "function", suits_lookup_table=False),
+    Operator(_torch.acos, "function", (_torch.arccos,), suits_lookup_table=False),
+    Operator(_torch.acosh, "function", (_torch.arccosh,), suits_lookup_table=False),
+    Operator(_torch.asin, "function", (_torch.arcsin,), suits_lookup_table=False),
+    Operator(_torch.atanh, "function", (_torch.arctanh,), suits_lookup_table=False),
+    Operator(_torch.erfinv, "function", (_special.erfinv,), suits_lookup_table=False),
+    Operator(_torch.digamma, "function", (_special.digamma, _special.psi), suits_lookup_table=False),
+    Operator(_torch.lgamma, "function", (_special.gammaln,), suits_lookup_table=False),
+    Operator(_torch.mvlgamma, "function", (_special.multigammaln,), suits_lookup_table=False),
+    Operator(_torch.floor, "function", suits_lookup_table=False),
+    Operator(_torch.ceil, "function", suits_lookup_table=False),
+    Operator(_torch.round, "function", (_special.round,), suits_lookup_table=False),
+    Operator(_torch.trunc, "function", (_torch.fix,), suits_lookup_table=False),
+    Operator(_torch.frac, "function", suits_lookup_table=False),
+    Operator(_torch.sign, "function", suits_lookup_table=False),
+    Operator(_torch.nan_to_num, "function", suits_lookup_table=False),
 )
 
 _PAIRS = (
@@ -270,9 +270,9 @@ _PAIRS = (
     Operator(operator.sub, "arithmetic", (), (_torch.sub, _torch.subtract)),
     Operator(operator.mul, "arithmetic", (), (_torch.mul, _torch.multiply), commutes=True),
     Operator(operator.truediv, "arithmetic", (), (_torch.true_divide, _torch.div, _torch.divide)),
-    Operator(operator.floordiv, "arithmetic", (), (_torch.floor_divide,), fits_table=False),
-    Operator(operator.mod, "arithmetic", (), (_torch.remainder,), fits_table=False),
-    Operator(operator.pow, "arithmetic", (), (_torch.pow,), fits_table=False),
+    Operator(operator.floordiv, "arithmetic", (), (_torch.floor_divide,), suits_lookup_table=False),
+    Operator(operator.mod, "arithmetic", (), (_torch.remainder,), suits_lookup_table=False),
+    Operator(operator.pow, "arithmetic", (), (_torch.pow,), suits_lookup_table=False),
     Operator(_torch.atan2, "combination", (_torch.arctan2,)),
     Operator(_torch.igamma, "combination", (_special.gammainc,)),
     Operator(_torch.igammac, "combination", (_special.gammaincc,)),
@@ -322,7 +322,7 @@ _POOLING = (
     Operator(_F.adaptive_max_pool3d, "max pooling", modules=(nn.AdaptiveMaxPool3d,), dims=3),
     Operator(_F.fractional_max_pool2d, "max pooling", dims=2, draws=True),
     Operator(_F.fractional_max_pool3d, "max pooling", dims=3, draws=True),
-    Operator(F.interpolate, "resampling", (), (F.upsample,), (nn.Upsample,), picks=True),
+    Operator(F.interpolate, "resampling", (), (F.upsample,), (nn.Upsample,), value_preserving=True),
     Operator(F.grid_sample, "resampling"),
     Operator(F.affine_grid, "resampling", keeps=frozenset()),
 )
@@ -358,8 +358,8 @@ _MOVING = (
     Operator(_torch.split, "split"),
     Operator(_torch.unbind, "split"),
     Operator(_torch.tensor_split, "split"),
-    Operator(_torch.amax, "reduction", picks=True),
-    Operator(_torch.amin, "reduction", picks=True),
+    Operator(_torch.amax, "reduction", value_preserving=True),
+    Operator(_torch.amin, "reduction", value_preserving=True),
     Operator(_torch.mean, "reduction"),
     Operator(_torch.logsumexp, "reduction", (_special.logsumexp,)),
     Operator(_torch.Tensor.size, "size"),
@@ -391,7 +391,7 @@ _in_place: dict[Any, Operator] = {}
 def register_operator(row: Operator) -> Operator:
     """Add an operator to the table and return it.
 
-    What it does besides computing its result is still for :func:`fx.register_effect` to say, if it is no function of
+    What it does besides computing its result is still for :func:`fx.register_effect` to say, if it is not a function of
     torch. An engine that can compute it needs a converter.
 
     Raises:
@@ -433,6 +433,6 @@ def operators(*families: Family) -> Iterator[Operator]:
 
 
 def is_one_of(target: Any, *families: Family) -> bool:
-    """Whether a function, a class of modules, or a method of that name computes an operator of some families."""
+    """Return whether a function, a class of modules, or a method of that name computes an operator of some families."""
     row = find_operator(target)
     return row is not None and row.family in families

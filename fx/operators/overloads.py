@@ -36,7 +36,9 @@ class Overload:
     """Names of the arguments that the operator writes to."""
 
     def accepts(self, count: int, keywords: Iterable[str]) -> bool:
-        """Whether a call with ``count`` positional arguments and these ``keywords`` fits, whatever their types are."""
+        """Return whether a call with ``count`` positional arguments and these ``keywords`` fits, whatever their types
+        are.
+        """
         if count > len(self.positional):
             return False
         missing = self.required.difference(self.positional[:count])
@@ -65,7 +67,9 @@ def _make_parameter(argument: SchemaArgument, name: str, positional_only: bool) 
 
 
 def _name_in_python(argument: SchemaArgument, names: list[str]) -> str:
-    """What Python calls an argument: `input` where the schema says `self`, if it is a tensor, not a number or list."""
+    """Return what Python calls an argument: `input` where the schema says `self`, if it is a tensor, not a number or
+    list.
+    """
     is_receiver = argument.name == "self" and str(argument.type) == "Tensor" and "input" not in names
     return "input" if is_receiver else argument.name
 
@@ -95,6 +99,11 @@ def _make_overload(schema: FunctionSchema) -> Overload:
     )
 
 
+def signature_of_schema(schema: FunctionSchema) -> Signature:
+    """Return a schema as a signature of Python, in which ``self`` is called ``input``."""
+    return _make_overload(schema).signature
+
+
 def get_overloads(target: Callable[..., Any]) -> tuple[Overload, ...]:
     """Return the overloads of a torch operator, or of the function of torch that calls it; empty if there are none.
 
@@ -119,7 +128,7 @@ def get_overloads(target: Callable[..., Any]) -> tuple[Overload, ...]:
 
 
 def _is_nameable(schema: FunctionSchema) -> bool:
-    """Whether its arguments have different names, as all but one of torch's internal operators have."""
+    """Return whether its arguments have different names, as all but one of torch's internal operators have."""
     return len({argument.name for argument in schema.arguments}) == len(schema.arguments)
 
 

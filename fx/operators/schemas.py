@@ -74,7 +74,7 @@ def create_type_hint(x: object) -> object:
 
 
 def type_matches(signature_type: Any, argument_type: Any) -> bool:
-    """Whether an argument of ``argument_type`` may be passed where a signature says ``signature_type``.
+    """Return whether an argument of ``argument_type`` may be passed where a signature says ``signature_type``.
 
     Follows torch's conversions: an ``int`` is accepted for a list of ``int``, a tuple for a list, a ``dtype`` for an
     ``int``, and an ``int`` or ``float`` for a number.
@@ -101,7 +101,7 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:
 
 
 def _list_matches(element_type: Any, argument_type: Any) -> bool:
-    """Whether an argument of ``argument_type`` may be passed for a list of ``element_type``."""
+    """Return whether an argument of ``argument_type`` may be passed for a list of ``element_type``."""
     if argument_type is int and element_type is int:
         return True
     if typing.get_origin(argument_type) not in (list, tuple):

@@ -157,7 +157,7 @@ def module_sharing(module: nn.Module) -> Sharing | None:
 
 
 def attribute_kind(name: object) -> Kind:
-    """What ``getattr(x, name)`` gives: a number, or something that shares memory with ``x``."""
+    """Return what ``getattr(x, name)`` gives: a number, or something that shares memory with ``x``."""
     return "number" if name in _NUMBER_ATTRIBUTES else "any"
 
 
@@ -243,7 +243,9 @@ def _method_sharing(name: str) -> Sharing:
 
 @cache
 def _is_computing(name: str) -> bool:
-    """Whether an operator of ATen is one of the table whose result is always new: its functions have their names."""
+    """Return whether an operator of ATen is one of the table whose result is always new: its functions have their
+    names.
+    """
     for home in (torch, F, torch.special, torch.linalg):
         found = getattr(home, name.removeprefix(f"{home.__name__.rpartition('.')[2]}_"), None)
         row = None if found is None else find_operator(found)
@@ -309,7 +311,7 @@ def _is_annotated(overload: Overload) -> bool:
 
 
 def _tells(overload: Overload) -> bool:
-    """Whether the result of ``overload`` shares nothing but what its schema says."""
+    """Return whether the result of ``overload`` shares nothing but what its schema says."""
     if _is_annotated(overload):
         return True
     schema = overload.schema

@@ -40,7 +40,7 @@ class Culprit:
 
 
 def find_culprit(run: Run, graph_module: GraphModule, predicate: Predicate) -> Culprit | None:
-    """What :meth:`fx.passes.pipeline.PassPipeline.bisect` does."""
+    """Return what :meth:`fx.passes.pipeline.PassPipeline.bisect` does."""
     failing = _probe(run, graph_module, predicate, None)
     if failing.is_good:
         return None

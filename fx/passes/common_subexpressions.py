@@ -93,7 +93,7 @@ def _repetitions(graph_module: GraphModule) -> list[tuple[Node, Node, str | None
 
 
 def _key(node: Node, stands_for: dict[Node, Node]) -> Hashable:
-    """What two calls have in common if they are the same."""
+    """Return what two calls have in common if they are the same."""
     target: Any = node.target if isinstance(node.target, str) else id(node.target)
     return node.op, target, _frozen(node.args, stands_for), _frozen(node.kwargs, stands_for)
 

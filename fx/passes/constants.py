@@ -56,7 +56,8 @@ class Constants:
         self._values: dict[Node, Any] = {}
         self._justified: dict[Node, int] = {}  # bytes of each value that come from tensors of the module
         self._trained: dict[Node, str] = {}  # what depends on elements of parameters that require gradients: on which
-        # Not torch.inference_mode, which a Python function leaves: an exception of a signal's handler can strike there.
+        # Not torch.inference_mode, which a Python function leaves: an exception of a signal's handler can be raised
+        # there.
         with torch._C._InferenceMode(False):
             without_gradients(self._visit_all)
         self._choose()
@@ -131,7 +132,7 @@ class Constants:
         self.foldable.reverse()
 
     def _why_not_replace(self, node: Node, value: Any) -> str | None:
-        """Why a constant value cannot take the place of its operation."""
+        """Return why a constant value cannot take the place of its operation."""
         if node in self._trained and not self._freeze:
             return f"`%{node}` depends on the parameter `{self._trained[node]}`, which is trained unless freeze=True"
         if _is_immediate(value):
@@ -144,7 +145,7 @@ class Constants:
 
 
 def size_in_bytes(value: Any) -> int:
-    """How much memory the tensors in ``value`` span, gaps between their elements included."""
+    """Return how much memory the tensors in ``value`` span, gaps between their elements included."""
     return sum(_span(leaf) * leaf.itemsize for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
 
 
@@ -166,14 +167,14 @@ def _span(tensor: torch.Tensor) -> int:
 
 
 def _is_immediate(value: Any) -> bool:
-    """Whether ``value`` can be an argument as it is: numbers, names, sizes and tuples of them."""
+    """Return whether ``value`` can be an argument as it is: numbers, names, sizes and tuples of them."""
     if type(value) is tuple:
         return all(map(_is_immediate, value))
     return isinstance(value, NUMBERS)
 
 
 def _callable(graph_module: GraphModule, node: Node) -> Callable[..., Any]:
-    """What ``node`` calls, as a function of its arguments."""
+    """Return what ``node`` calls, as a function of its arguments."""
     if node.op == "call_module":
         return graph_module.get_submodule(str(node.target))
     target: Any = node.target
@@ -188,7 +189,7 @@ def _thawed(args: Any) -> tuple[Any, ...]:
 
 
 def _tried_without_memory(call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What ``call`` returns for tensors without memory; an ellipsis where it needs their elements."""
+    """Return what ``call`` returns for tensors without memory; an ellipsis where it needs their elements."""
 
     def emptied(leaf: Any) -> Any:
         return leaf.to("meta") if isinstance(leaf, torch.Tensor) else leaf

@@ -35,7 +35,7 @@ class Close(Contract):
     """Outputs are equal up to rounding (paper, section 6.2).
 
     In float64 they agree within ``rtol`` and ``atol``. In the working dtype they are no further from the float64
-    answer than a small factor of eager's own error: a bound on two float32 runs would either refuse correct passes
+    output than a small factor of eager's own error: a bound on two float32 runs would either refuse correct passes
     or hide wrong ones. Tolerances that are wider than the usual ones hold in the working dtype, too, where they allow
     more than that.
     """

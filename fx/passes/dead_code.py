@@ -83,7 +83,7 @@ def _inner_programs(graph_module: GraphModule) -> Iterator[GraphModule]:
 
 
 def _examine(graph_module: GraphModule) -> tuple[list[Node], list[Kept]]:
-    """What is dead, and what is not though nothing uses it, both last to first."""
+    """Return what is dead, and what is not though nothing uses it, both last to first."""
     dependences = Dependences(graph_module.graph)
     dead: list[Node] = []
     kept: list[Kept] = []

@@ -130,7 +130,7 @@ class _Folding:
 
 
 def _uses(graph_module: GraphModule) -> Counter[int]:
-    """How often each tensor is used, by id, under whatever names."""
+    """Return how often each tensor is used, by id, under whatever names."""
     uses: Counter[int] = Counter()
     for node in graph_module.graph.nodes:
         if node.op == "get_attr":

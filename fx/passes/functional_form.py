@@ -62,7 +62,9 @@ def written_operand(node: Node) -> Node | None:
 
 
 def _is_in_place(target: Any) -> bool:
-    """Whether a function, or an unbound method of tensors, is an operator in place of those that can be replaced."""
+    """Return whether a function, or an unbound method of tensors, is an operator in place of those that can be
+    replaced.
+    """
     row = find_in_place(target) or find_in_place(_method_name(target))
     return row is not None and row.family in _COMPUTED
 
@@ -96,7 +98,7 @@ def _replace_some(graph_module: GraphModule, keeps_dtype: Callable[[Node], bool]
 
 
 def _is_seen_through_it_alone(node: Node, written: Node, sharing: list[Node], position: dict[Node, int]) -> bool:
-    """Whether what is written is looked at afterwards only as the value of ``node`` or as what it writes to."""
+    """Return whether what is written is looked at afterwards only as the value of ``node`` or as what it writes to."""
     at = position[node]
     return not any(
         position[user] > at

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule, expect_program
+from fx.node import Node
 from fx.operators.families import Family, is_one_of
 from fx.passes.contract import Contract, close
 from fx.passes.ranks import Ranks, insert_rank_check
@@ -92,7 +93,10 @@ class FuseConvBN(RewritingPass):
     def _examine(self, norm: Layer, layers: Layers, ranks: Ranks, training: bool) -> _Fold | str:
         if not is_one_of(norm.kind, "batch norm"):
             return f"its class `{norm.kind.__name__}` is not one of torch's own"
-        if norm.settings["training"] is not False:
+        mode = norm.settings["training"]
+        if isinstance(mode, Node) and mode.op == "get_attr":
+            return "whether it is in training mode is known when the program runs; `canonicalize` fixes the mode"
+        if mode is not False:
             return "it is in training mode, where it normalizes with the statistics of each batch"
         if not norm.tensors.keys() >= {"running_mean", "running_var"}:
             return "it keeps no running statistics"
@@ -135,7 +139,7 @@ class _Fold:
 
 
 def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
-    """What lets ``layer`` compute what ``norm`` makes of its result, or why nothing does."""
+    """Return what lets ``layer`` compute what ``norm`` makes of its result, or why nothing does."""
     weight = layer.tensors["weight"]
     transposed, groups = _grouped(layer)
     channels = groups * weight.shape[1] if transposed else weight.shape[0]
@@ -149,7 +153,9 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
 
 
 def _grouped(layer: Layer) -> tuple[bool, int]:
-    """Whether a layer is transposed, and how many groups its weight has its output channels by, which is one if not."""
+    """Return whether a layer is transposed, and how many groups its weight has its output channels by, which is one if
+    not.
+    """
     transposed = is_one_of(layer.kind, "transposed convolution")
     return transposed, layer.settings["groups"] if transposed else 1
 

@@ -90,7 +90,7 @@ def result_is_kept(before: Interface, after: Interface) -> Violation | None:
 
 
 def writes_are_kept(before: Interface, after: Interface) -> Violation | None:
-    """What the program writes to, of what others can see, stays the same."""
+    """Check that the program still writes to what others can see of what it wrote to."""
     for written, writer in before.writes.items():
         if written not in after.may_write:
             return Violation(
@@ -131,7 +131,7 @@ def _structure(value: Any, aliases: Aliases) -> Any:
 
 
 def _difference(before: Any, after: Any, what: str) -> str | None:
-    """How two structures differ; a computed value may be anything that is computed."""
+    """Return how two structures differ; a computed value may be anything that is computed."""
     computed = [isinstance(value, _Computed) for value in (before, after)]
     if all(computed) or any(isinstance(value, _Computed) and not value.is_tensor for value in (before, after)):
         return None
@@ -153,7 +153,7 @@ def _difference(before: Any, after: Any, what: str) -> str | None:
 
 
 def _is_same(before: Any, after: Any) -> bool:
-    """Whether two constants are the same, also where they are nan, or copies of one tensor."""
+    """Return whether two constants are the same, also where they are nan, or copies of one tensor."""
     return before is after or (type(before) is type(after) and repr(before) == repr(after))
 
 
@@ -196,7 +196,7 @@ def _memory_of(value: Any, aliases: Aliases) -> Node | None:
 
 
 def _is_element(node: Node) -> bool:
-    """Whether it is ``x[…]`` with numbers and slices, which is no copy."""
+    """Return whether it is ``x[…]`` with numbers and slices, which is not a copy."""
     if node.target is not operator.getitem:
         return False
     parts: Any = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)

@@ -153,7 +153,7 @@ def _why_other_kind(layer: Layer) -> str:
 
 
 def _why_no_view(layer: Layer, dependences: Dependences) -> str | None:
-    """Why the layer's result cannot be a view of another tensor."""
+    """Return why the layer's result cannot be a view of another tensor."""
     aliases = dependences.aliases
     if writers := dependences.writers(layer.node):
         return f"{why_impure(writers[0]) or f'`%{writers[0]}` uses it up'}, which may be memory of its result"
@@ -187,7 +187,9 @@ def _is_layout_dependent(user: Node) -> bool:
 
 
 def _divides_features(layer: Layer, user: Node) -> bool:
-    """Whether ``user`` is a ``view`` that leaves all dimensions but the last one of a linear layer's result alone."""
+    """Return whether ``user`` is a ``view`` that leaves all dimensions but the last one of a linear layer's result
+    alone.
+    """
     sizes: Sequence[Any] = user.args[1:]
     if layer.dims or user.op != "call_method" or user.target != "view" or user.kwargs:
         return False
@@ -208,7 +210,7 @@ def _divides_features(layer: Layer, user: Node) -> bool:
 
 
 def _kind_of(layer: Layer) -> Any:
-    """What layers must have in common to be merged, or why this one cannot be."""
+    """Return what layers must have in common to be merged, or why this one cannot be."""
     weight = layer.tensors["weight"]
     settings = _settings(layer)
     if any(isinstance(setting, Node) for setting in settings.values()):
@@ -306,6 +308,6 @@ def _call_function(
 
 
 def _input(layer: Layer) -> tuple[Node]:
-    """What the layer is applied to now: merging others may have changed that."""
+    """Return what the layer is applied to now: merging others may have changed that."""
     node = layer.node
     return (cast("Node", node.args[0] if node.args else node.kwargs["input"]),)

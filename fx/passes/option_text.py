@@ -97,7 +97,7 @@ class _Parser:
             self.kind = self.token
 
     def sees(self, kind: str) -> bool:
-        """Whether a mark, a ``word``, something ``quoted`` or the ``end`` comes next."""
+        """Return whether a mark, a ``word``, something ``quoted`` or the ``end`` comes next."""
         return self.kind == kind
 
     def passes(self) -> list[PassText]:

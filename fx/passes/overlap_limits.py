@@ -31,7 +31,7 @@ class GapLimits:
         self._most, self._largest = most, largest
 
     def admits(self, call: WaitingCall, place: int) -> bool:
-        """Whether ``call`` may run before the half at ``place``."""
+        """Return whether ``call`` may run before the half at ``place``."""
         return self._running[place] < self._most and self._taken[place] + self._needs[call] <= self._largest
 
     def start(self, call: WaitingCall, place: int, before: int) -> None:
@@ -50,7 +50,7 @@ class Limits:
 
         Args:
             order: of the nodes, arguments of calls early.
-            others: those that are no halves of calls.
+            others: those that are not halves of calls.
             calls: that wait.
             most: how many may run at a time.
             memory: what may be held, in parts of what is held at the worst moment of the original.
@@ -75,7 +75,7 @@ class Limits:
             self.begin(call, range(call.first, call.last))
 
     def admit(self, call: WaitingCall, place: int) -> bool:
-        """Whether ``call`` may run while the node at ``place`` does."""
+        """Return whether ``call`` may run while the node at ``place`` does."""
         live = max([self._live[place], *(live for other, live in self._near[place] if other is not call)])
         return self._running[place] < self._most and live + self._held[place] + self._needs[call] <= self._largest
 
@@ -108,7 +108,7 @@ class Limits:
 
 
 def sizes_of(nodes: list[Node]) -> dict[Node, int]:
-    """The bytes of each value where those of all are recorded, and else one for each; none of inputs and state."""
+    """Return the bytes of each value where those of all are recorded, else one each; none of inputs and state."""
     made = [node for node in nodes if node.op.startswith("call")]
     found = [bytes_recorded(node.meta.get("val", node.meta.get("tensor_meta"))) for node in made]
     sizes = dict.fromkeys(nodes, 0)
@@ -119,7 +119,7 @@ def sizes_of(nodes: list[Node]) -> dict[Node, int]:
 def live_bytes(
     nodes: list[Node], sizes: dict[Node, int], uses_until: Mapping[Node, Node] | None = None
 ) -> dict[Node, int]:
-    """What the values take that are there while each node runs, its own among them.
+    """Return what the values take that are there while each node runs, its own among them.
 
     Args:
         nodes: in the order in which they run.

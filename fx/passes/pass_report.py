@@ -1,4 +1,4 @@
-"""What a pipeline tells of each pass that it ran."""
+"""What a pipeline reports of each pass that it ran."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PipelineResult:
 
     @property
     def changed(self) -> bool:
-        """Whether any pass changed something."""
+        """Return whether any pass changed something."""
         return any(report.changed for report in self.reports)
 
     def __str__(self) -> str:

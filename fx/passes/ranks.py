@@ -38,7 +38,7 @@ class Ranks:
 
 
 def find_ranks(graph_module: GraphModule) -> dict[Node, int]:
-    """What ``Ranks`` knows of a whole program."""
+    """Return what ``Ranks`` knows of a whole program."""
     ranks = Ranks(graph_module)
     for node in graph_module.graph.nodes:
         ranks.visit(node)

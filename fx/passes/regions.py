@@ -316,7 +316,7 @@ def _take_constants(graph: Graph, other: Graph) -> None:
 
 
 def _root(graph_module: GraphModule, submodules: dict[str, GraphModule]) -> Container:
-    """What the outer program finds its attributes in: those of the given program, and the submodules."""
+    """Return what the outer program finds its attributes in: those of the given program, and the submodules."""
     state: dict[str, Any] = graph_module.plain_state()
     root = Container()
     root.__dict__.update({**state, "_modules": {**state["_modules"], **submodules}})

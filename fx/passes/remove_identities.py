@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from fx.graph_module import GraphModule, expect_program
-from fx.modules.attributes import does_as_its_class, is_own, prefixes
+from fx.modules.attributes import does_as_its_class, is_own, prefixes, training_flag
 from fx.modules.containers import Container
 from fx.node import Node
 from fx.operators.families import find_in_place, find_operator
@@ -91,7 +91,7 @@ class RemoveIdentities(RewritingPass):
 
 
 def _examine(graph_module: GraphModule, node: Node) -> Node | str | None:
-    """The value that ``node`` returns as it is, or why it is left alone, or ``None`` where it is no candidate."""
+    """The value that ``node`` returns as it is, or why it is left alone, or ``None`` where it is not a candidate."""
     value = node.args[0] if node.args else node.kwargs.get("input")
     obstacle = kind = None
     if node.op == "call_module":
@@ -102,13 +102,13 @@ def _examine(graph_module: GraphModule, node: Node) -> Node | str | None:
     elif node.op == "call_function":
         if not _is_dropout(node.target):
             return None
-        obstacle, kind = _why_function_computes(node), node.target
+        obstacle, kind = _why_function_computes(graph_module, node), node.target
     elif node.op == "call_method" and node.target in _CASTS:
         obstacle = _why_cast_computes(node)
     else:
         return None
     if obstacle is None and not isinstance(value, Node):
-        obstacle = "its input is no value of the program"
+        obstacle = "its input is not a value of the program"
     if obstacle is None and kind in _BATCHED_RANKS:
         obstacle = _why_view(value, _BATCHED_RANKS[kind])
     return obstacle or value
@@ -131,12 +131,13 @@ def _why_module_computes(module: nn.Module) -> str | None:
     return _why_drops(module.training, module.p) if isinstance(module, _DropoutNd) else None
 
 
-def _why_function_computes(node: Node) -> str | None:
+def _why_function_computes(graph_module: GraphModule, node: Node) -> str | None:
     switch, default = "train", None  # in torch
     if isinstance(node.target, types.FunctionType):  # in torch.nn.functional
         switch, default = "training", inspect.signature(node.target).parameters["training"].default
     given = {"p": 0.5, switch: default, **dict(zip(("input", "p", switch), node.args, strict=False)), **node.kwargs}
-    return _why_drops(given[switch], given["p"])
+    training = training_flag(graph_module, given[switch])
+    return _why_drops(given[switch] if training is None else training, given["p"])
 
 
 def _why_drops(training: Any, probability: Any) -> str | None:
@@ -150,7 +151,7 @@ def _why_drops(training: Any, probability: Any) -> str | None:
 
 
 def _why_cast_computes(node: Node) -> str | None:
-    """Why a cast may make another tensor."""
+    """Return why a cast may make another tensor."""
     given = [*node.args[1:], *(value for name, value in node.kwargs.items() if name != "non_blocking")]
     wanted = _CASTS[str(node.target)]
     if wanted is not None:
@@ -171,7 +172,7 @@ def _why_cast_computes(node: Node) -> str | None:
 
 
 def _why_view(value: Any, rank: int) -> str | None:
-    """Why dropout of whole channels may return a view."""
+    """Return why dropout of whole channels may return a view."""
     shape = _recorded(value, "shape")
     if shape is None:
         return f"it returns a view of an input without batch dimension, and the shape of `%{value}` is not recorded"
@@ -179,7 +180,7 @@ def _why_view(value: Any, rank: int) -> str | None:
 
 
 def _recorded(value: Any, name: str) -> Any:
-    """What metadata says about a value: its dtype, device or shape; ``None`` if nothing."""
+    """Return what metadata says about a value: its dtype, device or shape; ``None`` if nothing."""
     recorded = value.meta.get("val", value.meta.get("tensor_meta")) if isinstance(value, Node) else None
     return getattr(recorded, name, None)
 

@@ -94,7 +94,7 @@ class ProgramSnapshot:
         )
 
     def has_other_graph(self, before: ProgramSnapshot) -> bool:
-        """Whether the graph, or one inside it, is another one or was edited since ``before``."""
+        """Return whether the graph, or one inside it, is another one or was edited since ``before``."""
         return not (
             len(self.programs) == len(before.programs)
             and all(
@@ -103,7 +103,7 @@ class ProgramSnapshot:
         )
 
     def has_other_state(self, before: ProgramSnapshot) -> bool:
-        """Whether it holds other modules or tensors, or under other names, than ``before``."""
+        """Return whether it holds other modules or tensors, or under other names, than ``before``."""
         return not (
             len(self.modules) == len(before.modules)
             and len(self.tensors) == len(before.tensors)
@@ -149,9 +149,10 @@ KEPT: dict[str, tuple[Callable[[ProgramSnapshot, ProgramSnapshot], Violation | N
     "tensors": (_tensors, "the program's tensors"),
 }
 """What a pass must keep, unless it lists the name in its attribute ``may_change``: the check, and words for it."""
-MAY_CHANGE = (*KEPT, "gradients", "metadata", "checks", "tracing")
-"""What a pass may list in ``may_change``. Pytest's plugin looks at the last four: at gradients, at what nodes keep in
-``meta``, at the checks by which a program refuses inputs, and at whether its code can be captured again."""
+MAY_CHANGE = (*KEPT, "gradients", "non-finite", "metadata", "checks", "tracing")
+"""What a pass may list in ``may_change``. Pytest's plugin looks at the last five: at gradients, at outputs for NaN and
+infinities, at what nodes keep in ``meta``, at the checks by which a program refuses inputs, and at whether its code can
+be captured again."""
 
 
 def _programs(graph_module: GraphModule) -> list[tuple[str, GraphModule]]:

@@ -40,7 +40,7 @@ class WaitingCall:
 
     @property
     def moves(self) -> bool:
-        """Whether a half goes elsewhere."""
+        """Return whether a half goes elsewhere."""
         return (self.first, self.last) != self.places or self.is_interleaved
 
     @property
@@ -49,7 +49,7 @@ class WaitingCall:
         return self.node if self.wait is None else self.wait
 
     def shares_channel(self, other: WaitingCall) -> bool:
-        """Whether both go through one channel, or may."""
+        """Return whether both go through one channel, or may."""
         return self.channel is None or other.channel is None or self.channel == other.channel
 
 
@@ -114,7 +114,7 @@ class EarlyOrder:
 
 
 def _arguments(dependences: Dependences, calls: Iterable[WaitingCall], halves: Collection[Node]) -> set[Node]:
-    """What computes arguments of ``calls`` and does nothing else, up to the ``halves`` of any."""
+    """Return what computes arguments of ``calls`` and does nothing else, up to the ``halves`` of any."""
     found: set[Node] = set()
     left = [used for call in calls for used in call.node.all_input_nodes]
     while left:

@@ -14,6 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from fx.analysis.dependence import Dependences
+from fx.assertions import check_value
 from fx.graph_module import GraphModule
 from fx.modules.attributes import does_as_its_class, fetch_attribute, free_path, is_own, put_attribute, remove_attribute
 from fx.node import Node
@@ -21,7 +22,7 @@ from fx.operators.families import find_operator, is_one_of
 
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 _SETTINGS = ("training", "eps", "groups")
-_COMPUTED = "is computed by the program, or is no plain tensor"
+_COMPUTED = "is computed by the program, or is not a plain tensor"
 _DEFAULTS = {"training": False, "eps": 1e-5, "groups": 1}
 
 
@@ -51,12 +52,12 @@ class Layer:
 
     @property
     def label(self) -> str:
-        """What to call it: the path of its module, or the name of its node."""
+        """Return what to call it: the path of its module, or the name of its node."""
         return self.node.name if self.module is None else str(self.node.target)
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """What the function is called with, by position."""
+        """Return what the function is called with, by position."""
         row = find_operator(self.kind)
         return () if row is None else row.parameters
 
@@ -68,7 +69,7 @@ class Layer:
 
     @property
     def is_batch_norm(self) -> bool:
-        """Whether it is a batch norm, be it a subclass."""
+        """Return whether it is a batch norm, be it a subclass."""
         return is_one_of(self.kind, "batch norm") or isinstance(self.module, _BatchNorm)
 
 
@@ -105,6 +106,7 @@ class Layers:
         self._graph_module = graph_module
         self._layers: dict[Node, Layer] = {}
         self._uses: Counter[int] = Counter()  # of each module and tensor, by id, under whatever names
+        self._flags: dict[str, list[Node]] = {}  # nodes that read the training flag of a module, by its path
         for node in graph_module.graph.nodes:
             if (layer := read_layer(graph_module, node)) is not None:
                 self._layers[node] = layer
@@ -112,6 +114,8 @@ class Layers:
                 used = fetch_attribute(graph_module, str(node.target))
                 held = (*used.parameters(), *used.buffers()) if isinstance(used, nn.Module) else ()
                 self._uses.update(map(id, (used, *held)))
+                if not isinstance(used, (nn.Module, Tensor)):
+                    self._flags.setdefault(str(node.target).rpartition(".")[0], []).append(node)
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self._layers.values())
@@ -151,6 +155,9 @@ class Layers:
             return written
         if not all(is_own(self._graph_module, path) for path in layer.paths):
             return f"`%{layer.node}` is inside a module that may be the user's, not a container of the program"
+        flags = self._flags.get(str(layer.node.target), []) if layer.module is not None else []
+        if (read := next((flag for flag in flags if not all(map(_is_check, flag.users))), None)) is not None:
+            return f"the program reads `{read.target}`"
         return None
 
     def replace_tensors(self, layer: Layer, tensors: dict[str, Tensor]) -> None:
@@ -178,11 +185,19 @@ class Layers:
         self._remove_fetched(layer)
 
     def remove(self, layer: Layer) -> None:
-        """Remove a call that nothing uses, and the module or the tensors that no other operation shares with it."""
-        self._graph_module.graph.erase_node(layer.node)
+        """Remove a call that nothing uses, and the module or the tensors that no other operation shares with it.
+
+        Checks of the mode that the module is in go with it.
+        """
+        graph = self._graph_module.graph
+        graph.erase_node(layer.node)
         self._layers.pop(layer.node, None)
         if layer.module is not None:
-            remove_attribute(self._graph_module, str(layer.node.target))
+            path = str(layer.node.target)
+            for flag in self._flags.pop(path, ()):
+                for node in (*flag.users, flag):
+                    graph.erase_node(node)
+            remove_attribute(self._graph_module, path, self._flags.keys())
         self._remove_fetched(layer)
 
     def add_attribute(self, prefix: str, wish: str, tensor: Tensor) -> str:
@@ -200,7 +215,11 @@ class Layers:
     def _remove_fetched(self, layer: Layer) -> None:
         for node in layer.fetched.values():
             self._graph_module.graph.erase_node(node)
-            remove_attribute(self._graph_module, str(node.target))
+            remove_attribute(self._graph_module, str(node.target), self._flags.keys())
+
+
+def _is_check(node: Node) -> bool:
+    return node.target is check_value and not node.users
 
 
 def copy_with(module: nn.Module, tensors: dict[str, Any]) -> nn.Module:

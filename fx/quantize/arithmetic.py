@@ -1,4 +1,4 @@
-"""Functions that quantized programs call: from real values to 8-bit integers, back, and in between.
+"""Functions that quantized programs call: from float values to 8-bit integers, back, and in between.
 
 Integers are plain tensors of uint8, so that torch's own functions reshape, join and index them. What they stand
 for is in the program, as arguments: ``scale``, ``zero_point`` and, where it is less than 255, ``highest``
@@ -28,7 +28,7 @@ _COPIED = 1 << 12
 
 
 def is_recorded() -> bool:
-    """Whether what runs is recorded by ``torch.jit.trace``, ``torch.compile`` or ``torch.export``.
+    """Return whether what runs is recorded by ``torch.jit.trace``, ``torch.compile`` or ``torch.export``.
 
     They take none of the kernels, of which they do not know what shapes they return, and loops for what they did.
     """
@@ -49,7 +49,9 @@ def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -
 
 
 def runs_kernels(input: Tensor) -> bool:
-    """Whether torch's kernels of quantized tensors can run on ``input``: it is no tensor that only says its shape."""
+    """Return whether torch's kernels of quantized tensors can run on ``input``: it is not a tensor that only says its
+    shape.
+    """
     is_plain = type(input) in (Tensor, _torch.nn.Parameter) and input.device.type == "cpu"
     return is_plain and not is_recorded() and has_quantized_tensors()
 
@@ -66,7 +68,7 @@ def _quantized(input: Tensor, scale: float, zero_point: int, highest: int) -> Te
 
 @functools.lru_cache(maxsize=1)
 def has_quantized_tensors() -> bool:
-    """Whether torch has the tensors that it deprecates, whose conversion from float32 is the fastest."""
+    """Return whether torch has the tensors that it deprecates, whose conversion from float32 is the fastest."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the deprecation, said once in a process
@@ -78,7 +80,7 @@ def has_quantized_tensors() -> bool:
 
 @operation
 def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
-    """The real values that integers stand for, as float32.
+    """The float values that integers stand for, as float32.
 
     >>> dequantize(torch.tensor([0, 3, 6], dtype=torch.uint8), scale=0.5, zero_point=3)
     tensor([-1.5000,  0.0000,  1.5000])
@@ -99,7 +101,7 @@ def _dequantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
 
 @operation
 def dequantize_channels(weight: Tensor, scale: Tensor) -> Tensor:
-    """The real values of a weight that was quantized by channels, its first dimension, as float32."""
+    """The float values of a weight that was quantized by channels, its first dimension, as float32."""
     return weight.float() * scale.view(-1, *[1] * (weight.dim() - 1))
 
 
@@ -205,7 +207,7 @@ def _combined(
 
 
 def _runs_kernel(input: Tensor, other: Tensor) -> bool:
-    """Whether torch's kernel for two quantized tensors is there, and does what the two need.
+    """Return whether torch's kernel for two quantized tensors is there, and does what the two need.
 
     The kernels of the same purpose in ``torch.ops.onednn`` take uint8 for int8, in torch 2.13.
     """

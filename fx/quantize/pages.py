@@ -91,7 +91,7 @@ def _mapped() -> list[tuple[int, int]]:
 
 
 def _without(ranges: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What of some ranges is in none of others; both are in order.
+    """Return what of some ranges is in none of others; both are in order.
 
     >>> _without([(1, 5), (7, 9)], [(0, 2), (3, 4), (7, 9)])
     [(2, 3), (4, 5)]

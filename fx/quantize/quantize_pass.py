@@ -26,7 +26,7 @@ MARGIN = 3.0
 class Quantize:
     """Let a program work on 8-bit integers, with scales from the data in :attr:`data`.
 
-    Pytest's plugin gives it example inputs of the model, other ones than those it compares answers for. What cannot be
+    Pytest's plugin gives it example inputs of the model, other ones than those it compares outputs for. What cannot be
     quantized stays as it is, and so does a program in training mode. Where :attr:`sqnr_db` is not reached on the data,
     the layers that cost most of it stay in floating point, too; to find them takes a calibration for each layer.
     """
@@ -56,7 +56,7 @@ class Quantize:
 
     @property
     def contract(self) -> Contract:
-        """What is promised of results."""
+        """Return what is promised of results."""
         return approximate(sqnr_db=self.sqnr_db)
 
     @property

@@ -35,7 +35,7 @@ class RoundingInserter:
     """Puts into a program what ``prepare`` and ``convert`` would do to it, as rounding."""
 
     def __init__(self, program: GraphModule, plan: GraphModule, scheme: QuantizationScheme, fused: set[str]) -> None:
-        """What edits ``program``.
+        """Prepare to edit ``program``.
 
         Args:
             program: the program to train, in canonical form but for modules that do something else in training.
@@ -71,7 +71,7 @@ class RoundingInserter:
             round_ = self._round_matrices if planned.target is recurrent else self._round_weight
             round_(self._nodes[planned.name], self._scheme.choice(planned))
 
-    # Which values are rounded, and for whom: what works on real values reads them as they are, in the converted
+    # Which values are rounded, and for whom: what works on float values reads them as they are, in the converted
     # program too, unless they are stored as integers alone.
 
     def _rounded(self, planned: Node) -> Iterator[tuple[Node, Sequence[Node]]]:
@@ -101,7 +101,9 @@ class RoundingInserter:
                 yield from self._for_integers(user)
 
     def _kinds(self, user: Node) -> set[bool]:
-        """Whether an operation works on integers; of dropout and the like, which the plan does without, its users."""
+        """Return whether an operation works on integers; of dropout and the like, which the plan does without, its
+        users.
+        """
         planned = self._planned.get(user.name)
         if planned is not None:
             return {planned in self._on_integers}
@@ -148,7 +150,7 @@ class RoundingInserter:
         node.kwargs = {**node.kwargs, name: rounded}
 
     def _gain(self, norm: Node) -> Node:
-        """What a batch norm, called as a module or as a function, multiplies each channel by."""
+        """Return what a batch norm, called as a module or as a function, multiplies each channel by."""
         if norm.op == "call_module":
             module: Any = self._program.get_submodule(str(norm.target))
             paths = {name: f"{norm.target}.{name}" for name in _SCALES if getattr(module, name) is not None}
@@ -162,7 +164,9 @@ class RoundingInserter:
 
 
 def _at_same_place(planned: Node, given: Any, same: Any) -> Iterator[Node]:
-    """What stands in ``same`` where ``planned`` stands in ``given``: arguments of the same call in two programs."""
+    """Yield what stands in ``same`` where ``planned`` stands in ``given``: arguments of the same call in two
+    programs.
+    """
     if given is planned:
         if isinstance(same, Node):
             yield same

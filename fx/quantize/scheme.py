@@ -26,8 +26,8 @@ class Choice:
 
     precision: Precision = "int8"
     """``"int8"``: on integers, whose scales calibration finds; ``"dynamic"``: layers find the scale of their input
-    in each call, and give real values; ``"weight-only"``: layers whose weights alone are integers;
-    ``"bfloat16"``: layers on real values of 16 bits; ``"float"``: not at all."""
+    in each call, and give float values; ``"weight-only"``: layers whose weights alone are integers;
+    ``"bfloat16"``: layers on float values of 16 bits; ``"float"``: not at all."""
     symmetric: bool = False
     """Whether activations have zero in the middle of their range, rather than where it suits them best."""
     observer: ObserverName = "histogram"
@@ -94,7 +94,7 @@ class Override:
             )
 
     def matches(self, node: Node) -> bool:
-        """Whether it holds for the operation of ``node``."""
+        """Return whether it holds for the operation of ``node``."""
         expect(node, Node, "Override.matches takes a Node", error=QuantizationError)
         return (
             _fits(self.node, [node.name])
@@ -123,7 +123,7 @@ class QuantizationScheme:
         expect_all(self.overrides, lambda one: isinstance(one, Override), what, error=QuantizationError)
 
     def choice(self, node: Node) -> Choice:
-        """How the operation of ``node`` is quantized."""
+        """Return how the operation of ``node`` is quantized."""
         expect(node, Node, "QuantizationScheme.choice takes a Node", error=QuantizationError)
         return next((one.choice for one in reversed(self.overrides) if one.matches(node)), self.default)
 

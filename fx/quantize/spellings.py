@@ -1,4 +1,4 @@
-"""How operations that average, move or pick values are called on integers (paper, section 6.2.1)."""
+"""How averages, and operations that move or select values, are called on integers (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ class IntegerCall:
     """Arguments by name."""
 
 
-def averaged(node: Node) -> IntegerCall | None:
-    """How an average is called, its operand and scales aside; None where sizes are computed while the program runs."""
+def lower_average(node: Node) -> IntegerCall | None:
+    """Return how an average is called, its operand and scales aside; None where sizes are computed while the program
+    runs.
+    """
     settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "dtype")}
     sizes = [settings[name] for name in ("kernel_size", "output_size") if name in settings]
     if not all(isinstance(one, (tuple, list)) for one in sizes):
@@ -46,8 +48,8 @@ def averaged(node: Node) -> IntegerCall | None:
     return IntegerCall(_AVERAGES[node.target], settings)
 
 
-def moved(node: Node, affine: Affine) -> IntegerCall | None:
-    """How a call is spelled that moves or picks integers; None where it is as on real values."""
+def lower_data_movement(node: Node, affine: Affine) -> IntegerCall | None:
+    """Return how a call is spelled that moves or picks integers; None where it is as on float values."""
     if node.target in _POOLS:
         settings = {name: value for name, value in node.kwargs.items() if name != "return_indices"}
         return IntegerCall(_POOLS[node.target], settings)

@@ -36,8 +36,8 @@ def run_apart(program: GraphModule, run: Callable[..., Any], args: Sequence[Any]
     before = [KeptTensor(tensor) for tensor in may_be_written(program)]
     copies = tree_map(_apart, tuple(args))
     try:
-        answer = without_gradients(lambda: run(*copies))
-        return tree_map(_apart, answer) if any(kept.written for kept in before) else answer
+        output = without_gradients(lambda: run(*copies))
+        return tree_map(_apart, output) if any(kept.written for kept in before) else output
     except FxError:
         raise
     except Exception as error:  # whatever an operation raises that does not take the values that it gets

@@ -120,7 +120,7 @@ def freeze_batch_norm(program: GraphModule) -> None:
 
 
 def is_trained(program: GraphModule) -> bool:
-    """Whether :func:`prepare_qat` made a program."""
+    """Return whether :func:`prepare_qat` made a program."""
     return bool(program.meta.get(_TRAINED))
 
 

@@ -67,7 +67,7 @@ class QuantizedConvTranspose(QuantizedConv):
         self.output_padding = tuple(output_padding)
 
     def _reference(self, input: Tensor) -> Tensor:
-        weight = swap_channels(self.real_weight(), self.groups)
+        weight = swap_channels(self.float_weight(), self.groups)
         return _TRANSPOSED[len(self.kernel_size)](input, weight, self.bias, *self._sizes())
 
     def _sizes(self) -> tuple[Any, ...]:
@@ -96,7 +96,7 @@ class QuantizedConvTranspose(QuantizedConv):
 
     @property
     def _left_out(self) -> list[int]:
-        """How many elements of the convolution's output on each side are never computed, as they are cut off."""
+        """Return how many elements of the convolution's output on each side are never computed, as they are cut off."""
         sizes = zip(self._taps, self.padding, self.stride, strict=True)
         return [min(taps - 1, padding // stride) for taps, padding, stride in sizes]
 

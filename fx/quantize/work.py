@@ -62,6 +62,9 @@ class WorkCounter(ShapeProp):
         """Run one node and write its notes."""
         if n.op not in ("call_function", "call_method", "call_module"):
             return super().run_node(n)
+        if isinstance(n.target, torch._ops.HigherOrderOperator):  # values decide what it computes, and how often
+            n.meta[WORK] = None
+            return super().run_node(n)
         counter, seen = FlopCounterMode(display=False, custom_mapping=_FORMULAS), _Seen()
         with counter, seen:
             result = super().run_node(n)
@@ -92,7 +95,7 @@ class _Seen(TorchDispatchMode):
 
 
 def _is_of_torch(node: Node) -> bool:
-    """Whether a node calls a function of torch's, Python's or this library's, which compute through torch."""
+    """Return whether a node calls a function of torch's, Python's or this library's, which compute through torch."""
     target = node.target
     if node.op != "call_function":
         return False

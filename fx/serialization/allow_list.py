@@ -73,7 +73,7 @@ def allow(target: T, name: str | None = None) -> T:
         ``target``.
 
     Raises:
-        FxError: it is no function or class, has no name of its own, or the name stands for something else.
+        FxError: it is not a function or class, has no name of its own, or the name stands for something else.
     """
     known: Any = target
     if not callable(known):
@@ -99,7 +99,7 @@ def allow(target: T, name: str | None = None) -> T:
 
 
 def _is_redefined(old: Any, new: Any) -> bool:
-    """Whether ``new`` is ``old`` after its definition ran again, as in a notebook or on a reload."""
+    """Return whether ``new`` is ``old`` after its definition ran again, as in a notebook or on a reload."""
     described = [(getattr(one, "__module__", None), getattr(one, "__qualname__", None)) for one in (old, new)]
     return old is not None and described[0] == described[1] and None not in described[0]
 
@@ -210,7 +210,7 @@ def functions() -> dict[str, Any]:
 
 
 def _calls_operator(function: Any) -> bool:
-    """Whether ``function`` of torch calls an operator that a file may name."""
+    """Return whether ``function`` of torch calls an operator that a file may name."""
     if not isinstance(function, (types.BuiltinFunctionType, types.FunctionType)):
         return False
     name = _torch.jit._builtins._find_builtin(function)
@@ -241,7 +241,7 @@ def _attributes() -> frozenset[str]:
 
 
 def is_attribute(name: object) -> bool:
-    """Whether a program may read the attribute ``name`` of its values with ``getattr``."""
+    """Return whether a program may read the attribute ``name`` of its values with ``getattr``."""
     return type(name) is str and (name in _attributes() or name in _own_attributes)
 
 
@@ -270,7 +270,7 @@ _OVERLOAD = re.compile(r"torch\.ops\.aten\.([a-z_][a-z0-9_]*)(?:\.([A-Za-z0-9_]+
 
 
 def _listed(name: str) -> tuple[Any] | None:
-    """What ``name`` stands for in the tables, in a tuple of one."""
+    """Return what ``name`` stands for in the tables, in a tuple of one."""
     if (listed := functions().get(name)) is not None or (listed := classes().get(name)) is not None:
         return (listed,)
     if (match := _OVERLOAD.fullmatch(name)) is not None and match[1] in operators():
@@ -317,7 +317,7 @@ def find(name: object) -> Any:
 
 
 def is_callable_target(value: Any) -> bool:
-    """Whether what ``find`` returned may be called by a program, rather than only be a value in it."""
+    """Return whether what ``find`` returned may be called by a program, rather than only be a value in it."""
     name = _names().get(id(value))
     return id(value) in _own_names or name is None or name in functions()
 
@@ -330,7 +330,7 @@ def find_class(name: object) -> Any:
     """
     found = find(name)
     if not isinstance(found, type):
-        raise Refused(f"{name!r} is no class")
+        raise Refused(f"{name!r} is not a class")
     return found
 
 

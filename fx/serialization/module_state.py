@@ -222,7 +222,7 @@ def _check_argument(name: str, value: Any, most: int | None) -> None:
 
 
 def _difference(made: torch.nn.Module, module: torch.nn.Module, path: str = "") -> str | None:
-    """Where two modules differ, values of tensors aside; None where they do not."""
+    """Return where two modules differ, values of tensors aside; None where they do not."""
     where = f"{path}." if path else ""
     if type(made) is not type(module):
         return f"{path or 'it'} would be a {type(made).__qualname__}, not a {type(module).__qualname__}"

@@ -101,7 +101,7 @@ def operators() -> frozenset[str]:
 
 
 def is_overload(operator: str, overload: str) -> bool:
-    """Whether a file may name this overload of an operator that it may name."""
+    """Return whether a file may name this overload of an operator that it may name."""
     return (operator if overload == "default" else f"{operator}.{overload}") in _overloads()
 
 

@@ -45,7 +45,7 @@ class TensorWriter:
         return known[0]
 
     def tables(self) -> dict[str, Json]:
-        """What the text of the file says about tensors."""
+        """Return what the text of the file says about tensors."""
         return {"memory": self._memory, "tensors": self._records}
 
     def _memory_of(self, tensor: torch.Tensor, path: str) -> int:
@@ -92,7 +92,7 @@ def _check(tensor: torch.Tensor) -> None:
 
 
 def _is_dense(shape: list[int], stride: list[int]) -> bool:
-    """Whether a tensor fills its memory without gaps or overlaps."""
+    """Return whether a tensor fills its memory without gaps or overlaps."""
     expected = 1
     for step, size in sorted((step, size) for size, step in zip(shape, stride, strict=True) if size != 1):
         if step != expected:
@@ -111,7 +111,7 @@ def restore_tensors(
     """
     memory, records = tables.get("memory"), tables.get("tensors")
     if type(memory) is not list or type(records) is not list:
-        raise Refused("the tables of tensors are no lists")
+        raise Refused("the tables of tensors are not lists")
     left = dict(stored)
     restored = [_restore_memory(entry, left, device) for entry in memory]
     if left:

@@ -51,14 +51,14 @@ def _check_offsets(program: GraphModule, node: Node, position: int, is_outermost
     offsets: Any = node.args[position] if len(node.args) > position else node.kwargs.get("offsets")
     if offsets is not None and not (is_outermost and _is_untouched_input(program, offsets)):
         raise Refused(
-            f"the embedding bag {node.name!r} is called with offsets that are no input of the program",
+            f"the embedding bag {node.name!r} is called with offsets that are not an input of the program",
             why="offsets out of range are read without a check, so only the caller may give them",
             remedy="pass bags of one length as a matrix, without offsets, or make the offsets an input of their own",
         )
 
 
 def _position_of_offsets(program: GraphModule, node: Node) -> int | None:
-    """Which argument of a node gives the offsets of bags, if it calls an embedding bag."""
+    """Return which argument of a node gives the offsets of bags, if it calls an embedding bag."""
     if node.op == "call_function":
         return 2 if node.target is torch.nn.functional.embedding_bag else _OWN_BAGS.get(own_name(node.target))
     if node.op != "call_module":
@@ -67,7 +67,9 @@ def _position_of_offsets(program: GraphModule, node: Node) -> int | None:
 
 
 def _is_untouched_input(program: GraphModule, value: object) -> bool:
-    """Whether ``value`` is an input without a default that nothing but embedding bags takes, so that none writes it."""
+    """Return whether ``value`` is an input without a default that nothing but embedding bags takes, so that none writes
+    it.
+    """
     if not isinstance(value, Node) or value.op != "placeholder" or value.args or value.target.startswith("*"):
         return False
     return all(_position_of_offsets(program, user) is not None for user in value.users)

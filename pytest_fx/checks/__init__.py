@@ -1,1 +1,1 @@
-"""What the fixtures fx_equal and fx_timing give a test, and how often a pass fires."""
+"""What the fixtures fx_equal and fx_timing give a test, and how often a pass matches."""

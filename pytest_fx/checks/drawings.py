@@ -56,15 +56,15 @@ def _inputs(subject: Subject, program: GraphModule) -> Any:
 
 
 def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
-    """What each node adds to the error in float64, and what rounding alone makes there in the working dtype.
+    """Return what each node adds to the error in float64, and what rounding alone makes there in the working dtype.
 
     Of a large model, which is not there in float64 twice, neither is known.
     """
-    if subject.is_large or subject.is_wide or not subject.has_inputs:
+    if subject.is_large or subject.is_float64 or not subject.has_inputs:
         return []
     errors: tuple[NodeError, ...] = ()
     with contextlib.suppress(Exception):  # the drawing must not be lost where values cannot be compared
-        original = subject.capture(wide=True, pass_=pass_)
+        original = subject.capture(float64=True, pass_=pass_)
         history: PassHistory = record_passes(original, [pass_], _wide_inputs(subject, original))
         eager = subject.capture(pass_=pass_)
         errors = localize(original, history.graph_module, subject.arguments(), _any_error, eager).errors
@@ -75,12 +75,12 @@ def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
             made[name] = max(made.get(name, 0.0), error.made)
             if error.eager is not None:
                 own[name] = max(own.get(name, 0.0), error.eager)
-    named = {"float64 error": made, "eager's own error": own}
+    named = {"float64 error": made, "rounding error of eager": own}
     return [Figure(name, "", values) for name, values in named.items() if values]
 
 
 def _wide_inputs(subject: Subject, program: GraphModule) -> Any:
-    arguments = subject.arguments(wide=True).copies()
+    arguments = subject.arguments(float64=True).copies()
     return positional(program, arguments.args, arguments.kwargs)
 
 

@@ -1,4 +1,4 @@
-"""The object behind the fixture ``fx_equal``: it checks, and tells the summary."""
+"""The object behind the fixture ``fx_equal``: it checks, and reports to the summary."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fx import GraphModule
 from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.failure_facts import failure_facts
-from pytest_fx.checks.firing import require_no_less, row_of
+from pytest_fx.checks.match_counts import require_no_less, row_of
 from pytest_fx.collection import label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import shortened
 from pytest_fx.failures.explanation import Explanation, locate_in
 from pytest_fx.failures.failure import Failure
-from pytest_fx.harness.application import Application, applied, may_change, parts_of
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import DetectionLimit, detection_limit
+from pytest_fx.harness.pass_run import PassRun, applied, may_change, parts_of
 from pytest_fx.harness.run import layout_notes
 from pytest_fx.harness.subject import Subject
 from pytest_fx.harness.tolerances import COARSE
@@ -63,7 +63,7 @@ class EqualityCheck:
         *,
         leaves: bool = True,
         draws: int | None = None,
-        unless_told: bool = False,
+        unless_reported: bool = False,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
@@ -73,7 +73,7 @@ class EqualityCheck:
         only if ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell
         that it is not made for one; where it is a program and ``draws`` is given, with no others, and without
         gradients. A model of full size is held to the laws that it can afford. Skips the test if the pass refuses the
-        model, and with ``unless_told`` if it is wrong in the same way as on a capture of the model before; raises
+        model, and with ``unless_reported`` if it is wrong in the same way as on a capture of the model before; raises
         ``InputError`` if the model has no example inputs.
         """
         __tracebackhide__ = True
@@ -82,7 +82,7 @@ class EqualityCheck:
         self._require_working_model()
         if isinstance(transform, nn.Module):
             promise = contract or with_tolerances(self._options, close)
-            given = Application.given(self._subject, transform, promise, label or self._item.name, draws)
+            given = PassRun.given(self._subject, transform, promise, label or self._item.name, draws)
             comparison = self._recorded(
                 given, SummaryRow(self._subject.name, given.name, nodes_after=_nodes(transform))
             )
@@ -91,99 +91,101 @@ class EqualityCheck:
                 self._record_wrong(given, violations)
                 self._report(given, comparison, violations[0])
                 message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
-                raise told(violations, violations[0].with_message(message))
+                raise with_cause(violations, violations[0].with_message(message))
             self._settle(given, comparison)
             return comparison
         pass_ = chosen_pass(self._item.config, transform)
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
         announce(self._item.config, f"{name} on {self._subject.name}")
-        application = self._application(pass_, contract, leaves, draws)
-        application.name = name
-        row = row_of(application)
-        comparison = self._recorded(application, row)
-        if application.refusal is not None:
-            pytest.skip(f"{application.name} refuses {self._subject.name}: {_first_line(application.refusal)}")
-        broken = self._broken(application, leaves)
-        violations = self._not_waived(application, broken)
+        pass_run = self._pass_run(pass_, contract, leaves, draws)
+        pass_run.name = name
+        row = row_of(pass_run)
+        comparison = self._recorded(pass_run, row)
+        if pass_run.refusal is not None:
+            pytest.skip(f"{pass_run.name} refuses {self._subject.name}: {_first_line(pass_run.refusal)}")
+        broken = self._broken(pass_run, leaves)
+        violations = self._not_waived(pass_run, broken)
         if violations:
             if row.outcome is None:
-                self._record_wrong(application, violations)
-            raise told(violations, self._explained(application, comparison, violations, unless_told))
+                self._record_wrong(pass_run, violations)
+            raise with_cause(violations, self._explained(pass_run, comparison, violations, unless_reported))
         if broken:
-            self._record_outcome(application, f"{NOT_JUDGED}: torch.fx breaks {broken[0].law!r}")
+            self._record_outcome(pass_run, f"{NOT_JUDGED}: torch.fx breaks {broken[0].law!r}")
             pytest.skip(
-                f"{application.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
-                f"breaks the law {broken[0].law!r}: {_first_line(application.error or broken[0])}"
+                f"{pass_run.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
+                f"breaks the law {broken[0].law!r}: {_first_line(pass_run.error or broken[0])}"
             )
-        self._settle(application, comparison)
-        self._warn_of_layouts(application)
-        require_no_less(self._item, application)
+        self._settle(pass_run, comparison)
+        self._warn_of_layouts(pass_run)
+        require_no_less(self._item, pass_run)
         return comparison
 
-    def _application(self, pass_: Pass, contract: Contract | None, leaves: bool, draws: int | None) -> Application:
+    def _pass_run(self, pass_: Pass, contract: Contract | None, leaves: bool, draws: int | None) -> PassRun:
         """The pass applied to the model, once for all that ask."""
         promise = contract or self._contract_for(pass_)
-        application = applied(self._subject, pass_, leaves=leaves)
-        application.contract, application._draws = promise, draws
-        application.make_room()
-        return application
+        pass_run = applied(self._subject, pass_, leaves=leaves)
+        pass_run.contract, pass_run._input_set_count = promise, draws
+        pass_run.make_room()
+        return pass_run
 
     def _require_working_model(self) -> None:
-        """Raise what the model raises when it is captured or called: that is no failure of a pass."""
+        """Raise what the model raises when it is captured or called: that is not a failure of a pass."""
         __tracebackhide__ = True
         error = self._subject.capture_error or self._subject.eager().error
         if error is not None:
             raise error
 
-    def _broken(self, application: Application, leaves: bool) -> list[LawViolation]:
-        """How the laws are broken that can be afforded, where the capture itself keeps them."""
-        pass_ = application.pass_
+    def _broken(self, pass_run: PassRun, leaves: bool) -> list[LawViolation]:
+        """Return how the laws are broken that can be afforded, where the capture itself keeps them."""
+        pass_ = pass_run.pass_
         without = () if leaves else OF_PART
-        if pass_ is None and application.has_chosen_draws:
+        if pass_ is None and pass_run.has_chosen_draws:
             without = OF_MORE_CALLS
-        laws = affordable(choose_laws(without, (), may_change(pass_) if pass_ else ()), application)
-        violations = broken_laws(laws, application)
-        if application.before is None:
+        laws = affordable(choose_laws(without, (), may_change(pass_) if pass_ else ()), pass_run)
+        violations = broken_laws(laws, pass_run)
+        if pass_run.before is None:
             return violations
-        due = [found for found in violations if is_kept_without(law_called(found.law), application)]
+        due = [found for found in violations if is_kept_without(law_called(found.law), pass_run)]
         for found in violations:
             if found not in due:
                 exported = ", as it is exported for one call" if self._subject.is_exported else ""
-                application.waive(f"the capture itself breaks the law {found.law!r}{exported}")
+                pass_run.waive(f"the capture itself breaks the law {found.law!r}{exported}")
         return due
 
-    def _not_waived(self, application: Application, violations: list[LawViolation]) -> list[LawViolation]:
+    def _not_waived(self, pass_run: PassRun, violations: list[LawViolation]) -> list[LawViolation]:
         """All of them, but that a pass cannot take what torch.fx cannot capture: then there is nothing to judge.
 
         What torch.fx's own clean-up breaks without the pass is broken all the same, for whoever uses the program.
         """
-        if not violations or not any(isinstance(part, AdaptedPass) for part in parts_of(application.pass_)):
+        if not violations or not any(isinstance(part, AdaptedPass) for part in parts_of(pass_run.pass_)):
             return violations
         # It reads what the pass mentions, for which the grammar of random programs is imported.
-        blame: Any = importlib.import_module("pytest_fx.search.blame").Blame(application.pass_)
+        blame: Any = importlib.import_module("pytest_fx.search.blame").Blame(pass_run.pass_)
         found: list[LawViolation] = []
         for violation in violations:
-            if blame.is_due(law_called(violation.law), application):
+            if blame.caused_by_pass(law_called(violation.law), pass_run):
                 found.append(violation)
-            elif application.program is not None:
+            elif pass_run.program is not None:
                 found.append(violation.with_details(CLEAN_UP_TOO))
         return found
 
-    def _recorded(self, application: Application, row: SummaryRow) -> Comparison:
-        """What is computed beside eager's answers, which goes into the summary whether or not the laws are kept."""
-        if not application.changed:
+    def _recorded(self, pass_run: PassRun, row: SummaryRow) -> Comparison:
+        """Return what is computed beside eager's outputs, which goes into the summary whether or not the laws are
+        kept.
+        """
+        if not pass_run.changed:
             record_row(self._item, row)
-            answers = [application.eager().answer]
-            return Comparison(self._subject.name, application.name, answers, answers, answers)
-        draws = [draw for draw in range(application.draws) if _answers(application, draw)]
-        comparison = compared(application, draws or [0], lambda run: run.answer)
+            outputs = [pass_run.eager().output]
+            return Comparison(self._subject.name, pass_run.name, outputs, outputs, outputs)
+        input_sets = [number for number in range(pass_run.input_set_count) if _returns_output(pass_run, number)]
+        comparison = compared(pass_run, input_sets or [0], lambda run: run.output)
         try:
             errors = (comparison.largest_error64(), comparison.largest_error(), comparison.largest_eager_error())
         except ContractViolation:  # what is returned cannot be put side by side
             record_row(self._item, row)
             return comparison
-        if draws:
-            contract = application.contract
+        if input_sets:
+            contract = pass_run.contract
             row = row.with_errors(
                 dtype=_called(self._subject.dtype),
                 float64_error=errors[0],
@@ -198,74 +200,74 @@ class EqualityCheck:
         record_row(self._item, row)
         return comparison
 
-    def _record_wrong(self, application: Application, violations: list[LawViolation]) -> None:
+    def _record_wrong(self, pass_run: PassRun, violations: list[LawViolation]) -> None:
         """Let the row say what is wrong, and nobody time the program."""
         law = violations[0].law
-        self._record_outcome(application, f"{WRONG}: {law}")
-        self._subject.wrong[application.name] = law
+        self._record_outcome(pass_run, f"{WRONG}: {law}")
+        self._subject.wrong[pass_run.name] = law
 
-    def _record_outcome(self, application: Application, outcome: str) -> None:
-        record_row(self._item, SummaryRow(self._subject.name, application.name, outcome=outcome))
+    def _record_outcome(self, pass_run: PassRun, outcome: str) -> None:
+        record_row(self._item, SummaryRow(self._subject.name, pass_run.name, outcome=outcome))
 
-    def _settle(self, application: Application, comparison: Comparison) -> None:
+    def _settle(self, pass_run: PassRun, comparison: Comparison) -> None:
         """Say what a kept contract forgives, and let no row be green beyond its bound.
 
         Raises :class:`~pytest_fx.errors.CoarseVerdict` where ``--fx-detect`` asks for more than would have been caught.
         """
         __tracebackhide__ = True
-        if not application.changed:
+        if not pass_run.changed:
             return
-        if not application.waivers and isinstance(application.contract, Close):
-            comparison.require(application.contract)  # what the row shows is what was judged
-        limit, wanted = detection_limit(comparison, application.contract), self._options.detect
+        if not pass_run.waivers and isinstance(pass_run.contract, Close):
+            comparison.require(pass_run.contract)  # what the row shows is what was judged
+        limit, wanted = detection_limit(comparison, pass_run.contract), self._options.detect
         is_coarse = limit is not None and wanted is not None and limit.all_elements > wanted
-        row = SummaryRow(self._subject.name, application.name)
-        if application.waivers:
-            record_row(self._item, replace(row, waiver="; ".join(application.waivers)))
+        row = SummaryRow(self._subject.name, pass_run.name)
+        if pass_run.waivers:
+            record_row(self._item, replace(row, waiver="; ".join(pass_run.waivers)))
         outcome = f"{NOT_JUDGED}: the detection limit is too high" if is_coarse else None
         note_row(self._item, replace(row, kept=not is_coarse, outcome=outcome))
         if limit is not None and wanted is not None and is_coarse:
-            raise _coarse(application, limit, _called(self._subject.dtype), wanted)
+            raise _coarse(pass_run, limit, _called(self._subject.dtype), wanted)
 
     def _report(
         self,
-        application: Application,
+        pass_run: PassRun,
         comparison: Comparison,
         violation: LawViolation,
         explanation: Explanation | None = None,
     ) -> None:
         """Keep what a report shows of a failure, if one is asked for."""
         if self._options.reports:
-            record_failure(self._item, failure_facts(application, comparison, violation, explanation))
+            record_failure(self._item, failure_facts(pass_run, comparison, violation, explanation))
 
     def _explained(
-        self, application: Application, comparison: Comparison, violations: list[LawViolation], unless_told: bool
+        self, pass_run: PassRun, comparison: Comparison, violations: list[LawViolation], unless_reported: bool
     ) -> LawViolation:
-        """The first violation with what is known about it, unless that was told."""
-        violation, pass_ = violations[0], application.pass_
+        """Return the first violation with what is known about it; skip the test if that was reported."""
+        violation, pass_ = violations[0], pass_run.pass_
         name = importable_name(pass_, self._options.passes)
         failure = Failure(
-            self._subject, pass_, application.contract, violation, application.name, name, application.leaves,
+            self._subject, pass_, pass_run.contract, violation, pass_run.name, name, pass_run.leaves,
             self._item.nodeid,
         )  # fmt: skip
         self._subject.tidy_up()  # a large model is not there in float64 once more
         explanation = Explanation(failure)
-        if unless_told and (pass_, explanation.cause) in self._subject.told:
-            pytest.skip(f"{application.name} breaks the law {violation.law!r} in the way that another test tells of")
-        self._subject.told.append((pass_, explanation.cause))
+        if unless_reported and (pass_, explanation.cause) in self._subject.reported_failures:
+            pytest.skip(f"{pass_run.name} breaks the law {violation.law!r} in the way that another test reports")
+        self._subject.reported_failures.append((pass_, explanation.cause))
         details = explanation.write(self._item.config.rootpath / FOLDER)
-        self._report(application, comparison, violation, explanation)
+        self._report(pass_run, comparison, violation, explanation)
         message = violation.with_others(violations[1:])
         return violation.with_message(f"{shortened(str(message))}\n{details}")
 
-    def _warn_of_layouts(self, application: Application) -> None:
-        expected, actual = application.eager(), application.actual()
-        for note in layout_notes(expected.answer, actual.answer):
-            text = f"{application.name} on {self._subject.name}: {note}"
+    def _warn_of_layouts(self, pass_run: PassRun) -> None:
+        expected, actual = pass_run.eager(), pass_run.actual()
+        for note in layout_notes(expected.output, actual.output):
+            text = f"{pass_run.name} on {self._subject.name}: {note}"
             warnings.warn(text, MemoryLayoutWarning, stacklevel=3)
 
     def _contract_for(self, pass_: Pass) -> Contract:
-        """What the hook says: somebody's implementation, or else the command line, or else the pass itself."""
+        """Return what the hook says: somebody's implementation, or else the command line, or else the pass itself."""
         config = self._item.config
         said = config.hook.pytest_fx_contract(
             config=config, model=self._subject.name, pass_=pass_, contract=contract_of(pass_), options=self._options
@@ -273,11 +275,11 @@ class EqualityCheck:
         return load_contract(said)
 
 
-def _coarse(application: Application, limit: DetectionLimit, dtype: str, wanted: float) -> CoarseVerdict:
-    """What is said of a verdict that would have caught only large changes."""
-    judged = "in float64 too" if application.has_float64 else f"in {dtype} alone"
+def _coarse(pass_run: PassRun, limit: DetectionLimit, dtype: str, wanted: float) -> CoarseVerdict:
+    """Return what is said of a verdict that would have caught only large changes."""
+    judged = "in float64 too" if pass_run.has_float64 else f"in {dtype} alone"
     return CoarseVerdict(
-        f"{application.name} keeps {application.contract} on {application.subject.name}, but so would outputs that are "
+        f"{pass_run.name} keeps {pass_run.contract} on {pass_run.subject.name}, but so would outputs that are "
         f"off by {limit.all_elements:.1e}",
         value=f"detection limit {limit.all_elements:.1e} of all elements, {limit.largest_element:.1e} of the largest, "
         f"{limit.median_element:.1e} of one of median size",
@@ -291,9 +293,9 @@ def _called(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _answers(application: Application, draw: int) -> bool:
-    """Whether there is a program, and it answers."""
-    return application.program is not None and application.actual(draw).error is None
+def _returns_output(pass_run: PassRun, input_set: int) -> bool:
+    """Return whether there is a program, and it returns an output."""
+    return pass_run.program is not None and pass_run.actual(input_set).error is None
 
 
 def _nodes(program: nn.Module) -> int | None:
@@ -304,7 +306,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def told(violations: list[LawViolation], violation: LawViolation) -> LawViolation:
+def with_cause(violations: list[LawViolation], violation: LawViolation) -> LawViolation:
     """Return ``violation`` raised from what the first of all was."""
     violation.__cause__ = violations[0].__cause__
     violation.__suppress_context__ = True

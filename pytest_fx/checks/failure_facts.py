@@ -19,29 +19,29 @@ from fx.passes import Close, Contract
 from fx.provenance import SourceLocation
 from pytest_fx.errors import LawViolation
 from pytest_fx.failures.explanation import Explanation
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.heat_map import HeatMap
+from pytest_fx.harness.pass_run import PassRun
 
 LARGEST_DRAWING = 400_000
 """Characters of a drawing from which on none is kept; ``--fx-draw`` draws programs of any size."""
 
 
 def failure_facts(
-    application: Application, comparison: Comparison, violation: LawViolation, explanation: Explanation | None = None
+    pass_run: PassRun, comparison: Comparison, violation: LawViolation, explanation: Explanation | None = None
 ) -> dict[str, Any]:
     """Return what is known of a failure, as JSON can hold it. What cannot be found out is left out: no part raises."""
     facts: dict[str, Any] = {
-        "model": application.subject.name,
-        "program": application.name,
+        "model": pass_run.subject.name,
+        "program": pass_run.name,
         "law": violation.law,
         "message": str(violation).partition("\n")[0],
     }
     attempt = _Attempt(facts)
-    attempt("before", lambda: _code_before(application))
-    attempt("after", lambda: _code_after(application))
-    attempt("output_map", lambda: _output_map(comparison, application.contract))
+    attempt("before", lambda: _code_before(pass_run))
+    attempt("after", lambda: _code_after(pass_run))
+    attempt("output_map", lambda: _output_map(comparison, pass_run.contract))
     wrong = None if explanation is None else explanation.wrong
     if wrong is not None:
         facts["node"] = str(wrong).partition("\n")[0]
@@ -77,15 +77,15 @@ def line_of(code: str, name: str) -> int | None:
     return next((number for number, line in enumerate(code.splitlines(), 1) if pattern.match(line)), None)
 
 
-def _code_before(application: Application) -> str:
-    before = application.before
-    return (application.subject.captured.code if before is None else before.code).strip("\n")
+def _code_before(pass_run: PassRun) -> str:
+    before = pass_run.before
+    return (pass_run.subject.captured.code if before is None else before.code).strip("\n")
 
 
-def _code_after(application: Application) -> str | None:
-    if application.after is not None:
-        return application.written.strip("\n")
-    program = application.program
+def _code_after(pass_run: PassRun) -> str | None:
+    if pass_run.after is not None:
+        return pass_run.written.strip("\n")
+    program = pass_run.program
     return program.code.strip("\n") if isinstance(program, GraphModule) else None
 
 
@@ -100,7 +100,9 @@ def _as_data(heat_map: HeatMap | None, what: str) -> dict[str, Any] | None:
 
 
 def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | None:
-    """Where the output that is furthest off differs from eager's in float64, on the first inputs that show it."""
+    """Return where the output that is furthest off differs from eager's in float64, on the first inputs that show
+    it.
+    """
     for expected, actual in zip(comparison.eager64, comparison.actual, strict=False):
         pairs = pair_leaves(expected, actual, same_dtype=False)
         if isinstance(pairs, Mismatch):
@@ -112,7 +114,9 @@ def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | 
 
 
 def _is_wrong(leaf: Leaf, contract: Contract) -> torch.Tensor:
-    """Which elements are further off than the contract allows before rounding is thought of; any that is, without."""
+    """Return which elements are further off than the contract allows before rounding is thought of; any that is,
+    without.
+    """
     return leaf.errors > (leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else 0.0)
 
 
@@ -130,7 +134,7 @@ def _drawing(explanation: Explanation, facts: dict[str, Any]) -> str | None:
         for error in found.errors:
             if error.wrong:
                 made[error.node.partition(" ")[0].lstrip("%")] = error.made
-    figures = [Figure("error made here", "", made)] if made else []
+    figures = [Figure("error added by the node", "", made)] if made else []
     with tempfile.TemporaryDirectory() as folder:
         path = draw(
             history, Path(folder, "difference.svg"), figures=figures, color=figures[0].name if figures else "opcode"

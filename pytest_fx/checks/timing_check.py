@@ -16,9 +16,9 @@ from fx.quantize import kernels_used
 from pytest_fx.checks.equality_check import require_inputs
 from pytest_fx.collection import label_of
 from pytest_fx.errors import NoisyTiming, TimedOutputError, TimingRegression
-from pytest_fx.harness.application import applied
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.hidden import hidden
+from pytest_fx.harness.pass_run import applied
 from pytest_fx.harness.subject import Subject
 from pytest_fx.loading import chosen_pass
 from pytest_fx.options import options_of
@@ -75,8 +75,8 @@ class TimingCheck:
             pass_ = chosen_pass(self._item.config, transform)
             label = label or label_of(self._item, pass_)
             announce(self._item.config, f"{label} on {self._subject.name}")
-            application = applied(self._subject, pass_)
-            program, contract = application.after, application.contract
+            pass_run = applied(self._subject, pass_)
+            program, contract = pass_run.after, pass_run.contract
             if program is None:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
         if (law := self._subject.wrong.get(label)) is not None:
@@ -93,7 +93,7 @@ class TimingCheck:
         return timing
 
     def _fails(self, change: Change) -> bool:
-        """Whether a test fails for this change: it is too much, or nobody knows and nothing unknown passes."""
+        """Return whether a test fails for this change: it is too much, or nobody knows and nothing unknown passes."""
         limit = self._options.fail_slower
         return limit is not None and (change.exceeds(limit) or (self._options.strict and change.too_noisy(limit)))
 
@@ -125,7 +125,7 @@ class TimingCheck:
             )
 
     def _accepts(self, arguments: Arguments) -> bool:
-        """Whether the model can be called with these."""
+        """Return whether the model can be called with these."""
         return self._subject.eager_runner()(arguments, self._subject.dtype).error is None
 
     def _call(self, program: Callable[..., Any]) -> Callable[[], Any]:
@@ -148,7 +148,9 @@ class TimingCheck:
             )
 
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
-        """How the timing compares with its row of the earlier run, if there is one, or else with eager itself."""
+        """Return how the timing compares with its row of the earlier run, if there is one, or else with eager
+        itself.
+        """
         baseline, now = self._item.config.stash[BASELINE], self._measurement(timing, label)
         if baseline is not None:
             return baseline.change(now)
@@ -169,7 +171,7 @@ class TimingCheck:
         )
 
     def _conditions(self, timing: PairedTiming) -> dict[str, Any]:
-        """What a timing is compared by, beside the pass."""
+        """Return what a timing is compared by, beside the pass."""
         subject = self._subject
         return {
             "model": subject.name.removesuffix(f", batch {subject.batch}"),
@@ -258,7 +260,7 @@ def _regression(change: Change, limit: float) -> TimingRegression:
 
 
 def _compared(change: Change) -> tuple[str, str, str]:
-    """What a program takes longer than, the speed-ups that say so, and what to do about it."""
+    """Return what a program takes longer than, the speed-ups that say so, and what to do about it."""
     if change.before.machine == EAGER:
         remedy = "leave the pass out for this model, or allow more with --fx-fail-slower"
         return " than eager", f"speed-up {change.now}", remedy

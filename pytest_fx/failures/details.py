@@ -42,7 +42,7 @@ def format_errors(errors: tuple[NodeError, ...]) -> str:
 
     A ``*`` marks those that do more than is allowed.
     """
-    rows = [("", "made here", "ulp", "inherited", "eager's own", "stands for", "node")]
+    rows = [("", "added here", "ulp", "by inputs", "rounding", "stands for", "node")]
     for error in errors:
         made = "another kind" if error.mismatch is not None else f"{error.made:.2g}"
         own = "-" if error.eager is None else f"{error.eager:.2g}"
@@ -72,13 +72,13 @@ def _programs(failure: Failure) -> Iterator[tuple[str, str]]:
     pass_ = failure.pass_
     before = partial(failure.subject.capture, leaves=failure.leaves, pass_=pass_)
     yield "The program before the pass", _block(before().code.strip(), "python")
-    application = failure.applied()
-    raised = application.error or application.refusal or application.too_long
-    if application.after is None:
-        why = type(application.result if raised is None else raised).__name__
+    pass_run = failure.applied()
+    raised = pass_run.error or pass_run.refusal or pass_run.too_long
+    if pass_run.after is None:
+        why = type(pass_run.result if raised is None else raised).__name__
         yield "The program after the pass", f"There is none: {why}."
     else:
-        yield "The program after the pass", _block(application.written.strip(), "python")
+        yield "The program after the pass", _block(pass_run.written.strip(), "python")
     if isinstance(pass_, PassPipeline):
         try:
             report = str(pass_.run(before()))

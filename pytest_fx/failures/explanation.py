@@ -22,10 +22,10 @@ from pytest_fx.failures.localization import Limit, Localization, NodeError, loca
 from pytest_fx.failures.pairing import complete
 from pytest_fx.failures.reproducer import SECONDS, find_part
 from pytest_fx.failures.reproducer_file import write_test
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.contracts import rounding_limit
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import TABLE
 from pytest_fx.records.journal import ignore_in_git
@@ -48,22 +48,24 @@ def explain(failure: Failure, folder: Path, seconds: float = SECONDS) -> str:
     return Explanation(failure).write(folder, seconds)
 
 
-def locate_in(application: Application, law: str) -> str:
+def locate_in(pass_run: PassRun, law: str) -> str:
     """Return the first node that goes wrong in a captured program made elsewhere, in lines; or nothing.
 
     It is run in its own dtype, beside the model in float64.
     """
-    program, subject = application.program, application.subject
+    program, subject = pass_run.program, pass_run.subject
     if law not in OF_VALUES or not isinstance(program, GraphModule):
         return ""
-    narrow = subject.capture()
-    wide = narrow if subject.is_wide else subject.capture(wide=True)
+    captured = subject.capture()
+    captured64 = captured if subject.is_float64 else subject.capture(float64=True)
     try:
-        complete(program, narrow)
-        for draw in range(application.draws):
+        complete(program, captured)
+        for input_set in range(pass_run.input_set_count):
             dtypes = torch.float64, subject.dtype
-            limit = partial(rounding_limit, contract=application.contract)
-            found = localize(wide, program, subject.arguments(draw), limit, narrow, dtypes=dtypes).first_wrong
+            limit = partial(rounding_limit, contract=pass_run.contract)
+            found = localize(
+                captured64, program, subject.arguments(input_set), limit, captured, dtypes=dtypes
+            ).first_wrong
             if found is not None:
                 lines = ["the first node that goes wrong:", *_indented(str(found))]
                 return "\n" + "\n".join(shortened(line) for line in lines)
@@ -88,7 +90,7 @@ class Explanation:
         self.compared: list[tuple[str, Localization]] = []
         """Each comparison of all nodes, with what it was made in."""
         self.wrong: NodeError | GradientError | None = None
-        self.draw = 0
+        self.input_set = 0
         """Which inputs of the model show the failure."""
         self.attempt("the edit that goes wrong could not be found", self.find_edit)
         self.attempt("the node that goes wrong could not be found", self.find_node)
@@ -137,32 +139,32 @@ class Explanation:
         subject, pass_, contract, law = self.subject, self.failure.pass_, self.failure.contract, self.failure.error.law
         if not isinstance(pass_, (RewritingPass, PassPipeline)) or isinstance(contract, Approximate):
             return
-        wide = isinstance(contract, Close) or law == GRADIENTS
+        float64 = isinstance(contract, Close) or law == GRADIENTS
         if law == GRADIENTS:
             is_good = gradients_are_kept(subject)
         elif law in OF_VALUES:
-            is_good = self.values_are_kept(torch.float64 if wide else subject.dtype)
+            is_good = self.values_are_kept(torch.float64 if float64 else subject.dtype)
         else:
             return
-        with default_dtype(torch.float64 if wide else subject.dtype):
-            module = subject.borrowed(wide)
-            program = subject.capture(module, leaves=self.failure.leaves, wide=wide, pass_=pass_)
+        with default_dtype(torch.float64 if float64 else subject.dtype):
+            module = subject.shared_copy(float64)
+            program = subject.capture(module, leaves=self.failure.leaves, float64=float64, pass_=pass_)
             culprit = PassPipeline(pass_).bisect(program, is_good)
         if culprit is not None:
             self.lines.append(f"the first edit that goes wrong: {culprit}")
 
     def values_are_kept(self, dtype: torch.dtype) -> Callable[[GraphModule], bool]:
-        """Whether a program answers as the model does, on all draws of inputs."""
-        subject, wide = self.subject, dtype == torch.float64
-        draws = range(subject.draws)
-        expected = [subject.eager(draw, wide).answer for draw in draws]
+        """Return whether a program computes what the model does, on all input sets."""
+        subject, float64 = self.subject, dtype == torch.float64
+        input_sets = range(subject.input_set_count)
+        expected = [subject.eager(input_set, float64).output for input_set in input_sets]
 
         def is_good(program: GraphModule) -> bool:
-            runner = subject.runner(program, wide=wide)
-            runs = [runner(subject.arguments(draw, wide), dtype) for draw in draws]
+            runner = subject.runner(program, float64=float64)
+            runs = [runner(subject.arguments(input_set, float64), dtype) for input_set in input_sets]
             if any(run.error is not None for run in runs):
                 return False
-            pairs = pair_leaves(expected, [run.answer for run in runs])
+            pairs = pair_leaves(expected, [run.output for run in runs])
             return not isinstance(pairs, Mismatch) and not any(
                 bool((leaf.errors > self.limits(leaf)).any()) for leaf in pairs
             )
@@ -175,27 +177,27 @@ class Explanation:
         return leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else _no_error(leaf, 0.0)
 
     def find_node(self) -> None:
-        """Name the first node that goes wrong, on the first draw of inputs on which one does."""
+        """Name the first node that goes wrong, on the first input set on which one does."""
         law = self.failure.error.law
         if (law != GRADIENTS and law not in OF_VALUES) or self.failure.error.kind == "cannot be differentiated":
             return
-        application = self.failure.applied(self.subject)
-        if application.after is None:
+        pass_run = self.failure.applied(self.subject)
+        if pass_run.after is None:
             return  # there is no program to look into
         if law == GRADIENTS:
-            found = localize_gradient(application)
+            found = localize_gradient(pass_run)
             if found is not None:
                 self.wrong = found
                 self.lines += ["the first node whose gradient differs, from the output on:", *_indented(str(found))]
             return
-        for draw in range(self.subject.draws):
-            self.compared, self.draw = [], draw
-            found = [located.first_wrong for located in self.compare(application, draw)]
+        for input_set in range(self.subject.input_set_count):
+            self.compared, self.input_set = [], input_set
+            found = [located.first_wrong for located in self.compare(pass_run, input_set)]
             self.wrong = next((error for error in reversed(found) if error is not None), None)
             if self.wrong is not None:
                 self.lines += ["the first node that goes wrong:", *_indented(str(self.wrong))]
                 return
-        self.draw = 0
+        self.input_set = 0
         largest = self.compared[-1][1].largest
         if largest is None:
             text = "no node of the transformed program stands for one of the original, so none could be compared"
@@ -206,50 +208,48 @@ class Explanation:
         else:
             self.lines.append("no node computes another value: what differs is what the program returns or writes to")
 
-    def compare(self, application: Application, draw: int) -> Iterator[Localization]:
+    def compare(self, pass_run: PassRun, input_set: int) -> Iterator[Localization]:
         """The errors of all nodes in one comparison after the other, until one has a wrong node.
 
         One whose value is of another kind in float64, a cast say, is looked for in the user's own dtype, too.
         """
-        arguments = self.subject.arguments(draw)
-        for title, original, transformed, eager, limit in self.programs(application):
-            widened = original is eager  # one capture serves for both, run in float64 and as it is
+        arguments = self.subject.arguments(input_set)
+        for title, original, transformed, eager, limit in self.programs(pass_run):
+            to_float64 = original is eager  # one capture serves for both, run in float64 and as it is
             own = self.subject.dtype
             dtypes = {IN_FLOAT64: (torch.float64, torch.float64)}.get(
                 title, (own if eager is None else torch.float64, own)
             )
-            located = localize(original, transformed, arguments, limit, eager, widened=widened, dtypes=dtypes)
+            located = localize(original, transformed, arguments, limit, eager, to_float64=to_float64, dtypes=dtypes)
             self.compared.append((title, located))
             yield located
             if located.first_wrong is not None and (located.first_wrong.mismatch is None or title != IN_FLOAT64):
                 return
 
-    def programs(
-        self, application: Application
-    ) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
+    def programs(self, pass_run: PassRun) -> Iterator[tuple[str, GraphModule, GraphModule, GraphModule | None, Limit]]:
         """A title, original, transformed and eager program and the limit, in the order in which the contract asks."""
-        contract, after = self.failure.contract, application.after
+        contract, after = self.failure.contract, pass_run.after
         assert after is not None
         dtype = str(self.subject.dtype).removeprefix("torch.")
-        narrow = application.capture()
-        complete(after, narrow)
-        if isinstance(contract, Exact) or self.subject.is_wide:
+        captured = pass_run.capture()
+        complete(after, captured)
+        if isinstance(contract, Exact) or self.subject.is_float64:
             limit: Limit = _no_error if isinstance(contract, Exact) else lambda leaf, eager: self.limits(leaf)
-            yield f"{dtype} beside {dtype}", narrow, after, None, limit
+            yield f"{dtype} beside {dtype}", captured, after, None, limit
             return
         # A large model is not there in float64 twice. Where the capture names its dtype, another one is needed.
-        shares = self.subject.is_large and not _names(narrow, self.subject.dtype)
+        shares = self.subject.is_large and not _names(captured, self.subject.dtype)
         # First, where it is kept: the pass may write to what captures in float64 share until then.
-        wide_after = application.wide_after if isinstance(contract, Close) and not self.subject.is_large else None
-        wide = narrow if shares else application.capture(wide=True)
+        after_float64 = pass_run.after_float64 if isinstance(contract, Close) and not self.subject.is_large else None
+        captured64 = captured if shares else pass_run.capture(float64=True)
         if isinstance(contract, Close) and self.subject.is_large:
-            wide_after = application.wide_after
-        if wide_after is not None:
-            complete(wide_after, wide)
-            yield IN_FLOAT64, wide, wide_after, narrow, lambda leaf, eager: self.limits(leaf)
+            after_float64 = pass_run.after_float64
+        if after_float64 is not None:
+            complete(after_float64, captured64)
+            yield IN_FLOAT64, captured64, after_float64, captured, lambda leaf, eager: self.limits(leaf)
         limit = _any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
-        application.let_go_of_float64()
-        yield f"{dtype} beside float64", wide, after, narrow, limit
+        pass_run.let_go_of_float64()
+        yield f"{dtype} beside float64", captured64, after, captured, limit
 
     def reproduce(self, made: Path, target: Path, seconds: float) -> None:
         """Write a test file to ``made``, which will be moved to ``target``, and say where it is."""
@@ -257,8 +257,8 @@ class Explanation:
             self.lines.append("no test file was made of it: the pass cannot be imported by name")
             return
         origins = frozenset[str]() if self.wrong is None else self.wrong.origins
-        draw = 0 if self.failure.error.inputs else self.draw
-        part = find_part(self.failure, origins, draw, seconds)
+        input_set = 0 if self.failure.error.inputs else self.input_set
+        part = find_part(self.failure, origins, input_set, seconds)
         if part is None:
             self.lines.append(f"no test file was made of it: no part fails alone in the same way ({seconds:g} s)")
             return
@@ -283,7 +283,7 @@ def _replace(target: Path, made: Path) -> None:
 
 
 def _names(program: GraphModule, dtype: torch.dtype) -> bool:
-    """Whether an argument in a program is ``dtype``."""
+    """Return whether an argument in a program is ``dtype``."""
     return any(value is dtype for node in program.graph.nodes for _, value in leaves((node.args, node.kwargs)))
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from fx.passes import Contract, Pass
-from pytest_fx.harness.application import Application
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import LawViolation, broken_laws, law_called
 
@@ -48,9 +48,9 @@ class Failure:
         name = re.sub(r"\W+", "_", f"{self.label}_{model}").strip("_").lower()[:LONGEST_NAME]
         return f"{name}_{hashlib.sha1(f'{self.test} {self.label}'.encode()).hexdigest()[:6]}"
 
-    def applied(self, subject: Subject | None = None, *, leaves: bool | None = None) -> Application:
+    def applied(self, subject: Subject | None = None, *, leaves: bool | None = None) -> PassRun:
         """The pass, applied once more, to ``subject`` in the place of the model if that is given."""
-        return Application(
+        return PassRun(
             subject or self.subject,
             self.pass_,
             contract=self.contract,
@@ -59,7 +59,7 @@ class Failure:
         )
 
     def is_repeated_by(self, subject: Subject) -> bool:
-        """Whether the pass fails on ``subject`` as it did: it breaks the same law in the same way."""
+        """Return whether the pass fails on ``subject`` as it did: it breaks the same law in the same way."""
         try:
             violations = broken_laws([law_called(self.error.law)], self.applied(subject, leaves=True))
         except Exception:  # whatever a part of a model raises that cannot be captured or called

@@ -14,9 +14,9 @@ from fx.interpreter import positional
 from fx.naming.printing import describe
 from fx.provenance import SourceLocation
 from pytest_fx.failures.pairing import complete, matched
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.snapshot import tensors_of
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.differentiation import gradients_of, weighted_sum
@@ -53,19 +53,19 @@ class GradientError:
         return "\n".join(lines)
 
 
-def localize_gradient(application: Application) -> GradientError | None:
+def localize_gradient(pass_run: PassRun) -> GradientError | None:
     """Return the last node whose gradient differs where those behind it are right, or None if none does.
 
     Gradients are those of the sum by which the law on them judges, with respect to each value that a node computes, in
     float64 if both programs exist there.
     """
-    wide = application.has_float64
-    transformed = application.wide_after if wide else application.after
+    float64 = pass_run.has_float64
+    transformed = pass_run.after_float64 if float64 else pass_run.after
     assert transformed is not None
-    original = application.capture(wide)
+    original = pass_run.capture(float64)
     complete(transformed, original)
-    arguments = application.subject.arguments(wide=wide)
-    dtype = torch.float64 if wide else application.subject.dtype
+    arguments = pass_run.subject.arguments(float64=float64)
+    dtype = torch.float64 if float64 else pass_run.subject.dtype
     expected, found = _gradients(original, arguments, dtype), _gradients(transformed, arguments, dtype)
     partners = matched(original, transformed)
     for node in reversed(list(transformed.graph.nodes)):
@@ -140,17 +140,17 @@ def _gradients(program: GraphModule, arguments: Arguments, dtype: torch.dtype) -
 
 def gradients_are_kept(subject: Subject) -> Callable[[GraphModule], bool]:
     """Return what says whether a program in float64 has the gradients of the model, as far as they share parameters."""
-    arguments = subject.arguments(wide=True)
-    expected = gradients_of(subject.eager_runner(wide=True), arguments, torch.float64)
+    arguments = subject.arguments(float64=True)
+    expected = gradients_of(subject.eager_runner(float64=True), arguments, torch.float64)
 
     def is_good(program: GraphModule) -> bool:
-        found = gradients_of(subject.runner(program, wide=True), arguments, torch.float64)
+        found = gradients_of(subject.runner(program, float64=True), arguments, torch.float64)
         if isinstance(found, Exception) or isinstance(expected, Exception):
             return isinstance(expected, Exception)
         if expected and not found:  # nothing can be differentiated any more
             return False
         held = tensors_of(program)
-        own = tensors_of(subject.eager_runner(wide=True).program)
+        own = tensors_of(subject.eager_runner(float64=True).program)
         return not any(
             differ(Leaf(name, wanted, found[name]))
             for name, wanted in expected.items()

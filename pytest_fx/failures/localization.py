@@ -30,7 +30,7 @@ def localize(
     limit: Limit,
     eager: GraphModule | None = None,
     *,
-    widened: bool = False,
+    to_float64: bool = False,
     dtypes: tuple[torch.dtype, torch.dtype] = (torch.float64, torch.float64),
 ) -> Localization:
     """Compare two programs node by node on one set of inputs, without changing either.
@@ -39,12 +39,11 @@ def localize(
     theirs counts as made there if their inputs are right.
 
     Args:
-        original: the captured program before the pass, in float64 or in the dtype of ``transformed``.
-        transformed: the program after it.
-        arguments: the inputs, as the model takes them.
-        limit: the largest error allowed, given a value and eager's own error there.
-        eager: the captured program in the working dtype, for eager's own error.
-        widened: run ``original``, which is in the working dtype, in float64: each module and tensor of it is converted
+        original: the captured program before the pass, in float64 or in the dtype of ``transformed``. transformed: the
+        program after it. arguments: the inputs, as the model takes them. limit: the largest error allowed, given a
+        value and eager's own error there. eager: the captured program in the working dtype, for eager's own error.
+        to_float64: run ``original``, which is in the working dtype, in float64: each module and tensor of it is
+        converted
             when it is needed, and not kept.
         dtypes: what ``original`` and ``transformed`` compute in, where they have no tensors that say so.
     """
@@ -58,19 +57,21 @@ def localize(
         torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
         is_original = program is original
         dtype = dtypes[0] if is_original else dtypes[1] if program is transformed else own
-        return StepwiseProgram(program, arguments, dtype, widened=widened and is_original)
+        return StepwiseProgram(program, arguments, dtype, to_float64=to_float64 and is_original)
 
     match = Match(original, transformed)
     with torch.no_grad(), random_state:
         if match.unsure:
             with buffers_kept(programs):
-                known = started(original).sketches()
+                known = started(original).fingerprints()
             with buffers_kept(programs):
-                match.add_by_value(known, started(transformed).sketches())
+                match.add_by_value(known, started(transformed).fingerprints())
         with buffers_kept(programs):
             before, after = started(original), started(transformed)
             is_accumulated = before.dtype != after.dtype  # else no limit is about rounding
-            narrow = None if eager is None else StepwiseProgram(eager, arguments, own)
-            rounding = None if narrow is None else RoundingErrors(narrow, match, is_accumulated=is_accumulated)
+            own_program = None if eager is None else StepwiseProgram(eager, arguments, own)
+            rounding = (
+                None if own_program is None else RoundingErrors(own_program, match, is_accumulated=is_accumulated)
+            )
             torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
             return Localization(Walk(before, after, match, limit, rounding).errors())

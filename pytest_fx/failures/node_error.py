@@ -50,7 +50,7 @@ class NodeError:
 
     @property
     def wrong(self) -> bool:
-        """Whether more goes wrong here than is allowed."""
+        """Return whether more goes wrong here than is allowed."""
         return not self.excused and (self.difference is not None or self.mismatch is not None)
 
     def __str__(self) -> str:
@@ -68,8 +68,8 @@ class NodeError:
             if self.in_float64:
                 extent = f"{found.count_wrong}, both in float64"
             lines.append(f"         {extent}")
-        own = "" if self.eager is None else f", eager's own {self.eager:.2g}"
-        lines.append(f"  error  made here {self.made:.2g}, inherited {self.inherited:.2g}{own}")
+        own = "" if self.eager is None else f", rounding {self.eager:.2g}"
+        lines.append(f"  error  added by this node {self.made:.2g}, by its inputs {self.inherited:.2g}{own}")
         return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from fx.provenance import EarlierNode, complete_origins, match_origins, record_o
 from pytest_fx.harness.structure import leaves
 
 NEAR = 1e-3
-"""How far sketches of two values may be apart, for the size of the values, for these to be compared."""
+"""How far fingerprints of two values may be apart, for the size of the values, for these to be compared."""
 AT_ONCE = 1 << 16
 """Elements of a value that are summed up at a time."""
 
@@ -66,14 +66,14 @@ class Match:
         nodes = (node for graph in graphs for node in graph.nodes)
         return [node for node in nodes if node not in self.partners and node.op.startswith("call")]
 
-    def add_by_value(self, original: dict[Node, Sketch], transformed: dict[Node, Sketch]) -> None:
+    def add_by_value(self, original: dict[Node, Fingerprint], transformed: dict[Node, Fingerprint]) -> None:
         """Let nodes that are unsure also be compared with that of the original whose value is nearest to theirs."""
         near_to: dict[Node, Node] = {}
         for node in self.unsure:
-            sketch = transformed.get(node)
-            if sketch is None:
+            fingerprint = transformed.get(node)
+            if fingerprint is None:
                 continue
-            nearby = [(sketch.distance(other), self._positions[each], each) for each, other in original.items()]
+            nearby = [(fingerprint.distance(other), self._positions[each], each) for each, other in original.items()]
             distance, _, nearest = min(nearby, default=(1.0, 0, node))
             if distance <= NEAR:
                 known = [each for each in self.alternatives.get(node, ()) if each is not nearest]
@@ -103,12 +103,12 @@ class Match:
         return (*(() if partner is None else (partner,)), *self.alternatives.get(node, ()))
 
     def stands_for(self, node: Node, original: Node) -> bool:
-        """Whether ``node`` does the work of a node of the original."""
+        """Return whether ``node`` does the work of a node of the original."""
         return original in self.compared(node) or original.name in _origins(node)
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
+class Fingerprint:
     """What is remembered of a value, to find values that are about the same."""
 
     kind: tuple[Any, ...]
@@ -119,8 +119,8 @@ class Sketch:
     """Sums of the elements of each tensor, with weights that tell their places apart."""
 
     @classmethod
-    def of(cls, value: Any) -> Sketch | None:
-        """Sketch a value, or return None for one without tensors of numbers."""
+    def of(cls, value: Any) -> Fingerprint | None:
+        """Return the fingerprint of a value, or None for one without tensors of numbers."""
         tensors = [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
         if not tensors or any(each.layout != torch.strided or each.is_nested or each.is_quantized for each in tensors):
             return None
@@ -128,8 +128,8 @@ class Sketch:
         sums = [_sums(tensor) for tensor in tensors]
         return cls(shapes, sum(size for size, _ in sums), tuple(weighted for _, weighted in sums))
 
-    def distance(self, other: Sketch) -> float:
-        """How far they are apart, for the size of the values; 1 if they are of other shapes."""
+    def distance(self, other: Fingerprint) -> float:
+        """Return how far they are apart, for the size of the values; 1 if they are of other shapes."""
         if self.kind != other.kind:
             return 1.0
         size = max(self.size, other.size) or 1.0

@@ -40,24 +40,24 @@ class ProgramPart:
     """Values of those, as the whole program computes them."""
 
     def subject(self, name: str, threads: int | None = None, tracing: Tracing = USUAL) -> Subject:
-        """The part as a model under test; the second draw of inputs and those behind it vary the first."""
+        """Return the part as a model under test; the second input set and those behind it vary the first."""
         given = Arguments(self.inputs)
-        inputs = lambda draw: given.shrunk(seed=draw) if draw else given  # noqa: E731
+        inputs = lambda input_set: given.shrunk(seed=input_set) if input_set else given  # noqa: E731
         return Subject(name, self.program, inputs, threads=threads, tracing=tracing)
 
 
 def find_part(
-    failure: Failure, names: frozenset[str] = frozenset(), draw: int = 0, seconds: float = SECONDS
+    failure: Failure, names: frozenset[str] = frozenset(), input_set: int = 0, seconds: float = SECONDS
 ) -> ProgramPart | None:
     """Return a small part of the model on which the pass fails as it does on the whole, or None if there is none.
 
     Args:
         failure: the pass that fails, and how.
         names: nodes of the captured model that the part should hold, the last of which it computes.
-        draw: which inputs of the model show the failure.
+        input_set: which inputs of the model show the failure.
         seconds: how long to look; the smallest part found until then is returned.
     """
-    search = _PartSearch(failure, draw, time.monotonic() + seconds)
+    search = _PartSearch(failure, input_set, time.monotonic() + seconds)
     try:
         return search.run(names)
     finally:
@@ -67,14 +67,14 @@ def find_part(
 class _PartSearch:
     """Ever smaller parts of one model."""
 
-    def __init__(self, failure: Failure, draw: int, end: float) -> None:
+    def __init__(self, failure: Failure, input_set: int, end: float) -> None:
         self.failure = failure
         self.end = end
         subject = failure.subject
-        self.original = subject.capture(subject.borrowed(), leaves=failure.leaves, pass_=failure.pass_)
+        self.original = subject.capture(subject.shared_copy(), leaves=failure.leaves, pass_=failure.pass_)
         self.dependences = Dependences(self.original.graph)
         self.runner = subject.runner(self.original)
-        arguments = failure.subject.arguments(draw).copies()
+        arguments = failure.subject.arguments(input_set).copies()
         self.inputs = positional(self.original, arguments.args, arguments.kwargs)
 
     def run(self, names: frozenset[str]) -> ProgramPart | None:
@@ -111,11 +111,11 @@ class _PartSearch:
         return [node for node in nodes if node in needed]
 
     def shows(self, nodes: list[Node]) -> bool:
-        """Whether the pass fails on ``nodes`` alone."""
+        """Return whether the pass fails on ``nodes`` alone."""
         return self.fails(self.part(nodes, self.values(_boundary(nodes))))
 
     def fails(self, part: ProgramPart) -> bool:
-        """Whether the pass fails on ``part`` as on the model; no, when there is no time left to find out."""
+        """Return whether the pass fails on ``part`` as on the model; no, when there is no time left to find out."""
         if time.monotonic() > self.end:
             return False
         model = self.failure.subject
@@ -142,7 +142,7 @@ class _PartSearch:
         return ProgramPart(GraphModule(self.original, graph), tuple(values[used] for used in boundary))
 
     def values(self, wanted: Iterable[Node]) -> dict[Node, Any]:
-        """What the program computes at some nodes."""
+        """Return what the program computes at some nodes."""
         asked, kept = set(wanted), dict[Node, Any]()
 
         def keep(node: Node, value: Any) -> None:
@@ -191,14 +191,14 @@ def _growing(calls: list[Node], names: frozenset[str]) -> Iterator[list[Node]]:
 
 
 def _boundary(nodes: list[Node]) -> list[Node]:
-    """What ``nodes`` read that none of them computes, attributes aside."""
+    """Return what ``nodes`` read that none of them computes, attributes aside."""
     inside = set(nodes)
     read = (used for node in nodes for used in node.all_input_nodes)
     return list(dict.fromkeys(used for used in read if used not in inside and used.op != "get_attr"))
 
 
 def _changes(inputs: tuple[Any, ...]) -> Iterator[Change]:
-    """What makes inputs simpler, in the order to try: one sample, shorter dimensions, plain numbers.
+    """Yield what makes inputs simpler, in the order to try: one sample, shorter dimensions, plain numbers.
 
     A size is cut wherever it occurs in a dimension of that number from the end, so that what is added stays in step.
     """
@@ -230,6 +230,6 @@ def _cut(axis: int, shorter: Callable[[int], int]) -> Change:
 
 
 def _same(inputs: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Whether a change left everything as it was."""
+    """Return whether a change left everything as it was."""
     pairs = zip(Arguments(inputs).tensors, Arguments(others).tensors, strict=True)
     return all(one.shape == other.shape and torch.equal(one, other) for one, other in pairs)

@@ -74,7 +74,7 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     save_file(tensors, folder / "inputs.safetensors")
     pass_name = name_without_hooks(str(failure.pass_name), failure.pass_)
     capturing, named = _capturing(failure.subject.tracing, part.program)
-    of_model = type(failure.subject.borrowed()).__module__  # which that of the pass may import
+    of_model = type(failure.subject.shared_copy()).__module__  # which that of the pass may import
     modules = [*modules_in(pass_name), *_imported(source), *named, of_model]
     options = [f"pass_={pass_name!r}", f"contract={str(failure.contract)!r}", *capturing]
     text = _TEMPLATE.format(
@@ -98,7 +98,7 @@ def _imported(source: str) -> list[str]:
 def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[str]]:
     """Keywords that let a program be captured as the run did, and the modules that they and its own modules are of.
 
-    Of what the run kept whole, those are named that are in the program; what is not would be refused.
+    Of the leaves of the run, those are named that are in the program; what is not would be refused.
     """
     held = dict(program.named_modules())
     modules = [type(module).__module__ for module in held.values()]

@@ -12,9 +12,9 @@ import torch
 from fx import GraphModule, Interpreter, Node
 from fx.interpreter import positional
 from fx.operators.effects import effect_of
-from pytest_fx.failures.pairing import Sketch
+from pytest_fx.failures.pairing import Fingerprint
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype
-from pytest_fx.harness.lending import in_dtype
+from pytest_fx.harness.shared_weights import in_dtype
 from pytest_fx.harness.structure import leaves, map_tensors
 
 
@@ -22,16 +22,21 @@ class StepwiseProgram(Interpreter):
     """One program that is run a node at a time."""
 
     def __init__(
-        self, program: GraphModule, arguments: Arguments, dtype: torch.dtype = torch.float64, *, widened: bool = False
+        self,
+        program: GraphModule,
+        arguments: Arguments,
+        dtype: torch.dtype = torch.float64,
+        *,
+        to_float64: bool = False,
     ) -> None:
-        """Get ready to run ``program`` on copies of ``arguments``, with its values in float64 if ``widened``.
+        """Get ready to run ``program`` on copies of ``arguments``, with its values in float64 if ``to_float64``.
 
         They are in ``dtype`` where the program has no tensors that say so.
         """
         super().__init__(program)
         self.program = program
-        self._widened = widened
-        dtype = torch.float64 if widened else _dtype_of(program, dtype)
+        self._to_float64 = to_float64
+        dtype = torch.float64 if to_float64 else _dtype_of(program, dtype)
         copies = arguments.copies(dtype)
         self.args_iter = iter(self.graph.process_inputs(*positional(program, copies.args, copies.kwargs)))
         self.dtype = dtype
@@ -42,11 +47,11 @@ class StepwiseProgram(Interpreter):
         """For memory that holds values: the nodes that have written to it since it was computed, in order."""
 
     def fetch_attr(self, target: str) -> Any:
-        """Return the attribute at ``target``; a tensor or a module of what is widened in float64."""
+        """Return the attribute at ``target``; a tensor or a module in float64 if the program is run so."""
         value = super().fetch_attr(target)
-        if self._widened and isinstance(value, torch.nn.Module):
+        if self._to_float64 and isinstance(value, torch.nn.Module):
             return in_dtype(copy.deepcopy(value), torch.float64)
-        return converted(value, torch.float64) if self._widened and isinstance(value, torch.Tensor) else value
+        return converted(value, torch.float64) if self._to_float64 and isinstance(value, torch.Tensor) else value
 
     def step(self, node: Node) -> Any:
         """Run ``node`` and return its value. Random numbers are those that the program draws when it runs alone."""
@@ -61,18 +66,18 @@ class StepwiseProgram(Interpreter):
             self._note_memory(node, value)
         return value
 
-    def sketches(self) -> dict[Node, Sketch]:
+    def fingerprints(self) -> dict[Node, Fingerprint]:
         """Run all of the program, as far as it does not raise, and return what is remembered of each value."""
-        found: dict[Node, Sketch] = {}
+        found: dict[Node, Fingerprint] = {}
         for node in self.graph.nodes:
             if node.op == "output":
                 break
             try:
-                sketch = Sketch.of(self.step(node))
+                fingerprint = Fingerprint.of(self.step(node))
             except Exception:  # where the program is compared with the other one, that is said
                 break
-            if sketch is not None:
-                found[node] = sketch
+            if fingerprint is not None:
+                found[node] = fingerprint
             self.forget(node)
         return found
 
@@ -133,13 +138,13 @@ def buffers_kept(programs: Sequence[GraphModule]) -> Generator[None]:
 
 
 def repeats(node: Node) -> bool:
-    """Whether running ``node`` a second time, on copies, changes nothing."""
+    """Return whether running ``node`` a second time, on copies, changes nothing."""
     effect = effect_of(node)
     return effect is None or effect.kind == "check" or writes_input(node)
 
 
 def writes_input(node: Node) -> bool:
-    """Whether all that ``node`` writes to is a value that it is given."""
+    """Return whether all that ``node`` writes to is a value that it is given."""
     written = written_input(node)
     return written is not None and written.op != "get_attr"
 
@@ -156,7 +161,7 @@ def written_input(node: Node) -> Node | None:
 
 
 def _memory(value: Any) -> list[int]:
-    """Where the tensors in a value are."""
+    """Return where the tensors in a value are."""
     tensors = [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
     dense = (each for each in tensors if each.layout == torch.strided and not each.is_nested and not each.is_meta)
     return [memory for each in dense if (memory := each.untyped_storage().data_ptr())]

@@ -120,7 +120,7 @@ class Walk:
             return None
 
     def _read_as(self, used: Node, read: Read) -> tuple[Any, tuple[Node, ...]] | None:
-        """What the original read where the transformed program reads ``used``, and who had written to it."""
+        """Return what the original read where the transformed program reads ``used``, and who had written to it."""
         sure = self.match.partners.get(used)
         candidates = self.match.compared(used) if used in self.is_right else (sure,)
         return next((read[each] for each in candidates if each is not None and each in read), None)
@@ -156,7 +156,7 @@ class Walk:
         return {used: read[used][0] for used in node.all_input_nodes}
 
     def _is_same(self, partner: Node, expected: Any, value: Any) -> bool:
-        """Whether a value is that of ``partner``, but for rounding errors of all nodes before it."""
+        """Return whether a value is that of ``partner``, but for rounding errors of all nodes before it."""
         pairs = _pairs(expected, value, self._has_one_dtype)
         if isinstance(pairs, Mismatch):
             return False
@@ -164,7 +164,9 @@ class Walk:
         return not any(bool((leaf.errors > self.limit(leaf, own)).any()) for leaf in pairs)
 
     def _is_coarse(self, value: Any) -> bool:
-        """Whether a value has fewer digits than the program computes with, so that it is none of the program's."""
+        """Return whether a value has fewer digits than the program computes with, so that it is none of the
+        program's.
+        """
         tensors = (leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
         return any(torch.finfo(each.dtype).eps > torch.finfo(self.transformed.dtype).eps for each in tensors)
 
@@ -261,7 +263,7 @@ def _blamed(node: Node, original: Node, why: str) -> NodeError:
 
 
 def _raising(node: Node, partner: Node, error: Exception) -> NodeError:
-    """What is known of a node that raises: neither it nor what stands behind it has a value."""
+    """Return what is known of a node that raises: neither it nor what stands behind it has a value."""
     why = f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
     origins = frozenset(node.origins or (partner.name,))
     return NodeError(describe(node), partner.name, origins, node.source, 0.0, 0.0, None, 0.0, mismatch=why)

@@ -118,7 +118,7 @@ Chain = tuple[tuple[SpelledRow, ...], ...]
 
 
 def targets_of(spelling: str, operands: int) -> frozenset[Target]:
-    """What a spelling calls: functions, names of methods, classes of modules.
+    """Return what a spelling calls: functions, names of methods, classes of modules.
 
     >>> targets_of("{0} + {1}", 2) == {operator.add}, sorted(targets_of(".view", 1))
     (True, ['view'])
@@ -274,7 +274,7 @@ def _found(module: str, name: str) -> Any:
 
 
 def chains(ops: Iterable[Any], like: Any = None) -> tuple[Chain, ...]:
-    """What to make frequent.
+    """Return what to make frequent.
 
     Args:
         ops: targets, and tuples or lists of targets that follow each other.
@@ -317,7 +317,7 @@ def _whole(program: Any) -> list[SpelledRow]:
 
 
 def _is_mask(node: Any) -> bool:
-    """Whether an input of a pattern is taken for a mask."""
+    """Return whether an input of a pattern is taken for a mask."""
     return any(
         user.target in _OF_MASKS
         or (user.target in _CONDITIONS and user.args[:1] == (node,))

@@ -12,158 +12,162 @@ from pytest_fx.generation.bias import Chain, SpelledRow
 from pytest_fx.generation.grammar import FAMILIES
 from pytest_fx.generation.operands import FLOAT, VECTORS
 from pytest_fx.generation.productions import Production, compiled
+from pytest_fx.generation.program_builder import MOST_INPUTS, Held, Line, ProgramBuilder, Value, made
 from pytest_fx.generation.siblings import FORMULA, siblings
-from pytest_fx.generation.sketch import MOST_INPUTS, Held, Line, Sketch, Value, made
 from pytest_fx.generation.tensor_expressions import draw_tensor
 
 WRITTEN = FAMILIES["writes"][1]
 """Writes in place."""
 
 
-def repeat_line(sketch: Sketch) -> bool:
+def repeat_line(builder: ProgramBuilder) -> bool:
     """Write an earlier line once more, with the same operands: a common subexpression, a module called twice.
 
     Now and then one of its constants is another.
     """
-    if not sketch.lines:
+    if not builder.lines:
         return False
-    uncommon = [line for line in sketch.lines if line.tags & {"random", "dropout", "in-place"}]
-    lines = uncommon if uncommon and sketch.choices.sometimes(2) else sketch.lines
-    line = sketch.choices.recent(lines)
-    if line.form is not None and line.form.arguments and sketch.choices.sometimes(2):
-        return sketch.write(sketch.vary(line.form, line.operands), line.operands)
-    return _write_again(sketch, line)
+    uncommon = [line for line in builder.lines if line.tags & {"random", "dropout", "in-place"}]
+    lines = uncommon if uncommon and builder.choices.sometimes(2) else builder.lines
+    line = builder.choices.recent(lines)
+    if line.form is not None and line.form.arguments and builder.choices.sometimes(2):
+        return builder.write(builder.vary(line.form, line.operands), line.operands)
+    return _write_again(builder, line)
 
 
-def write_between(sketch: Sketch) -> bool:
+def write_between(builder: ProgramBuilder) -> bool:
     """Write an earlier line once more after a write to what it reads."""
-    lines = [line for line in sketch.lines if line.operands and FLOAT.fits(line.operands[0].object, [])]
+    lines = [line for line in builder.lines if line.operands and FLOAT.fits(line.operands[0].object, [])]
     if not lines:
         return False
-    line: Line = sketch.choices.recent(lines)
-    write = WRITTEN.at(sketch.choices.below(WRITTEN.total))
-    return sketch.perform(write, None, line.operands[:1]) and _write_again(sketch, line)
+    line: Line = builder.choices.recent(lines)
+    write = WRITTEN.at(builder.choices.below(WRITTEN.total))
+    return builder.perform(write, None, line.operands[:1]) and _write_again(builder, line)
 
 
-def _write_again(sketch: Sketch, line: Line) -> bool:
+def _write_again(builder: ProgramBuilder, line: Line) -> bool:
     if line.text.startswith("self."):
-        sketch.features.add("shared-module")
-    return sketch.append(line.text, line.operands, line.run, line.tags, line.targets is None)
+        builder.features.add("shared-module")
+    return builder.append(line.text, line.operands, line.run, line.tags, line.targets is None)
 
 
-def call_again(sketch: Sketch) -> bool:
+def call_again(builder: ProgramBuilder) -> bool:
     """Call an earlier module, on any value that fits, now and then on the same one."""
-    if not sketch.modules:
+    if not builder.modules:
         return False
-    held = sketch.choices.recent(sketch.modules)
-    return _call_again(sketch, held, held.calls[-1][0] if held.calls and sketch.choices.sometimes(3) else None)
+    held = builder.choices.recent(builder.modules)
+    return _call_again(builder, held, held.calls[-1][0] if held.calls and builder.choices.sometimes(3) else None)
 
 
-def _call_again(sketch: Sketch, held: Held, value: Value | None) -> bool:
+def _call_again(builder: ProgramBuilder, held: Held, value: Value | None) -> bool:
     operand = held.operation.operands[0]
     if value is None or not operand.fits(value.object, []):
-        value = sketch.operand(operand, [])
+        value = builder.operand(operand, [])
     if value is None:
         return False
-    sketch.features.add("shared-module")
-    return sketch.call(held, [value])
+    builder.features.add("shared-module")
+    return builder.call(held, [value])
 
 
-def make_sibling(sketch: Sketch) -> bool:
+def make_sibling(builder: ProgramBuilder) -> bool:
     """Make a layer like an earlier one, call it on the same value, and most often combine both results.
 
     Its settings are the same, all but one, or its own.
     """
-    layers = [held for held in sketch.modules if "layer" in held.operation.tags and held.calls]
+    layers = [held for held in builder.modules if "layer" in held.operation.tags and held.calls]
     if not layers:
         return False
-    like = sketch.choices.recent(layers)
+    like = builder.choices.recent(layers)
     given, one = like.calls[0]
-    kind = sketch.choices.below(6)
+    kind = builder.choices.below(6)
     if kind == 5 or like.form is None:
-        return sketch.perform(like.operation, None, [given])
-    if not sketch.write(like.form if kind < 3 else sketch.vary(like.form, [given]), [given]):
+        return builder.perform(like.operation, None, [given])
+    if not builder.write(like.form if kind < 3 else builder.vary(like.form, [given]), [given]):
         return False
-    sketch.features.add("parallel-layers")
-    other = sketch.values[-1]
-    if sketch.choices.mostly(4):
-        sketch.attempt(functools.partial(_combine, sketch, one, other))
+    builder.features.add("parallel-layers")
+    other = builder.values[-1]
+    if builder.choices.mostly(4):
+        builder.attempt(functools.partial(_combine, builder, one, other))
     return True
 
 
-def _combine(sketch: Sketch, one: Value, other: Value) -> bool:
-    form = sketch.choices.pick(("{0} + {1}", "{0} * {1}.sigmoid()", "torch.cat([{0}, {1}], dim=-1)"))
+def _combine(builder: ProgramBuilder, one: Value, other: Value) -> bool:
+    form = builder.choices.pick(("{0} + {1}", "{0} * {1}.sigmoid()", "torch.cat([{0}, {1}], dim=-1)"))
     function = compiled(form)
-    return sketch.append(form.format(one.name, other.name), [one, other], lambda objects: function(objects, {}))
+    return builder.append(form.format(one.name, other.name), [one, other], lambda objects: function(objects, {}))
 
 
-def read_optional(sketch: Sketch) -> bool:
+def read_optional(builder: ProgramBuilder) -> bool:
     """Add an input that may be None, and use it where it is not."""
-    if sketch.inner or len(sketch.inputs) >= MOST_INPUTS:
+    if builder.inner or len(builder.inputs) >= MOST_INPUTS:
         return False
-    base = sketch.operand(FLOAT, [])
+    base = builder.operand(FLOAT, [])
     if base is None:
         return False
-    is_passed = sketch.choices.below(3) < 2 or not all(part.passed for part in sketch.inputs)
-    recipe = draw_tensor(sketch.choices, tuple(base.object.shape), base.object.dtype, hostile=sketch.hostile)
-    given = sketch.input(recipe, default="None", passed=is_passed)
-    sketch.features.add("optional-input")
+    is_passed = builder.choices.below(3) < 2 or not all(part.passed for part in builder.inputs)
+    recipe = draw_tensor(
+        builder.choices, tuple(base.object.shape), base.object.dtype, extreme_values=builder.extreme_values
+    )
+    given = builder.input(recipe, default="None", passed=is_passed)
+    builder.features.add("optional-input")
     text = f"{base.name} if {given.name} is None else {base.name} + {given.name}"
     operands = [base, given] if is_passed else [base]
-    return sketch.append(text, operands, lambda objects: sum(objects[1:], objects[0]))
+    return builder.append(text, operands, lambda objects: sum(objects[1:], objects[0]))
 
 
-def tie_weights(sketch: Sketch) -> bool:
+def tie_weights(builder: ProgramBuilder) -> bool:
     """Make a layer like an earlier one, with the same weight, and call it."""
-    linear = [held for held in sketch.modules if isinstance(held.module, nn.Linear)]
+    linear = [held for held in builder.modules if isinstance(held.module, nn.Linear)]
     if not linear:
         return False
-    held = sketch.choices.recent(linear)
+    held = builder.choices.recent(linear)
     layer = held.module
     assert isinstance(layer, nn.Linear)
-    value = sketch.operand(held.operation.operands[0], [])
+    value = builder.operand(held.operation.operands[0], [])
     if value is None or value.object.shape[-1:] != (layer.in_features,):
         return False
     twin = nn.Linear(layer.in_features, layer.out_features, dtype=layer.weight.dtype)
     twin.weight = layer.weight
-    name = f"tied{next(sketch.numbers)}"
+    name = f"tied{next(builder.numbers)}"
     suffix = "" if layer.weight.dtype is torch.float32 else f", dtype={layer.weight.dtype}"
     made = f"nn.Linear({layer.in_features}, {layer.out_features}{suffix})"
-    done = sketch.hold(Held(name, twin, held.operation, made), [value])
-    sketch.state.append(f"self.{name}.weight = self.{held.name}.weight")
-    sketch.features.add("tied-weights")
+    done = builder.hold(Held(name, twin, held.operation, made), [value])
+    builder.state.append(f"self.{name}.weight = self.{held.name}.weight")
+    builder.features.add("tied-weights")
     return done
 
 
-def nest(sketch: Sketch, step: Callable[[Sketch], object]) -> bool:
+def nest(builder: ProgramBuilder, step: Callable[[ProgramBuilder], object]) -> bool:
     """Define a module of up to four lines, and call it."""
-    if sketch.inner:
+    if builder.inner:
         return False
-    given = sketch.operand(VECTORS, [])
+    given = builder.operand(VECTORS, [])
     if given is None:
         return False
     outer = given.object
-    name = f"Block{len(sketch.nested)}"
-    inner = Sketch(sketch.choices, name, sketch.hostile, inner=True, features=sketch.features, imports=sketch.imports)
-    inner.constants, inner.calm = sketch.constants, sketch.calm
+    name = f"Block{len(builder.nested)}"
+    inner = ProgramBuilder(
+        builder.choices, name, builder.extreme_values, inner=True, features=builder.features, imports=builder.imports
+    )
+    inner.constants, inner.no_side_effects = builder.constants, builder.no_side_effects
     inner.values.append(Value("x", outer.clone()))
     for _ in range(4):
         step(inner)
     result = [value for value in inner.values if value.traced and isinstance(value.object, torch.Tensor)][-1]
     if not inner.lines:
         return False
-    attribute = f"block{next(sketch.numbers)}"
-    sketch.nested.append(inner)
+    attribute = f"block{next(builder.numbers)}"
+    builder.nested.append(inner)
     inner.result = result
-    sketch.state.append(f"self.{attribute} = {name}()")
-    sketch.features.add("nested-module")
+    builder.state.append(f"self.{attribute} = {name}()")
+    builder.features.add("nested-module")
     tags = frozenset({"nested-module"}).union(*(line.tags & {"in-place", "random"} for line in inner.lines))
     held = Held(attribute, lambda x: inner.replay(x, result), Production(("nn.Module",), (FLOAT,), (), tags))
-    sketch.modules.append(held)
-    return sketch.call(held, [given])
+    builder.modules.append(held)
+    return builder.call(held, [given])
 
 
-def follow(sketch: Sketch, chain: Chain) -> bool:
+def follow(builder: ProgramBuilder, chain: Chain) -> bool:
     """Write operations one after the other, now and then not all of them.
 
     Each is on the result of the one before it, or now and then on what the first one read; where it takes more, these
@@ -171,13 +175,13 @@ def follow(sketch: Sketch, chain: Chain) -> bool:
     """
     values: list[Value] = []
     for left, alternatives in zip(range(len(chain) - 1, -1, -1), chain, strict=True):
-        if not values and left and not sketch.choices.mostly(16):
+        if not values and left and not builder.choices.mostly(16):
             continue
-        if values and not sketch.choices.mostly(8):
+        if values and not builder.choices.mostly(8):
             break
-        if sketch.attempt(functools.partial(_write_one, sketch, alternatives, chain, values)):
-            line = sketch.lines[-1]
-            values = [*(values or line.operands[:1]), *(made(line.targets)[:1] or sketch.values[-1:])]
+        if builder.attempt(functools.partial(_write_one, builder, alternatives, chain, values)):
+            line = builder.lines[-1]
+            values = [*(values or line.operands[:1]), *(made(line.targets)[:1] or builder.values[-1:])]
     return bool(values)
 
 
@@ -185,39 +189,39 @@ def _takes(choice: SpelledRow, value: Value) -> bool:
     return bool(choice.row.operands) and choice.row.operands[0].fits(value.object, [])
 
 
-def _start(sketch: Sketch, chain: Chain) -> Value | None:
+def _start(builder: ProgramBuilder, chain: Chain) -> Value | None:
     """A value that all operations of a chain could begin with, if there is one or can be made."""
     operands = [alternatives[0].row.operands[0] for alternatives in chain if alternatives[0].row.operands]
-    suitable = [value for value in sketch.values if all(operand.fits(value.object, []) for operand in operands)]
+    suitable = [value for value in builder.values if all(operand.fits(value.object, []) for operand in operands)]
     if suitable or len(operands) < 2:
-        return sketch.choices.recent(suitable) if suitable else None
-    hardest = min(operands, key=lambda operand: sum(operand.fits(value.object, []) for value in sketch.values))
-    return sketch.operand(hardest, [])
+        return builder.choices.recent(suitable) if suitable else None
+    hardest = min(operands, key=lambda operand: sum(operand.fits(value.object, []) for value in builder.values))
+    return builder.operand(hardest, [])
 
 
-def _write_one(sketch: Sketch, alternatives: Sequence[SpelledRow], chain: Chain, values: list[Value]) -> bool:
+def _write_one(builder: ProgramBuilder, alternatives: Sequence[SpelledRow], chain: Chain, values: list[Value]) -> bool:
     """Do what one of the choices says, now and then by calling a module once more that an earlier one has made."""
-    first = values[0 if sketch.choices.sometimes(6) else -1] if values else _start(sketch, chain)
+    first = values[0 if builder.choices.sometimes(6) else -1] if values else _start(builder, chain)
     fitting = [choice for choice in alternatives if first is not None and _takes(choice, first)]
-    choice = sketch.choices.pick(fitting or alternatives)
-    called = [held for held in sketch.modules if held.operation is choice.row]
-    if called and sketch.choices.sometimes(3):
-        return _call_again(sketch, sketch.choices.recent(called), first)
-    return write(sketch, choice.row, choice.spelling, [] if first is None else [first], values)
+    choice = builder.choices.pick(fitting or alternatives)
+    called = [held for held in builder.modules if held.operation is choice.row]
+    if called and builder.choices.sometimes(3):
+        return _call_again(builder, builder.choices.recent(called), first)
+    return write(builder, choice.row, choice.spelling, [] if first is None else [first], values)
 
 
 def write(
-    sketch: Sketch, row: Production, spelling: str, first: Sequence[Value] = (), others: Sequence[Value] = ()
+    builder: ProgramBuilder, row: Production, spelling: str, first: Sequence[Value] = (), others: Sequence[Value] = ()
 ) -> bool:
     """Do what a row says; in place of a formula, or beside it on the same values, mostly write a sibling of it."""
     kinds = siblings(row, spelling) if row.tags >= FORMULA else ()
-    kind = sketch.choices.below(6) if kinds else 0
+    kind = builder.choices.below(6) if kinds else 0
     if kind == 0:
-        return sketch.perform(row, spelling, first, others)
-    sibling = sketch.choices.pick(sketch.choices.pick(kinds))
+        return builder.perform(row, spelling, first, others)
+    sibling = builder.choices.pick(builder.choices.pick(kinds))
     if kind < 5:
-        return sketch.perform(sibling, None, first, others)
-    done = sketch.perform(row, spelling, first, others)
+        return builder.perform(sibling, None, first, others)
+    done = builder.perform(row, spelling, first, others)
     if done:
-        sketch.attempt(functools.partial(sketch.perform, sibling, None, sketch.lines[-1].operands))
+        builder.attempt(functools.partial(builder.perform, sibling, None, builder.lines[-1].operands))
     return done

@@ -46,7 +46,7 @@ def _functions(names: str, *forms: str, tags: frozenset[str] = frozenset(), weig
 
 
 def _path(function: Any) -> tuple[str, str]:
-    """How a program writes a function, and the module that it has to import for it."""
+    """Return how a program writes a function, and the module that it has to import for it."""
     for prefix, home in (("F", F), ("torch", torch), ("torch.special", torch.special)):
         for name, found in vars(home).items():
             if found is function:

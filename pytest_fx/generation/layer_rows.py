@@ -50,14 +50,14 @@ DROPOUT = frozenset({"dropout"})
 def _divisor(of: int) -> Any:
     """A number that divides a size, not always 1."""
 
-    def draw(sketch: Drawing, objects: list[Any]) -> int:
+    def draw(builder: Drawing, objects: list[Any]) -> int:
         total = objects[0].shape[of]
-        return sketch.choices.pick([number for number in (1, 2, 3, total) if number and total % number == 0] or [1])
+        return builder.choices.pick([number for number in (1, 2, 3, total) if number and total % number == 0] or [1])
 
     return draw
 
 
-def _groups(sketch: Drawing, objects: list[Any]) -> Any:
+def _groups(builder: Drawing, objects: list[Any]) -> Any:
     return objects[0].shape[1] or OMITTED
 
 
@@ -66,9 +66,9 @@ def _kernel(dimensions: int) -> Any:
     return one_of(1, 2, 3, uneven if dimensions > 1 else 1)
 
 
-def _normalized(sketch: Drawing, objects: list[Any]) -> Any:
+def _normalized(builder: Drawing, objects: list[Any]) -> Any:
     shape: list[int] = list(objects[0].shape)
-    return tuple(shape[-2:]) if len(shape) > 2 and sketch.choices.sometimes(4) else shape[-1]
+    return tuple(shape[-2:]) if len(shape) > 2 and builder.choices.sometimes(4) else shape[-1]
 
 
 def _with_channels(operand: Operand) -> Operand:
@@ -347,7 +347,7 @@ MODULES = [
         (ROWS, ROWS_AS_MANY),
         (
             argument("width", size(-1)),
-            argument("hidden", lambda sketch, objects: objects[1].shape[-1]),
+            argument("hidden", lambda builder, objects: objects[1].shape[-1]),
             NO_BIAS,
             DTYPE,
         ),

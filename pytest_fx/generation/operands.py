@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from pytest_fx.generation.choices import Drawing
-from pytest_fx.generation.productions import OMITTED, Argument, Fresh, Operand
+from pytest_fx.generation.productions import OMITTED, Argument, NewTensor, Operand
 from pytest_fx.generation.tensor_expressions import Shape, draw_extent, draw_size
 
 MOST_OF_A_SIZE = 64
 """The largest number that is asked for and becomes a size."""
 
 
-def _size(sketch: Drawing) -> int:
-    return draw_size(sketch.choices)
+def _size(builder: Drawing) -> int:
+    return draw_size(builder.choices)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -34,13 +34,13 @@ def _float_with(least: int, most: int) -> Operand:
     def fits(value: Any, earlier: list[Any]) -> bool:
         return _is_floating(value) and least <= value.dim() <= most
 
-    def fresh(sketch: Drawing, earlier: list[Any]) -> Fresh:
-        return Fresh(tuple(_size(sketch) for _ in range(least)))
+    def new_tensor(builder: Drawing, earlier: list[Any]) -> NewTensor:
+        return NewTensor(tuple(_size(builder) for _ in range(least)))
 
-    return Operand(fits, fresh)
+    return Operand(fits, new_tensor)
 
 
-ANY = Operand(lambda value, earlier: _is_tensor(value), lambda sketch, earlier: Fresh((2, 3)))
+ANY = Operand(lambda value, earlier: _is_tensor(value), lambda builder, earlier: NewTensor((2, 3)))
 """Any tensor."""
 FLOAT = _float_with(0, 6)
 """A floating-point tensor."""
@@ -56,8 +56,8 @@ SEQUENCES = _float_with(3, 3)
 """``(batch, length, channels)`` or ``(batch, channels, length)``."""
 IMAGES = replace(
     _float_with(4, 4),
-    fresh=lambda sketch, earlier: Fresh(
-        (_size(sketch), _size(sketch), draw_extent(sketch.choices), draw_extent(sketch.choices))
+    new_tensor=lambda builder, earlier: NewTensor(
+        (_size(builder), _size(builder), draw_extent(builder.choices), draw_extent(builder.choices))
     ),
 )
 """``(batch, channels, height, width)``."""
@@ -65,50 +65,50 @@ VOLUMES = _float_with(5, 5)
 """``(batch, channels, depth, height, width)``."""
 DIMENSIONED = Operand(
     lambda value, earlier: _is_tensor(value) and value.dim() > 0,
-    lambda sketch, earlier: Fresh(tuple(_size(sketch) for _ in range(2))),
+    lambda builder, earlier: NewTensor(tuple(_size(builder) for _ in range(2))),
 )
 """Any tensor with a dimension at least."""
 BOOLEAN = Operand(
     lambda value, earlier: _is_tensor(value) and value.dtype is torch.bool,
-    lambda sketch, earlier: Fresh((2, 3), torch.bool),
+    lambda builder, earlier: NewTensor((2, 3), torch.bool),
 )
 """A mask."""
 WHOLE = Operand(
     lambda value, earlier: _is_tensor(value) and value.dtype in (torch.int64, torch.int32),
-    lambda sketch, earlier: Fresh((2, 3), torch.int64, 5),
+    lambda builder, earlier: NewTensor((2, 3), torch.int64, 5),
 )
 """A tensor of integers."""
-NUMBER = Operand(lambda value, earlier: type(value) in (int, float), lambda sketch, earlier: None)
+NUMBER = Operand(lambda value, earlier: type(value) in (int, float), lambda builder, earlier: None)
 """A size, or another number that is a value of the program."""
 SEVERAL = Operand(
-    lambda value, earlier: isinstance(value, tuple | list) and len(value) > 0, lambda sketch, earlier: None
+    lambda value, earlier: isinstance(value, tuple | list) and len(value) > 0, lambda builder, earlier: None
 )
 """A tuple or list of values."""
 
 
 def broadcasts(one: Shape, other: Shape) -> bool:
-    """Whether tensors of two sizes can be added."""
+    """Return whether tensors of two sizes can be added."""
     return all(a == b or a == 1 or b == 1 for a, b in zip(reversed(one), reversed(other), strict=False))
 
 
 def broadcasts_to(one: Shape, other: Shape) -> bool:
-    """Whether a tensor of size ``one`` can be expanded to ``other``."""
+    """Return whether a tensor of size ``one`` can be expanded to ``other``."""
     return len(one) <= len(other) and all(a in (1, b) for a, b in zip(reversed(one), reversed(other), strict=False))
 
 
-def _narrowed(sketch: Drawing, shape: Shape) -> Shape:
-    sizes = tuple(1 if sketch.choices.sometimes(2) else size for size in shape)
-    return sizes[1:] if len(shape) > 1 and sketch.choices.sometimes(2) else sizes
+def _narrowed(builder: Drawing, shape: Shape) -> Shape:
+    sizes = tuple(1 if builder.choices.sometimes(2) else size for size in shape)
+    return sizes[1:] if len(shape) > 1 and builder.choices.sometimes(2) else sizes
 
 
-def _broadcast_shape(sketch: Drawing, shape: Shape) -> Shape:
-    kind = sketch.choices.below(6)
+def _broadcast_shape(builder: Drawing, shape: Shape) -> Shape:
+    kind = builder.choices.below(6)
     if kind == 5 and len(shape) < 4:
-        return (_size(sketch), *shape)
+        return (_size(builder), *shape)
     if kind == 1:
         return shape[-1:]
     if kind == 2:
-        return tuple(1 if sketch.choices.sometimes(2) else size for size in shape)
+        return tuple(1 if builder.choices.sometimes(2) else size for size in shape)
     if kind == 3:
         return ()
     return shape
@@ -118,19 +118,19 @@ def _fits_first(value: Any, earlier: list[Any]) -> bool:
     return _is_tensor(value) and broadcasts(tuple(value.shape), tuple(earlier[0].shape))
 
 
-def _fresh_for_first(sketch: Drawing, earlier: list[Any]) -> Fresh:
+def _new_for_first(builder: Drawing, earlier: list[Any]) -> NewTensor:
     dtype = earlier[0].dtype
-    if sketch.choices.sometimes(4):
-        dtype = sketch.choices.pick((torch.float64, torch.int64, torch.float32, torch.float16, torch.int32))
-    return Fresh(_broadcast_shape(sketch, tuple(earlier[0].shape)), dtype)
+    if builder.choices.sometimes(4):
+        dtype = builder.choices.pick((torch.float64, torch.int64, torch.float32, torch.float16, torch.int32))
+    return NewTensor(_broadcast_shape(builder, tuple(earlier[0].shape)), dtype)
 
 
-OTHER = Operand(_fits_first, _fresh_for_first)
+OTHER = Operand(_fits_first, _new_for_first)
 """A tensor that can be added to the first operand."""
 OTHER_FLOAT = Operand(
     lambda value, earlier: _is_floating(value) and _fits_first(value, earlier),
-    lambda sketch, earlier: Fresh(
-        _broadcast_shape(sketch, tuple(earlier[0].shape)),
+    lambda builder, earlier: NewTensor(
+        _broadcast_shape(builder, tuple(earlier[0].shape)),
         earlier[0].dtype if earlier[0].is_floating_point() else torch.float32,
     ),
 )
@@ -141,14 +141,14 @@ INTO = Operand(
         and torch.can_cast(value.dtype, earlier[0].dtype)
         and tuple(value.shape) == tuple(earlier[0].shape)[earlier[0].dim() - value.dim() :]
     ),
-    lambda sketch, earlier: Fresh(
-        sketch.choices.pick((tuple(earlier[0].shape), tuple(earlier[0].shape[1:]))), earlier[0].dtype
+    lambda builder, earlier: NewTensor(
+        builder.choices.pick((tuple(earlier[0].shape), tuple(earlier[0].shape[1:]))), earlier[0].dtype
     ),
 )
 """A tensor that can be written into the first operand."""
 SAME = Operand(
     lambda value, earlier: _is_tensor(value) and value.shape == earlier[0].shape,
-    lambda sketch, earlier: Fresh(tuple(earlier[0].shape), earlier[0].dtype),
+    lambda builder, earlier: NewTensor(tuple(earlier[0].shape), earlier[0].dtype),
 )
 """A tensor of the same size as the first operand."""
 SAME_KIND = Operand(
@@ -157,12 +157,12 @@ SAME_KIND = Operand(
         and value.shape == earlier[0].shape
         and (value.dtype is torch.bool) == (earlier[0].dtype is torch.bool)
     ),
-    SAME.fresh,
+    SAME.new_tensor,
 )
 """A tensor of the same size as the first operand, and a mask where that is one."""
 SAME_FLOAT = Operand(
     lambda value, earlier: _is_floating(value) and value.shape == earlier[0].shape and value.dtype is earlier[0].dtype,
-    lambda sketch, earlier: Fresh(tuple(earlier[0].shape), earlier[0].dtype),
+    lambda builder, earlier: NewTensor(tuple(earlier[0].shape), earlier[0].dtype),
 )
 """A tensor of the size and dtype of the first operand."""
 ANOTHER = replace(
@@ -172,12 +172,12 @@ ANOTHER = replace(
 """The same, and none of the earlier operands."""
 EXPANDABLE = Operand(
     lambda value, earlier: _fits_first(value, earlier) and broadcasts_to(tuple(value.shape), tuple(earlier[0].shape)),
-    lambda sketch, earlier: Fresh(_narrowed(sketch, tuple(earlier[0].shape)), earlier[0].dtype),
+    lambda builder, earlier: NewTensor(_narrowed(builder, tuple(earlier[0].shape)), earlier[0].dtype),
 )
 """A tensor that can be expanded to the size of the first operand."""
 MASK = Operand(
     lambda value, earlier: _is_tensor(value) and value.dtype is torch.bool and _fits_first(value, earlier),
-    lambda sketch, earlier: Fresh(_broadcast_shape(sketch, tuple(earlier[0].shape)), torch.bool),
+    lambda builder, earlier: NewTensor(_broadcast_shape(builder, tuple(earlier[0].shape)), torch.bool),
 )
 """A mask for the first operand."""
 
@@ -195,12 +195,12 @@ def _multiplies(value: Any, earlier: list[Any]) -> bool:
 
 FACTOR = Operand(
     _multiplies,
-    lambda sketch, earlier: Fresh((earlier[0].shape[-1], _size(sketch)), earlier[0].dtype),
+    lambda builder, earlier: NewTensor((earlier[0].shape[-1], _size(builder)), earlier[0].dtype),
 )
 """A matrix that the first operand can be multiplied with."""
 BATCHED_FACTOR = Operand(
     lambda value, earlier: _multiplies(value, earlier) and value.dim() == 3 and value.shape[0] == earlier[0].shape[0],
-    lambda sketch, earlier: Fresh((earlier[0].shape[0], earlier[0].shape[-1], _size(sketch)), earlier[0].dtype),
+    lambda builder, earlier: NewTensor((earlier[0].shape[0], earlier[0].shape[-1], _size(builder)), earlier[0].dtype),
 )
 """As many matrices as the first operand has, to multiply it with."""
 WEIGHT = Operand(
@@ -210,51 +210,53 @@ WEIGHT = Operand(
         and value.dim() == 2
         and value.shape[1] == earlier[0].shape[-1]
     ),
-    lambda sketch, earlier: Fresh((_size(sketch), earlier[0].shape[-1]), earlier[0].dtype),
+    lambda builder, earlier: NewTensor((_size(builder), earlier[0].shape[-1]), earlier[0].dtype),
 )
 """The weight of a linear layer for the first operand."""
 BIAS = Operand(
     lambda value, earlier: (
         _is_floating(value) and value.dtype is earlier[0].dtype and value.shape == earlier[1].shape[:1]
     ),
-    lambda sketch, earlier: Fresh((earlier[1].shape[0],), earlier[0].dtype),
+    lambda builder, earlier: NewTensor((earlier[1].shape[0],), earlier[0].dtype),
 )
 """The bias that belongs to a weight."""
 STATISTICS = Operand(
     lambda value, earlier: False,
-    lambda sketch, earlier: Fresh(tuple(earlier[0].shape[1:]), earlier[0].dtype, kind="buffer"),
+    lambda builder, earlier: NewTensor(tuple(earlier[0].shape[1:]), earlier[0].dtype, kind="buffer"),
 )
 """A buffer for what is known of the first operand without its first dimension."""
 COUNTER = Operand(
     lambda value, earlier: False,
-    lambda sketch, earlier: Fresh((), sketch.choices.pick((torch.float32, torch.int64)), kind="buffer"),
+    lambda builder, earlier: NewTensor((), builder.choices.pick((torch.float32, torch.int64)), kind="buffer"),
 )
 """A buffer that holds one number."""
 INDICES = Operand(
     lambda value, earlier: False,
-    lambda sketch, earlier: Fresh(tuple(_size(sketch) for _ in range(1 + sketch.choices.below(2))), torch.int64, 4),
+    lambda builder, earlier: NewTensor(
+        tuple(_size(builder) for _ in range(1 + builder.choices.below(2))), torch.int64, 4
+    ),
 )
 """Integers from 0 to 3."""
 POSITIONS = Operand(
     lambda value, earlier: False,
-    lambda sketch, earlier: Fresh((_size(sketch),), torch.int64, earlier[0].shape[-1]),
+    lambda builder, earlier: NewTensor((_size(builder),), torch.int64, earlier[0].shape[-1]),
 )
 """Places along the last dimension of the first operand."""
 PLACES = Operand(
     lambda value, earlier: False,
-    lambda sketch, earlier: Fresh(
-        tuple(_size(sketch) for _ in range(1 + sketch.choices.below(2))), torch.int64, earlier[0].shape[-1]
+    lambda builder, earlier: NewTensor(
+        tuple(_size(builder) for _ in range(1 + builder.choices.below(2))), torch.int64, earlier[0].shape[-1]
     ),
 )
 """The same, in one or two dimensions."""
 PLACE_OF_EACH = Operand(
     lambda value, earlier: False,
-    lambda sketch, earlier: Fresh((*earlier[0].shape[:-1], _size(sketch)), torch.int64, earlier[0].shape[-1]),
+    lambda builder, earlier: NewTensor((*earlier[0].shape[:-1], _size(builder)), torch.int64, earlier[0].shape[-1]),
 )
 """The same, for each row of the first operand its own."""
 CLASSES = Operand(
     lambda value, earlier: False,
-    lambda sketch, earlier: Fresh((earlier[0].shape[0],), torch.int64, earlier[0].shape[-1]),
+    lambda builder, earlier: NewTensor((earlier[0].shape[0],), torch.int64, earlier[0].shape[-1]),
 )
 """For each row of a matrix the number of a column."""
 ROWS_AS_MANY = Operand(
@@ -264,14 +266,14 @@ ROWS_AS_MANY = Operand(
         and value.dim() == 2
         and value.shape[0] == earlier[0].shape[0]
     ),
-    lambda sketch, earlier: Fresh((earlier[0].shape[0], _size(sketch)), earlier[0].dtype),
+    lambda builder, earlier: NewTensor((earlier[0].shape[0], _size(builder)), earlier[0].dtype),
 )
 """A matrix with as many rows as the first operand."""
 PER_COLUMN = Operand(
     lambda value, earlier: (
         _is_floating(value) and value.dtype is earlier[0].dtype and value.shape == earlier[0].shape[-1:]
     ),
-    lambda sketch, earlier: Fresh(tuple(earlier[0].shape[-1:]), earlier[0].dtype),
+    lambda builder, earlier: NewTensor(tuple(earlier[0].shape[-1:]), earlier[0].dtype),
 )
 """A number for each place along the last dimension of the first operand."""
 SCORES = Operand(
@@ -282,7 +284,7 @@ SCORES = Operand(
         and value.shape[-2] == value.shape[-1] == earlier[0].shape[-2]
         and broadcasts_to(tuple(value.shape), (*earlier[0].shape[:-1], earlier[0].shape[-2]))
     ),
-    lambda sketch, earlier: Fresh((earlier[0].shape[-2],) * 2, earlier[0].dtype),
+    lambda builder, earlier: NewTensor((earlier[0].shape[-2],) * 2, earlier[0].dtype),
 )
 """A number for each pair of rows of the first operand."""
 
@@ -292,40 +294,40 @@ Drawn = Callable[[Drawing, list[Any]], Any]
 def one_of(*alternatives: Any) -> Drawn:
     """A constant out of a few, in half of the cases one that is asked for."""
 
-    def draw(sketch: Drawing, objects: list[Any]) -> Any:
-        asked = [each for each in alternatives if type(each) in (int, float, str) and each in sketch.constants]
-        return sketch.choices.pick(asked if asked and sketch.choices.sometimes(2) else alternatives)
+    def draw(builder: Drawing, objects: list[Any]) -> Any:
+        asked = [each for each in alternatives if type(each) in (int, float, str) and each in builder.constants]
+        return builder.choices.pick(asked if asked and builder.choices.sometimes(2) else alternatives)
 
     return draw
 
 
-def dimension(sketch: Drawing, objects: list[Any]) -> int:
+def dimension(builder: Drawing, objects: list[Any]) -> int:
     """A dimension of the first operand, counted from either end; now and then one that is asked for."""
     count = max(1, objects[0].dim())
-    asked = [each for each in sketch.constants if type(each) is int and -count <= each < count]
-    if asked and sketch.choices.sometimes(3):
-        return sketch.choices.pick(asked)
-    number = sketch.choices.below(2 * count)
+    asked = [each for each in builder.constants if type(each) is int and -count <= each < count]
+    if asked and builder.choices.sometimes(3):
+        return builder.choices.pick(asked)
+    number = builder.choices.below(2 * count)
     return -1 - number if number < count else number - count
 
 
-def dimensions(sketch: Drawing, objects: list[Any]) -> Any:
+def dimensions(builder: Drawing, objects: list[Any]) -> Any:
     """One dimension, or several."""
     count = objects[0].dim()
-    if count < 2 or sketch.choices.mostly(3):
-        return dimension(sketch, objects)
-    return (-1, -2) if sketch.choices.mostly(2) else (0, count - 1)
+    if count < 2 or builder.choices.mostly(3):
+        return dimension(builder, objects)
+    return (-1, -2) if builder.choices.mostly(2) else (0, count - 1)
 
 
-def order(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
+def order(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
     """A permutation of the dimensions of the first operand."""
     left = list(range(objects[0].dim()))
-    return tuple(left.pop(sketch.choices.below(len(left))) for _ in range(len(left)))
+    return tuple(left.pop(builder.choices.below(len(left))) for _ in range(len(left)))
 
 
 def size(of: int) -> Drawn:
     """The size of the first operand in a dimension."""
-    return lambda sketch, objects: int(objects[0].shape[of])
+    return lambda builder, objects: int(objects[0].shape[of])
 
 
 def size_like(of: int) -> Drawn:
@@ -334,30 +336,30 @@ def size_like(of: int) -> Drawn:
     Such as 13 for a pass that compares with 8: it may do something to what is larger, and not be right about the rest.
     """
 
-    def draw(sketch: Drawing, objects: list[Any]) -> int:
-        if sketch.choices.sometimes(4):
+    def draw(builder: Drawing, objects: list[Any]) -> int:
+        if builder.choices.sometimes(4):
             return int(objects[0].shape[of])
-        asked = [each for each in sketch.constants if type(each) is int and MOST_OF_A_SIZE >= each > 2]
-        if asked and sketch.choices.sometimes(3):
-            return sketch.choices.pick(asked) + sketch.choices.pick((1, 0, 5))
-        return _size(sketch)
+        asked = [each for each in builder.constants if type(each) is int and MOST_OF_A_SIZE >= each > 2]
+        if asked and builder.choices.sometimes(3):
+            return builder.choices.pick(asked) + builder.choices.pick((1, 0, 5))
+        return _size(builder)
 
     return draw
 
 
-def drawn_size(sketch: Drawing, objects: list[Any]) -> int:
+def drawn_size(builder: Drawing, objects: list[Any]) -> int:
     """A size."""
-    return _size(sketch)
+    return _size(builder)
 
 
 def number_of(*alternatives: float) -> Drawn:
     """One of a few numbers, or one of those that are asked for."""
 
-    def draw(sketch: Drawing, objects: list[Any]) -> float:
-        asked = [each for each in sketch.constants if not isinstance(each, str)]
-        if asked and sketch.choices.sometimes(3):
-            return sketch.choices.pick(asked)
-        return sketch.choices.pick(alternatives)
+    def draw(builder: Drawing, objects: list[Any]) -> float:
+        asked = [each for each in builder.constants if not isinstance(each, str)]
+        if asked and builder.choices.sometimes(3):
+            return builder.choices.pick(asked)
+        return builder.choices.pick(alternatives)
 
     return draw
 
@@ -366,7 +368,7 @@ number = number_of(2, 0.5, 1, 3.0, -1, 0, 1.0, -0.7, 1e-3, 1 / 3, 0.0, 100, -2.0
 """A number, also 0, 1 and negative ones."""
 
 
-def dtype_of_first(sketch: Drawing, objects: list[Any]) -> Any:
+def dtype_of_first(builder: Drawing, objects: list[Any]) -> Any:
     """The dtype of the first operand, left out where it is the default."""
     return OMITTED if objects[0].dtype is torch.float32 else objects[0].dtype
 

@@ -23,7 +23,7 @@ MODULE = "module "
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
+class NewTensor:
     """A tensor that is made because no value of the program fits, or now and then for variety."""
 
     shape: tuple[int, ...]
@@ -42,13 +42,13 @@ class Operand:
 
     fits: Callable[[Any, list[Any]], bool]
     """Whether a value can stand there, given those in the places before it."""
-    fresh: Callable[[Drawing, list[Any]], Fresh | None]
+    new_tensor: Callable[[Drawing, list[Any]], NewTensor | None]
     """A tensor that can, given those before it; None if there is none of a reasonable size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument that is no value of the program, but a constant."""
+    """An argument that is not a value of the program, but a constant."""
 
     name: str
     """Its keyword, or the name of a hole in the spelling."""
@@ -123,7 +123,7 @@ def written(spelling: str, operands: int) -> str:
 
 
 def is_statement(template: str) -> bool:
-    """Whether a template has no value: a check, or a write to its first operand by an assignment."""
+    """Return whether a template has no value: a check, or a write to its first operand by an assignment."""
     if template.startswith(("assert ", "if ", "torch._assert(")):
         return True
     return _WRITE.match(template) is not None and " == " not in template

@@ -69,12 +69,14 @@ class Program:
 
     @property
     def uses_random(self) -> bool:
-        """Whether it draws random numbers in evaluation mode: compare runs of it from the same seed."""
+        """Return whether it draws random numbers in evaluation mode: compare runs of it from the same seed."""
         return "random" in self.features
 
     @property
     def concrete_args(self) -> dict[str, Any]:
-        """What ``symbolic_trace`` has to be told: which of the inputs that may be None are, and which are given."""
+        """Return what ``symbolic_trace`` has to be told: which of the inputs that may be None are, and which are
+        given.
+        """
         optional = [part for part in self.parameters if part.default == "None"]
         return {part.name: fx.PH if part.passed else None for part in optional}
 

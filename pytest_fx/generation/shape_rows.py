@@ -47,24 +47,24 @@ from pytest_fx.generation.productions import Production
 VIEW = frozenset({"view"})
 
 
-def _index(sketch: Drawing, objects: list[Any]) -> Any:
+def _index(builder: Drawing, objects: list[Any]) -> Any:
     """A subscript: slices, integers, an ellipsis, None."""
-    choices, rank = sketch.choices, objects[0].dim()
+    choices, rank = builder.choices, objects[0].dim()
     if choices.sometimes(6):
         return (..., choices.pick((None, slice(None, None, 2), slice(1, None), 0)))
-    parts = [_part(sketch) for _ in range(1 + choices.below(rank))]
+    parts = [_part(builder) for _ in range(1 + choices.below(rank))]
     return parts[0] if len(parts) == 1 else tuple(parts)
 
 
-def _part(sketch: Drawing) -> Any:
-    return sketch.choices.pick(
+def _part(builder: Drawing) -> Any:
+    return builder.choices.pick(
         (slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(1, 2), None)
     )
 
 
-def _shape(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
+def _shape(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
     """Sizes for as many elements: some neighbours merged, or one split."""
-    sizes, choices = list(objects[0].shape), sketch.choices
+    sizes, choices = list(objects[0].shape), builder.choices
     if len(sizes) > 1 and choices.mostly(3):
         at = choices.below(len(sizes) - 1)
         sizes[at : at + 2] = [sizes[at] * sizes[at + 1]]
@@ -76,25 +76,27 @@ def _shape(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _pads(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    return sketch.choices.pick(((1, 1), (0, 1), (2, 0), (1, 0, 0, 1), (-1, 0)))[: 2 * objects[0].dim()]
+def _pads(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
+    return builder.choices.pick(((1, 1), (0, 1), (2, 0), (1, 0, 0, 1), (-1, 0)))[: 2 * objects[0].dim()]
 
 
-def _splits(sketch: Drawing, objects: list[Any]) -> Any:
+def _splits(builder: Drawing, objects: list[Any]) -> Any:
     size = objects[0].shape[-1]
-    return [1, size - 1] if sketch.choices.sometimes(2) and size > 1 else max(1, (size + 1) // 2)
+    return [1, size - 1] if builder.choices.sometimes(2) and size > 1 else max(1, (size + 1) // 2)
 
 
-def _expanded(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
+def _expanded(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
     """Sizes to expand to: other ones where there was one element, and now and then a new dimension before all."""
-    sizes = [sketch.choices.pick((2, 3, 1)) if size == 1 else -1 for size in objects[0].shape]
-    return (*([2] if not sizes or sketch.choices.sometimes(3) else []), *sizes)
+    sizes = [builder.choices.pick((2, 3, 1)) if size == 1 else -1 for size in objects[0].shape]
+    return (*([2] if not sizes or builder.choices.sometimes(3) else []), *sizes)
 
 
-def _times(sketch: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    """How often to repeat in each dimension, most often in one of them, and now and then in a new one before all."""
-    times = [1] * (objects[0].dim() or 1) + [1] * sketch.choices.sometimes(4)
-    times[sketch.choices.below(len(times))] = sketch.choices.pick((2, 3))
+def _times(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
+    """Return how often to repeat in each dimension, most often in one of them, and now and then in a new one before
+    all.
+    """
+    times = [1] * (objects[0].dim() or 1) + [1] * builder.choices.sometimes(4)
+    times[builder.choices.below(len(times))] = builder.choices.pick((2, 3))
     return tuple(times)
 
 
@@ -351,7 +353,7 @@ PRODUCTS = [
     Production(
         ("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask=torch.ones({causal}, dtype=torch.bool).tril())",),
         (SEQUENCES, SAME_FLOAT),
-        (argument("causal", lambda sketch, objects: (objects[0].shape[1],) * 2),),
+        (argument("causal", lambda builder, objects: (objects[0].shape[1],) * 2),),
     ),
     Production(("{0}.index_select(-1, {1})", "{0}[..., {1}]"), (VECTORS, POSITIONS)),
     Production(("{0}[..., {1}]",), (VECTORS, PLACES)),

@@ -176,7 +176,7 @@ def _around(node: ast.expr, text: str) -> Iterator[_Edit]:
 
 
 def _is_value(node: ast.expr) -> bool:
-    """Whether a part is computed of operands, or is one."""
+    """Return whether a part is computed of operands, or is one."""
     return isinstance(node, ast.BinOp | ast.Call | ast.Subscript | ast.Name) and bool(
         _OPERAND.search(ast.unparse(node))
     )

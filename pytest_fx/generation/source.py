@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pytest_fx.generation.program_builder import ProgramBuilder
 from pytest_fx.generation.record import Input
-from pytest_fx.generation.sketch import Sketch
 
 IMPORTS = {
     "math.": "import math",
@@ -16,44 +16,44 @@ IMPORTS = {
 }
 
 
-def source(sketch: Sketch, result: str) -> str:
+def source(builder: ProgramBuilder, result: str) -> str:
     """Return text that defines ``Program``, ``build()`` and ``inputs()``."""
-    classes = [line for inner in sketch.nested for line in (*_class(inner, inner.result.name), "", "")]
-    body = [*classes, *_class(sketch, result), "", "", *_build(sketch), "", "", *_inputs(sketch.inputs)]
+    classes = [line for inner in builder.nested for line in (*_class(inner, inner.result.name), "", "")]
+    body = [*classes, *_class(builder, result), "", "", *_build(builder), "", "", *_inputs(builder.inputs)]
     text = "\n".join(body)
     imports = [line for mark, line in IMPORTS.items() if mark in text or line.endswith("torch") or mark == "nn."]
-    imports += [f"import {name}" for name in sorted(sketch.imports)]
+    imports += [f"import {name}" for name in sorted(builder.imports)]
     return "\n".join([*imports, "", "", text, ""])
 
 
-def _class(sketch: Sketch, result: str) -> Iterator[str]:
-    yield f"class {sketch.name}(nn.Module):"
-    if sketch.state:
+def _class(builder: ProgramBuilder, result: str) -> Iterator[str]:
+    yield f"class {builder.name}(nn.Module):"
+    if builder.state:
         yield "    def __init__(self):"
         yield "        super().__init__()"
-        yield from (f"        {line}" for line in sketch.state)
+        yield from (f"        {line}" for line in builder.state)
         yield ""
-    yield f"    def forward({signature(sketch)}):"
-    yield from (f"        {line}" for line in sketch.lines)
+    yield f"    def forward({signature(builder)}):"
+    yield from (f"        {line}" for line in builder.lines)
     yield f"        return {result}"
 
 
-def signature(sketch: Sketch) -> str:
+def signature(builder: ProgramBuilder) -> str:
     """The parameters of ``forward``."""
-    if sketch.inner:
+    if builder.inner:
         return "self, x"
     parts = ["self"]
-    for place, part in enumerate(sketch.inputs):
-        if part.keyword and (place == 0 or not sketch.inputs[place - 1].keyword):
+    for place, part in enumerate(builder.inputs):
+        if part.keyword and (place == 0 or not builder.inputs[place - 1].keyword):
             parts.append("*")
         parts.append(part.name if part.default is None else f"{part.name}={part.default}")
     return ", ".join(parts)
 
 
-def _build(sketch: Sketch) -> Iterator[str]:
+def _build(builder: ProgramBuilder) -> Iterator[str]:
     yield "def build():"
     yield "    torch.default_generator.manual_seed(0)"
-    if not sketch.features & {"norm", "batch-norm"}:
+    if not builder.features & {"norm", "batch-norm"}:
         yield "    return Program().eval()"
         return
     # As they are made, norms do next to nothing, and a transform that forgets one would pass.

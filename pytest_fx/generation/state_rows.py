@@ -31,7 +31,7 @@ STATE = IN_PLACE | {"state"}
 NUMBERS = argument("number", number)
 
 
-def _rank(sketch: Drawing, objects: list[Any]) -> int:
+def _rank(builder: Drawing, objects: list[Any]) -> int:
     return objects[0].dim()
 
 

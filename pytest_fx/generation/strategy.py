@@ -26,12 +26,12 @@ from pytest_fx.generation import composition
 from pytest_fx.generation.bias import CHECK, Chain, chains, compounds, formulas_about, walks
 from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.grammar import FAMILIES
+from pytest_fx.generation.program_builder import ProgramBuilder, Value, evaluated
 from pytest_fx.generation.record import Input, Program, load, seeded
-from pytest_fx.generation.sketch import Sketch, Value, evaluated
 from pytest_fx.generation.source import source
 from pytest_fx.generation.tensor_expressions import draw_extent, draw_size, draw_tensor
 
-COMPOSED: dict[str, Callable[[Sketch], bool]] = {
+COMPOSED: dict[str, Callable[[ProgramBuilder], bool]] = {
     "repeat": composition.repeat_line,
     "again": composition.call_again,
     "between": composition.write_between,
@@ -156,7 +156,7 @@ class Bias:
     """What the first input can be, as often as it should be chosen."""
     constants: tuple[float | str, ...] = ()
     """Arguments that are to be frequent."""
-    calm: bool = True
+    no_side_effects: bool = True
     """Whether some programs write nothing in place, and check nothing."""
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
@@ -165,7 +165,7 @@ class Bias:
 
 
 def _bias(ops: list[Any], like: Any) -> Bias:
-    """What is asked for; a check is a line of its own kind, which stands anywhere."""
+    """Return what is asked for; a check is a line of its own kind, which stands anywhere."""
     if CHECK not in ops:
         return _bias_to(ops, like)
     bias = _bias_to([target for target in ops if target is not CHECK], like)
@@ -173,7 +173,7 @@ def _bias(ops: list[Any], like: Any) -> Bias:
 
 
 def _bias_to(ops: list[Any], like: Any) -> Bias:
-    """What is asked for, what real models do in a row with it, and the rows that passes look back along."""
+    """Return what is asked for, what real models do in a row with it, and the rows that passes look back along."""
     asked = chains(ops, like)
     if not asked:
         return Bias((), PLAIN)
@@ -188,13 +188,15 @@ def _bias_to(ops: list[Any], like: Any) -> Bias:
     formulas = formulas_about(single.keys())
     wanted += formulas * (1 + len(wanted) // len(formulas)) if formulas else ()
     choices = [choice for chain in asked for step in chain for choice in step]
-    calm = not any(all("in-place" in choice.row.tags for choice in step) for chain in asked for step in chain)
+    no_side_effects = not any(
+        all("in-place" in choice.row.tags for choice in step) for chain in asked for step in chain
+    )
     if any("layer" in choice.row.tags for choice in choices):
-        return Bias(wanted, LAYERED, calm=calm)
+        return Bias(wanted, LAYERED, no_side_effects=no_side_effects)
     if any(choice.spelling.startswith("nn.") for choice in choices):
-        return Bias(wanted, MODULES, calm=calm)
+        return Bias(wanted, MODULES, no_side_effects=no_side_effects)
     with_numbers = any("{number}" in choice.spelling for choice in choices)
-    return Bias(wanted, BIASED, MIXED if with_numbers else DTYPES, calm=calm)
+    return Bias(wanted, BIASED, MIXED if with_numbers else DTYPES, no_side_effects=no_side_effects)
 
 
 @st.composite
@@ -221,67 +223,67 @@ def warnings_as_errors() -> Generator[None]:
 
 
 def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
-    sketch = Sketch(choices, "Program", hostile=choices.sometimes(7), constants=bias.constants)
-    if sketch.hostile:
-        sketch.features.add("non-finite")
-    sketch.calm = bias.calm and choices.sometimes(3)
+    builder = ProgramBuilder(choices, "Program", extreme_values=choices.sometimes(7), constants=bias.constants)
+    if builder.extreme_values:
+        builder.features.add("non-finite")
+    builder.no_side_effects = bias.no_side_effects and choices.sometimes(3)
     batch = choices.pick((2, 3, 2, 1))
     shape = _first_shape(choices, batch)
     dtype = choices.pick(bias.dtypes)
-    sketch.input(draw_tensor(choices, shape, dtype, hostile=sketch.hostile))
-    _add_unusual_input(sketch)
+    builder.input(draw_tensor(choices, shape, dtype, extreme_values=builder.extreme_values))
+    _add_unusual_input(builder)
     if bias.wanted:  # in two of three programs at once, while what it takes is there or can be made
-        choices.draw(_line(sketch, replace(bias, kinds=("nothing", "wanted", "wanted"))))
-        sketch.choices = choices
-    line = _line(sketch, bias)
+        choices.draw(_line(builder, replace(bias, kinds=("nothing", "wanted", "wanted"))))
+        builder.choices = choices
+    line = _line(builder, bias)
     for _ in range(steps):
         choices.draw(line)
-    sketch.choices = choices
-    result = _result(sketch)
+    builder.choices = choices
+    result = _result(builder)
     if choices.sometimes(4):
-        _reverse_inputs(sketch)
+        _reverse_inputs(builder)
     # An input that keeps its default is checked where it is read, and passes need not look for inputs behind a check.
-    sketch.inputs.sort(key=lambda part: not part.passed)
-    last = [place for place, part in enumerate(sketch.inputs) if not part.keyword][-1]
+    builder.inputs.sort(key=lambda part: not part.passed)
+    last = [place for place, part in enumerate(builder.inputs) if not part.keyword][-1]
     if last > 0 and choices.sometimes(8):
-        sketch.inputs[last] = replace(sketch.inputs[last], default="None")
+        builder.inputs[last] = replace(builder.inputs[last], default="None")
     if not choices.sometimes(3):
-        _drop_unread_inputs(sketch, result)
-    text = source(sketch, result)
-    program = load(text, frozenset(sketch.features), tuple(sketch.inputs), batch)
-    if "check" in sketch.features and sketch.features & {"norm", "batch-norm"}:
+        _drop_unread_inputs(builder, result)
+    text = source(builder, result)
+    program = load(text, frozenset(builder.features), tuple(builder.inputs), batch)
+    if "check" in builder.features and builder.features & {"norm", "batch-norm"}:
         assume(program.takes(program.inputs))  # its norms were others when the check held
     return program
 
 
-def _add_unusual_input(sketch: Sketch) -> None:
+def _add_unusual_input(builder: ProgramBuilder) -> None:
     """In some programs, a number with a default, an input that nothing reads, or tensors in a container."""
-    kind = sketch.choices.below(8)
+    kind = builder.choices.below(8)
     if kind == 1:
-        is_passed = sketch.choices.sometimes(2)
-        sketch.features.add("default")
-        sketch.inputs.append(Input("scale", "0.5", "2.0", keyword=True, passed=is_passed))
-        sketch.values.insert(0, Value("scale", 0.5 if is_passed else 2.0))
+        is_passed = builder.choices.sometimes(2)
+        builder.features.add("default")
+        builder.inputs.append(Input("scale", "0.5", "2.0", keyword=True, passed=is_passed))
+        builder.values.insert(0, Value("scale", 0.5 if is_passed else 2.0))
     elif kind == 3:
-        sketch.inputs.append(Input("spare", draw_tensor(sketch.choices, sketch.values[0].object.shape)))
+        builder.inputs.append(Input("spare", draw_tensor(builder.choices, builder.values[0].object.shape)))
     elif kind in (2, 4):
-        recipes = [draw_tensor(sketch.choices, sketch.values[0].object.shape) for _ in range(2)]
-        keys, form = sketch.choices.pick((((0, 1), "({}, {})"), (('"a"', '"b"'), '{{"a": {}, "b": {}}}')))
-        sketch.features.add("container-input")
-        sketch.inputs.append(Input("given", form.format(*(recipe.text for recipe in recipes))))
+        recipes = [draw_tensor(builder.choices, builder.values[0].object.shape) for _ in range(2)]
+        keys, form = builder.choices.pick((((0, 1), "({}, {})"), (('"a"', '"b"'), '{{"a": {}, "b": {}}}')))
+        builder.features.add("container-input")
+        builder.inputs.append(Input("given", form.format(*(recipe.text for recipe in recipes))))
         for key, recipe in zip(keys, recipes, strict=True):
-            sketch.values.append(Value(f"given[{key}]", evaluated(recipe.text)))
+            builder.values.append(Value(f"given[{key}]", evaluated(recipe.text)))
 
 
-def _reverse_inputs(sketch: Sketch) -> None:
+def _reverse_inputs(builder: ProgramBuilder) -> None:
     """Let callers pass in another order than the program reads, what has no default."""
-    count = sum(not part.keyword for part in sketch.inputs)
-    sketch.inputs[:count] = reversed(sketch.inputs[:count])
+    count = sum(not part.keyword for part in builder.inputs)
+    builder.inputs[:count] = reversed(builder.inputs[:count])
 
 
-def _drop_unread_inputs(sketch: Sketch, result: str) -> None:
-    read = set(re.findall(r"\w+", " ".join([*(line.text for line in sketch.lines), result])))
-    sketch.inputs = [part for part in sketch.inputs if part.name in read] or sketch.inputs[:1]
+def _drop_unread_inputs(builder: ProgramBuilder, result: str) -> None:
+    read = set(re.findall(r"\w+", " ".join([*(line.text for line in builder.lines), result])))
+    builder.inputs = [part for part in builder.inputs if part.name in read] or builder.inputs[:1]
 
 
 def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
@@ -294,41 +296,43 @@ def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
 
 
 @st.composite
-def _line(draw: st.DrawFn, sketch: Sketch, bias: Bias) -> bool:
+def _line(draw: st.DrawFn, builder: ProgramBuilder, bias: Bias) -> bool:
     """Append a line, or nothing where what was chosen has no place; True if there is a new line.
 
     A strategy of its own, so that Hypothesis takes out all choices of a line at once when it shrinks.
     """
-    sketch.choices = Choices(draw)
-    return sketch.attempt(lambda: _step(sketch, bias))
+    builder.choices = Choices(draw)
+    return builder.attempt(lambda: _step(builder, bias))
 
 
-def _step(sketch: Sketch, bias: Bias) -> bool:
-    choices = sketch.choices
+def _step(builder: ProgramBuilder, bias: Bias) -> bool:
+    choices = builder.choices
     name = choices.pick(bias.kinds)
     match name:
         case "nothing":
             return False
         case "wanted":
-            return composition.follow(sketch, choices.pick(bias.wanted))
+            return composition.follow(builder, choices.pick(bias.wanted))
         case "idiom":
-            return composition.follow(sketch, choices.pick(IDIOMS))
+            return composition.follow(builder, choices.pick(IDIOMS))
         case "nest":
-            return composition.nest(sketch, lambda inner: choices.draw(_line(inner, bias)))
+            return composition.nest(builder, lambda inner: choices.draw(_line(inner, bias)))
         case _ if name in COMPOSED:
-            return COMPOSED[name](sketch)
+            return COMPOSED[name](builder)
         case _:
             rows = FAMILIES[name][1]
             row = rows.at(choices.below(rows.total))
-            return composition.write(sketch, row, choices.pick(row.spellings))
+            return composition.write(builder, row, choices.pick(row.spellings))
 
 
-def _result(sketch: Sketch) -> str:
-    """What is returned: the last value, all values that nothing reads, or one more, in one of the usual containers."""
-    choices = sketch.choices
-    values = [value for value in sketch.values if not value.name.startswith("self.") and _is_usable(value.object)]
+def _result(builder: ProgramBuilder) -> str:
+    """Return what is returned: the last value, all values that nothing reads, or one more, in one of the usual
+    containers.
+    """
+    choices = builder.choices
+    values = [value for value in builder.values if not value.name.startswith("self.") and _is_usable(value.object)]
     last = values[-1]
-    inputs = {part.name for part in sketch.inputs}
+    inputs = {part.name for part in builder.inputs}
     unread = [value for value in values if value.uses == 0 and value.name.partition("[")[0] not in inputs]
     kind = choices.below(8)
     if kind == 0 or not unread:
@@ -354,7 +358,9 @@ def _result(sketch: Sketch) -> str:
 
 
 def _is_usable(result: Any) -> bool:
-    """Whether autograd still takes a value: one of several views made at once is lost when their base is written to."""
+    """Return whether autograd still takes a value: one of several views made at once is lost when their base is written
+    to.
+    """
     if isinstance(result, tuple | list):
         return all(map(_is_usable, result))
     try:

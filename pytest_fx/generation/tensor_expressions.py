@@ -92,7 +92,7 @@ def _given(values: tuple[Any, ...], shape: Shape, size: str, count: int, dtype: 
 
 
 def draw_tensor(
-    choices: Choices, shape: Shape, dtype: torch.dtype = torch.float32, *, hostile: bool = False, limit: int = 4
+    choices: Choices, shape: Shape, dtype: torch.dtype = torch.float32, *, extreme_values: bool = False, limit: int = 4
 ) -> TensorRecipe:
     """Draw the values and the layout of a tensor.
 
@@ -100,23 +100,23 @@ def draw_tensor(
         choices: what decides.
         shape: its size.
         dtype: of its elements.
-        hostile: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
+        extreme_values: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
         limit: integers are below it and not negative.
     """
     kind = choices.pick(("ones", "waves", "waves", "waves", "waves", "counts", "given", "given", "swings", "swings"))
-    kind = "given" if hostile and kind == "waves" else kind
-    elements: Any = kind if kind != "given" else _draw_elements(choices, dtype, hostile, limit)
+    kind = "given" if extreme_values and kind == "waves" else kind
+    elements: Any = kind if kind != "given" else _draw_elements(choices, dtype, extreme_values, limit)
     layouts = ("contiguous",) * 8 + ("transposed",) * (len(shape) > 1) + ("stepped",) * (len(shape) > 0)
     return TensorRecipe(shape, dtype, elements, choices.pick(layouts), limit)
 
 
-def _draw_elements(choices: Choices, dtype: torch.dtype, hostile: bool, limit: int) -> tuple[Any, ...]:
+def _draw_elements(choices: Choices, dtype: torch.dtype, extreme_values: bool, limit: int) -> tuple[Any, ...]:
     count = 1 + choices.below(6)
     if dtype is torch.bool:
         return tuple(choices.below(2) == 0 for _ in range(count))
     if dtype not in FLOATING:
         return tuple(choices.below(max(1, limit)) for _ in range(count))
-    return tuple(choices.draw(SPECIAL if hostile else ORDINARY) for _ in range(count))
+    return tuple(choices.draw(SPECIAL if extreme_values else ORDINARY) for _ in range(count))
 
 
 def shapes(*, least: int = 0, most: int = 4, empty: bool = True) -> st.SearchStrategy[Shape]:
@@ -149,27 +149,27 @@ def tensors(
     shape: st.SearchStrategy[Shape] | Shape | None = None,
     *,
     dtype: torch.dtype = torch.float32,
-    hostile: bool = False,
+    extreme_values: bool = False,
 ) -> st.SearchStrategy[torch.Tensor]:
     """Tensors of ``shape``, contiguous or not, whose values shrink to ones.
 
     Args:
         shape: a size, or a strategy of sizes; any if None.
         dtype: of the elements.
-        hostile: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
+        extreme_values: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
     """
     what = "tensors takes a size, as a tuple, or a strategy of sizes"
     if isinstance(shape, (tuple, list)):
         shape = expect_all(shape, lambda size: type(size) is int and 0 <= size < 2**31, what, error=FxError)
     expect(shape, (tuple, st.SearchStrategy, NoneType), what, error=FxError)
     expect(dtype, torch.dtype, "dtype= is one of torch's", error=FxError)
-    expect(hostile, bool, "hostile= is True or False", error=FxError)
-    return _tensors(shape, dtype, hostile)
+    expect(extreme_values, bool, "extreme_values= is True or False", error=FxError)
+    return _tensors(shape, dtype, extreme_values)
 
 
 @st.composite
 def _tensors(
-    draw: st.DrawFn, shape: st.SearchStrategy[Shape] | Shape | None, dtype: torch.dtype, hostile: bool
+    draw: st.DrawFn, shape: st.SearchStrategy[Shape] | Shape | None, dtype: torch.dtype, extreme_values: bool
 ) -> torch.Tensor:
     size = shape if isinstance(shape, tuple) else draw(shapes() if shape is None else shape)
-    return eval(draw_tensor(Choices(draw), size, dtype, hostile=hostile).text, {"torch": torch})
+    return eval(draw_tensor(Choices(draw), size, dtype, extreme_values=extreme_values).text, {"torch": torch})

@@ -155,7 +155,7 @@ def _guesses(program: GraphModule) -> Iterator[list[str]]:
 
 
 def _asked(program: GraphModule, node: Node) -> list[TensorRecipe]:
-    """What the first layer that an input leads to takes; none if that is not known."""
+    """Return what the first layer that an input leads to takes; none if that is not known."""
     pending, seen = [node], {node}
     while pending:
         for user in pending.pop(0).users:

@@ -81,7 +81,7 @@ def _signatures(template: str) -> Iterator[inspect.Signature]:
 
 
 def _is_plain(signature: inspect.Signature) -> bool:
-    """Whether an overload takes a tensor first, and none to write its result to."""
+    """Return whether an overload takes a tensor first, and none to write its result to."""
     first, *rest = signature.parameters.values()
     results = (part for part in rest if part.kind is part.KEYWORD_ONLY and part.default is part.empty)
     return first.annotation is torch.Tensor and all(part.annotation is not torch.Tensor for part in results)
@@ -93,7 +93,7 @@ def _found(name: str) -> Any:
 
 
 def _values(parameter: inspect.Parameter) -> tuple[Any, ...]:
-    """What may be given in place of the default; nothing where that is not known."""
+    """Return what may be given in place of the default; nothing where that is not known."""
     name, default = parameter.name, parameter.default
     if name in _NEVER or name[0] == "_" or parameter.kind is parameter.POSITIONAL_ONLY or default is parameter.empty:
         return ()

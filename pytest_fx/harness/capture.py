@@ -14,7 +14,15 @@ from torch import nn
 import fx as library
 from fx.canonical.forms import FIXED, Form
 from fx.interop import AdaptedPass, from_torch
-from fx.interop.capturing import NO_CACHE, CaptureRecord, defaults_left, example_inputs, export_model, first_way
+from fx.interop.capturing import (
+    NO_CACHE,
+    Captured,
+    CaptureRecord,
+    defaults_left,
+    example_inputs,
+    export_model,
+    first_way,
+)
 from fx.interop.exporting import ExportedModel, settings_with_cache
 from fx.interop.pass_library import form_of
 from fx.passes.pipeline import PassPipeline
@@ -36,7 +44,7 @@ class Tracing:
     """What is asked for beside the usual way to capture a model."""
 
     leaves: tuple[str | type[nn.Module], ...] = ()
-    """Modules that are kept whole: paths, or patterns of them; names of classes, or classes."""
+    """Modules that are leaves: paths, or patterns of them; names of classes, or classes."""
     tracer: Callable[[], Any] | None = None
     """Makes the tracer, ours or one of torch.fx; None for the usual."""
     how: str = "symbolic"
@@ -46,7 +54,7 @@ class Tracing:
     """The form of exported programs, one of :data:`fx.canonical.forms.FORMS`, or ``"auto"`` for that of a pass."""
 
     def form_for(self, pass_: Any) -> Form:
-        """The form in which a pass gets an exported program; what is no pass, as None, gets functions."""
+        """The form in which a pass gets an exported program; what is not a pass, as None, gets functions."""
         if self.form != "auto":
             return self.form  # type: ignore[return-value]  the option takes no other
         if isinstance(pass_, PassPipeline):
@@ -56,11 +64,11 @@ class Tracing:
 
     @property
     def is_usual(self) -> bool:
-        """Whether nothing is asked of symbolic tracing."""
+        """Return whether nothing is asked of symbolic tracing."""
         return not self.leaves and self.tracer is None
 
     def keeps(self, leaf: str | type[nn.Module], module: nn.Module, path: str) -> bool:
-        """Whether ``leaf`` is a name of ``module``, which is at ``path``."""
+        """Return whether ``leaf`` is a name of ``module``, which is at ``path``."""
         if isinstance(leaf, type):
             return isinstance(module, leaf)
         kinds = type(module).__mro__
@@ -110,7 +118,7 @@ class Captures:
     """The captures of one model: all in the way that took it first; exports are kept, by dtype and form of inputs."""
 
     def __init__(self, note: str | None = None) -> None:
-        """Know nothing of the model yet but what was changed in it to be exported, if anything."""
+        """Know nothing of the model yet but what was changed in it to be captured, if anything."""
         self._note = note
         self.record: CaptureRecord | None = None
         """The way that took it; None before the first capture."""
@@ -125,24 +133,24 @@ class Captures:
         the model, or what symbolic tracing raises where that alone is asked for.
         """
 
-        def symbolic() -> tuple[GraphModule, None]:
-            return capture(module, arguments, tracing), None
+        def symbolic() -> Captured:
+            return capture(module, arguments, tracing), None, self._note
 
-        def guided() -> tuple[GraphModule, None]:
-            return capture(module, arguments or Arguments(), tracing, guided=True), None
+        def guided() -> Captured:
+            return capture(module, arguments or Arguments(), tracing, guided=True), None, self._note
 
-        def exported() -> tuple[GraphModule, str]:
+        def exported() -> Captured:
             call = arguments or Arguments()
             key = repr((torch.get_default_dtype(), call.form))  # in float64 indices are what they were
             if key not in self._exports:  # which takes seconds
                 self._exports[key] = export_model(module, call.args, call.kwargs)
             program = self._exports[key].program_for(module, tracing.form_for(pass_))
             program.meta[FIXED] = tracing.form != "auto"
-            return program, self._exports[key].batch
+            return program, self._exports[key].batch, self._note
 
         how = tracing.how if self.record is None else self.record.way
         ways = {"symbolic": symbolic, "guided": guided, "export": exported}
-        program, record = first_way(ways, how, type(module).__name__, self._note)
+        program, record = first_way(ways, how, type(module).__name__)
         self.record = self.record or record
         return program
 
@@ -152,7 +160,7 @@ class Captures:
 
 
 def leave_out_caches(module: nn.Module) -> str | None:
-    """Let ``module``, a copy of a model, return no cache, with which no answer is compared; return a note of that."""
+    """Let ``module``, a copy of a model, return no cache, with which no output is compared; return a note of that."""
     settings = settings_with_cache(module)
     for config in settings:
         config.use_cache = False
@@ -162,7 +170,7 @@ def leave_out_caches(module: nn.Module) -> str | None:
 def capture_without_leaves(
     module: nn.Module, arguments: Arguments | None = None, tracing: Tracing = USUAL
 ) -> GraphModule:
-    """Return the program of ``module`` in functions only, but for what is asked to be kept whole.
+    """Return the program of ``module`` in functions only, but for what is asked to be a leaf.
 
     Raises ``TraceError`` where a module branches on values.
     """

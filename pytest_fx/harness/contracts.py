@@ -1,4 +1,4 @@
-"""Holding answers to the contract of a pass: ``exact``, ``close`` or ``approximate`` (:mod:`fx.passes.contract`)."""
+"""Holding outputs to the contract of a pass: ``exact``, ``close`` or ``approximate`` (:mod:`fx.passes.contract`)."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ class Comparison:
     program: str
     """The name of the pass, or of what else made the program."""
     eager: Sequence[Any]
-    """Eager's answers in the working dtype, one for each draw of inputs."""
+    """Eager's outputs in the working dtype, one for each input set."""
     actual: Sequence[Any]
-    """The program's answers in the working dtype."""
+    """The program's outputs in the working dtype."""
     eager64: Sequence[Any]
-    """Eager's answers in float64, at least to the first draws; to all, unless the others are :func:`near`."""
+    """Eager's outputs in float64, at least for the first input sets; for all, unless the others are :func:`near`."""
     actual64: Sequence[Any] | None = None
-    """The program's answers to these in float64, if it can be had in float64."""
+    """The program's outputs for these in float64, if it can be had in float64."""
     whose: str = "output"
     """What the tensors that are compared are: an ``output``, or an ``input`` or a ``buffer`` that was written to."""
     deviations: Callable[[bool], Sequence[torch.Tensor]] | None = None
@@ -70,7 +70,7 @@ class Comparison:
     in their last bits; None if it is not known (:mod:`pytest_fx.laws.conditioning`)."""
 
     def require(self, contract: Contract) -> None:
-        """Raise :class:`ContractViolation` unless the answers keep ``contract``."""
+        """Raise :class:`ContractViolation` unless the outputs keep ``contract``."""
         __tracebackhide__ = True
         if isinstance(contract, Exact):
             self.require_exact()
@@ -80,7 +80,7 @@ class Comparison:
             self.require_sqnr(contract.sqnr_db)
 
     def require_exact(self) -> None:
-        """Raise :class:`ContractViolation` unless the answers in the working dtype are bitwise equal."""
+        """Raise :class:`ContractViolation` unless the outputs in the working dtype are bitwise equal."""
         __tracebackhide__ = True
         for position, leaf in enumerate(self._leaves(self.eager, self.actual)):
             errors = leaf.errors
@@ -93,13 +93,13 @@ class Comparison:
                 raise self._violation(difference, promise, value, "bits", self._remedy_of_exact())
 
     def require_close(self, contract: Close) -> None:
-        """Raise :class:`ContractViolation` unless float64 answers agree and rounding errors are like eager's own."""
+        """Raise :class:`ContractViolation` unless float64 outputs agree and rounding errors are like eager's own."""
         __tracebackhide__ = True
         if self.actual64 is not None:
             for position, leaf in enumerate(self._leaves_in_float64(contract)):
                 errors, limits = leaf.errors, leaf.limits(contract.rtol, contract.atol)
                 if bool((errors > limits).any()):
-                    limits = torch.maximum(limits, self._deviation(position, leaf, wide=True))
+                    limits = torch.maximum(limits, self._deviation(position, leaf, float64=True))
                 difference = worst_difference(leaf, errors > limits, errors, limits)
                 if difference is not None:
                     own, value = self._in_working_dtype(position, difference)
@@ -140,7 +140,7 @@ class Comparison:
         return found
 
     def float_leaves(self, expected: Sequence[Any], actual: Sequence[Any]) -> list[Leaf]:
-        """Return the floating-point tensors of answers side by side."""
+        """Return the floating-point tensors of outputs side by side."""
         return [leaf for leaf in self._leaves(expected, actual) if leaf.actual.is_floating_point()]
 
     def largest_error(self) -> float:
@@ -158,13 +158,13 @@ class Comparison:
         return max((_largest(leaf) for leaf in self._against_float64(self.eager)), default=0.0)
 
     def largest_error64(self) -> float | None:
-        """Return the largest error in float64, or None if there are no such answers."""
+        """Return the largest error in float64, or None if there are no such outputs."""
         if self.actual64 is None:
             return None
         return max((_largest(leaf) for leaf in self._leaves(self.eager64, self.actual64)), default=0.0)
 
     def _leaves_in_float64(self, contract: Close) -> list[Leaf]:
-        """Return the leaves of answers in float64, where a program may return another dtype than in its own."""
+        """Return the leaves of outputs in float64, where a program may return another dtype than in its own."""
         __tracebackhide__ = True
         assert self.actual64 is not None
         try:
@@ -178,7 +178,7 @@ class Comparison:
         for position, bound in enumerate(self.rounding_bounds(contract)):
             leaf, errors, limits = bound.leaf, bound.leaf.errors, bound.limits
             if bool((errors > limits).any()):
-                limits = torch.maximum(limits, bound.eager.errors + self._deviation(position, leaf, wide=False))
+                limits = torch.maximum(limits, bound.eager.errors + self._deviation(position, leaf, float64=False))
             difference = worst_difference(leaf, errors > limits, errors, limits)
             if difference is not None:
                 own = bound.eager.actual[difference.index].item()
@@ -204,23 +204,25 @@ class Comparison:
         for eager, leaf in zip(eager_leaves, self._against_float64(self.actual), strict=True):
             limit = _rounding_limit(leaf.actual.dtype, eager_error[leaf.path], scale[leaf.path], contract)
             # In float64 the contract itself is meant.
-            is_wide = leaf.actual.dtype in (torch.float64, torch.complex128)
-            tolerances = (contract.rtol, contract.atol) if is_wide else contract.in_working_dtype
+            is_float64 = leaf.actual.dtype in (torch.float64, torch.complex128)
+            tolerances = (contract.rtol, contract.atol) if is_float64 else contract.in_working_dtype
             limits = torch.maximum(eager.errors.clamp_(min=limit), leaf.limits(*tolerances))
             bounds.append(RoundingBound(leaf, eager, limits, eager_error[leaf.path], tolerances))
         return bounds
 
-    def _deviation(self, position: int, leaf: Leaf, wide: bool) -> torch.Tensor:
-        """How far each element of a tensor moves when eager's values are perturbed; nowhere if that is not known."""
-        found = () if self.deviations is None else self.deviations(wide)
+    def _deviation(self, position: int, leaf: Leaf, float64: bool) -> torch.Tensor:
+        """Return how far each element of a tensor moves when eager's values are perturbed; nowhere if that is not
+        known.
+        """
+        found = () if self.deviations is None else self.deviations(float64)
         return found[position] if position < len(found) else torch.zeros_like(leaf.errors)
 
     def _eager_error(self, difference: Difference) -> str:
         """Return a clause on how large an error means anything in the dtype of what differs."""
-        return f"eager's own error in {difference.dtype_name} is at most {self.largest_eager_error():.2g}"
+        return f"eager's rounding error in {difference.dtype_name} is at most {self.largest_eager_error():.2g}"
 
     def _remedy_of_exact(self) -> str | None:
-        """What to do about other bits: nothing is known where more than rounding differs."""
+        """Return what to do about other bits: nothing is known where more than rounding differs."""
         try:
             self.require_close(close)
         except ContractViolation:
@@ -238,9 +240,9 @@ class Comparison:
         dtype = found[position].actual.dtype
         return replace(difference, dtype=dtype, ulps=None), own if own == value else f"{own}\nin float64 {value}"
 
-    def _beside(self, answers: Sequence[Any], position: int, difference: Difference) -> str | None:
-        """Return the element that differs as it is in other answers of eager's, if there are as many."""
-        found = self._leaves(answers, answers)
+    def _beside(self, outputs: Sequence[Any], position: int, difference: Difference) -> str | None:
+        """Return the element that differs as it is in other outputs of eager's, if there are as many."""
+        found = self._leaves(outputs, outputs)
         if position >= len(found) or found[position].actual.ndim != len(difference.index):
             return None
         return repr(found[position].actual[difference.index].item())
@@ -270,29 +272,29 @@ class Comparison:
             return f"output{path}"
         return f"input{path[2:-2]}" if self.whose == "input" else f"buffer {path[2:-2]}"
 
-    def _against_float64(self, answers: Sequence[Any]) -> list[Leaf]:
-        """Return the leaves of answers in the working dtype beside the float64 reference, where there is one."""
+    def _against_float64(self, outputs: Sequence[Any]) -> list[Leaf]:
+        """Return the leaves of outputs in the working dtype beside the float64 reference, where there is one."""
         __tracebackhide__ = True
-        self._leaves(self.eager, answers)  # dtypes must be eager's; float64's are others
-        return self._leaves(self.eager64, answers[: len(self.eager64)], same_dtype=False)
+        self._leaves(self.eager, outputs)  # dtypes must be eager's; float64's are others
+        return self._leaves(self.eager64, outputs[: len(self.eager64)], same_dtype=False)
 
-    def _against_best(self, answers: Sequence[Any]) -> list[Leaf]:
-        """Return the leaves of all answers, beside eager's own where there is no float64 reference."""
+    def _against_best(self, outputs: Sequence[Any]) -> list[Leaf]:
+        """Return the leaves of all outputs, beside eager's own where there is no float64 reference."""
         __tracebackhide__ = True
         rest = slice(len(self.eager64), None)
-        return self._against_float64(answers) + self._leaves(self.eager[rest], answers[rest])
+        return self._against_float64(outputs) + self._leaves(self.eager[rest], outputs[rest])
 
     def _leaves(
         self, expected: Sequence[Any], actual: Sequence[Any], same_dtype: bool = True, how: str = ""
     ) -> list[Leaf]:
-        """Return the leaves of answers side by side, or raise :class:`ContractViolation` if they do not match.
+        """Return the leaves of outputs side by side, or raise :class:`ContractViolation` if they do not match.
 
         ``how`` begins the sentence on what does not.
         """
         __tracebackhide__ = True
         pairs: list[Leaf] = []
-        for wanted, answer in zip(expected, actual, strict=True):
-            found = pair_leaves(wanted, answer, same_dtype, self._place)
+        for wanted, output in zip(expected, actual, strict=True):
+            found = pair_leaves(wanted, output, same_dtype, self._place)
             if isinstance(found, Mismatch):
                 changed = f"what {self.model} returns" if self.whose == "output" else self._what
                 raise ContractViolation(
@@ -309,18 +311,18 @@ def near(
     known64: Sequence[Any],
     contract: Contract = close,
 ) -> bool:
-    """Whether answers of a program are as near to eager's as rounding errors leave them, without a reference.
+    """Return whether outputs of a program are as near to eager's as rounding errors leave them, without a reference.
 
-    Both are in the working dtype, as ``known`` is: answers of eager's to other inputs, which tell beside those in
+    Both are in the working dtype, as ``known`` is: outputs of eager's for other inputs, which tell beside those in
     float64, ``known64``, how large its errors are.
     """
     errors: dict[str, float] = {}
-    for answer, answer64 in zip(known, known64, strict=True):
-        found = pair_leaves(answer64, answer, same_dtype=False)
+    for output, output64 in zip(known, known64, strict=True):
+        found = pair_leaves(output64, output, same_dtype=False)
         for leaf in [] if isinstance(found, Mismatch) else found:
             errors[leaf.path] = max(errors.get(leaf.path, 0.0), rounding_error(leaf))
-    for expected, answer in zip(eager, actual, strict=True):
-        found = pair_leaves(expected, answer)
+    for expected, output in zip(eager, actual, strict=True):
+        found = pair_leaves(expected, output)
         if isinstance(found, Mismatch):
             return False
         for leaf in found:
@@ -358,7 +360,7 @@ def _rounding_limit(dtype: torch.dtype, eager_error: float, scale: float, contra
 
 
 def _floor(dtype: torch.dtype, scale: float) -> float:
-    """What may be off even where eager, by luck, has no error at all."""
+    """Return what may be off even where eager, by luck, has no error at all."""
     ulp = torch.finfo(dtype).eps if dtype.is_floating_point or dtype.is_complex else 0.0
     return ERROR_FLOOR_ULPS * ulp * scale
 

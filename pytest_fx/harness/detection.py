@@ -72,8 +72,8 @@ def _finest(one: DetectionLimit, other: DetectionLimit) -> DetectionLimit:
 def _of_closeness(comparison: Comparison, contract: Close) -> Iterator[tuple[str, DetectionLimit]]:
     pairs = [(bound.leaf, bound.limits) for bound in comparison.rounding_bounds(contract)]
     if comparison.actual64 is not None:
-        wide = comparison.float_leaves(comparison.eager64, comparison.actual64)
-        pairs += [(leaf, leaf.limits(contract.rtol, contract.atol)) for leaf in wide]
+        float64_leaves = comparison.float_leaves(comparison.eager64, comparison.actual64)
+        pairs += [(leaf, leaf.limits(contract.rtol, contract.atol)) for leaf in float64_leaves]
     for leaf, limits in pairs:
         limit = _smallest_changes(leaf, limits) if leaf.actual.is_floating_point() else None
         if limit is not None:

@@ -1,4 +1,4 @@
-"""How far two answers of the same structure are apart, element by element."""
+"""How far two outputs of the same structure are apart, element by element."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from pytest_fx.harness.snapshot import dense, in_pieces
 from pytest_fx.harness.structure import describe, leaves, skeleton
 
 MANY_ULPS = 1000
-"""Steps of a dtype that are no rounding error: how many there are says nothing."""
+"""Steps of a dtype that are not a rounding error: how many there are says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One tensor of an answer beside the tensor that it should equal."""
+    """One tensor of an output beside the tensor that it should equal."""
 
     path: str
-    """Where it is in the answer, such as ``['scores'].logits``; empty if it is the whole answer."""
+    """Where it is in the output, such as ``['scores'].logits``; empty if it is the whole output."""
     expected: torch.Tensor
-    """What the reference answers."""
+    """What the reference returns."""
     actual: torch.Tensor
-    """What the program answers."""
+    """What the program returns."""
 
     @property
     def errors(self) -> torch.Tensor:
         """The distance of each pair of elements, float64; 0 for two NaNs, infinite for a NaN beside a number."""
-        wide = torch.complex128 if self.expected.is_complex() or self.actual.is_complex() else torch.float64
-        distance = self.actual.to(wide) - self.expected.to(wide)
+        dtype = torch.complex128 if self.expected.is_complex() or self.actual.is_complex() else torch.float64
+        distance = self.actual.to(dtype) - self.expected.to(dtype)
         distance = distance.abs() if distance.is_complex() else distance.abs_()  # in place: there may be much of it
         # Equal infinities have no distance, and 64-bit integers may lose theirs on the way to float64.
         same = (self.expected == self.actual) | (_is_nan(self.expected) & _is_nan(self.actual))
@@ -90,7 +90,7 @@ class Difference:
     """The worst element of a pair of tensors that differ, and how many others do."""
 
     path: str
-    """Where the tensor is in the answer."""
+    """Where the tensor is in the output."""
     index: tuple[int, ...]
     """Where the element is in the tensor."""
     expected: Any
@@ -119,12 +119,12 @@ class Difference:
 
     @property
     def extent(self) -> str:
-        """How much of the tensor is wrong, and what it consists of."""
+        """Return how much of the tensor is wrong, and what it consists of."""
         return f"{self.count_wrong}, {self.dtype_name}"
 
     @property
     def count_wrong(self) -> str:
-        """How much of the tensor is wrong."""
+        """Return how much of the tensor is wrong."""
         return f"the worst of {self.count} wrong in {self.size} element(s)"
 
     @property
@@ -139,7 +139,7 @@ class Difference:
 
     @property
     def distance(self) -> str:
-        """How far the elements are apart, and how much is left of the tensor's signal."""
+        """Return how far the elements are apart, and how much is left of the tensor's signal."""
         parts = [f"{self.error:.2g} apart", self.steps]
         if self.sqnr_db is not None and math.isfinite(self.sqnr_db):
             parts.append(f"SQNR {self.sqnr_db:.1f} dB")
@@ -148,7 +148,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Why the tensors of two answers cannot be put side by side."""
+    """Why the tensors of two outputs cannot be put side by side."""
 
     kind: str
     """What differs: structure, value, device, layout, shape or dtype."""
@@ -159,11 +159,11 @@ class Mismatch:
 def pair_leaves(
     expected: Any, actual: Any, same_dtype: bool = True, place: Callable[[str], str] = "output{}".format
 ) -> list[Leaf] | Mismatch:
-    """Return the tensors of two answers side by side, or say why that is impossible, with ``place(path)`` for each.
+    """Return the tensors of two outputs side by side, or say why that is impossible, with ``place(path)`` for each.
 
-    Numbers count as tensors without dimensions; what is no number must be equal. Structures, shapes, devices and kinds
-    of storage must agree, and dtypes if ``same_dtype``. Sparse and quantized tensors are compared by the values that
-    they stand for.
+    Numbers count as tensors without dimensions; what is not a number must be equal. Structures, shapes, devices and
+    kinds of storage must agree, and dtypes if ``same_dtype``. Sparse and quantized tensors are compared by the values
+    that they stand for.
 
     Raises :class:`~pytest_fx.errors.ComparisonError` for tensors that have no values, or no shape.
     """

@@ -1,4 +1,4 @@
-"""What a program is called with, and what holds still so that two calls of it give the same answer."""
+"""What a program is called with, and what holds still so that two calls of it give the same output."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Arguments:
 
     @property
     def form(self) -> Any:
-        """What two of them share if one can be copied into the other: all but what strided tensors hold."""
+        """Return what two of them share if one can be copied into the other: all but what strided tensors hold."""
         values = (self.args, self.kwargs)
         parts = [
             (leaf.shape, leaf.dtype, leaf.device, leaf.layout) if isinstance(leaf, torch.Tensor) and is_strided(leaf)

@@ -53,7 +53,7 @@ class HeatMap:
 
 
 def _split(shape: Sequence[int]) -> int:
-    """How many dimensions run down, so that the map is nearest to a square; of one dimension none does."""
+    """Return how many dimensions run down, so that the map is nearest to a square; of one dimension none does."""
     sizes = range(1, len(shape))
     return min(
         sizes,

@@ -20,7 +20,7 @@ _C: Any = torch._C
 def hidden(runs: Iterable[Run]) -> Generator[None]:
     """Change every bit pattern that ``runs`` hold inside the block, in place, and change it back afterwards.
 
-    A program finds the tensors among all live objects, but no answer in them. Memory that somebody else holds as well,
+    A program finds the tensors among all live objects, but no output in them. Memory that somebody else holds as well,
     a parameter that eager returns say, stays as it is.
     """
     memory, key = _own_memory(runs), random.SystemRandom().randrange(1, 256)
@@ -37,7 +37,7 @@ def _own_memory(runs: Iterable[Run]) -> list[torch.Tensor]:
     """Return the memory of the tensors of ``runs`` that nothing else has."""
     tensors: dict[int, torch.Tensor] = {}
     for run in runs:
-        for part in (run.answer, run.inputs, run.state, run.rewritten):
+        for part in (run.output, run.inputs, run.state, run.rewritten):
             for _, leaf in leaves(part):
                 if isinstance(leaf, torch.Tensor) and is_strided(leaf):
                     tensors[id(leaf)] = leaf

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
+
+from fx.analysis.kernel_run import KernelMode
 
 _aten: Any = torch.ops.aten
 _WRONG = frozenset({_aten.native_batch_norm_backward.default})
-"""Operations that answer wrongly in some layouts: gradients of ``(2, 2, 3, 1)`` with the strides ``(6, 1, 2, 1)``, say,
+"""Operations that are wrong in some layouts: gradients of ``(2, 2, 3, 1)`` with the strides ``(6, 1, 2, 1)``, say,
 in evaluation mode (torch 2.13)."""
 
 
-class LayoutIndependent(TorchDispatchMode):
+@contextmanager
+def uncompiled() -> Generator[None]:
+    """Let nothing be compiled in the block, for a mode: ``torch.cond`` would be, while the mode is told of it."""
+    if "torch._dynamo" not in sys.modules:  # nothing was yet
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+class LayoutIndependent(KernelMode):
     """Inside its block, random numbers and gradients do not depend on how tensors lie in memory.
 
     PyTorch draws random numbers for elements in the order in which they lie in memory. No law says that a pass keeps
     that order for values inside of a program, so what differs by it alone is not held against the pass.
     """
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call ``func``, on contiguous tensors if its answer depends on that."""
-        kwargs = kwargs or {}
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call ``func``, on contiguous tensors if its output depends on that."""
         if torch.Tag.nondeterministic_seeded not in func.tags and func not in _WRONG:
             return func(*args, **kwargs)
         given = tree_map_only(torch.Tensor, torch.Tensor.contiguous, args)

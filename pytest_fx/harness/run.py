@@ -1,4 +1,4 @@
-"""One call of a program, and all that is to be seen of it: answer, inputs and state afterwards, shared memory."""
+"""One call of a program, and all that is to be seen of it: output, inputs and state afterwards, shared memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ it or not."""
 class Run:
     """What one call of a program did."""
 
-    answer: Any = None
+    output: Any = None
     """What it returned."""
     inputs: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
     """The tensors that it was given, as it left them, by their places in the arguments."""
@@ -86,23 +86,23 @@ class Runner:
         """Call the program on copies of ``arguments``, without gradients, from a fixed random seed.
 
         With ``earlier`` it is called on that first, and then on other contents of the very same tensors: one that looks
-        its answer up by their addresses, identities or versions gives the earlier one.
+        its output up by their addresses, identities or versions gives the earlier one.
         """
         copies = arguments.copies()
         if earlier is not None and _fill(copies, earlier):
             with suppress(Exception):
-                self._answer(copies, dtype)
+                self._output(copies, dtype)
             self.restore()
             if not _fill(copies, arguments):  # it has changed their shapes
                 copies = arguments.copies()
         versions = {name: kept.tensor._version for name, kept in self._state.items()}
         try:
-            answer = self._answer(copies, dtype)
+            output = self._output(copies, dtype)
         except Exception as error:
             self.restore()
             return Run(error=error)
         inputs = places(copies)
-        shared = _shared(answer, inputs)
+        shared = _shared(output, inputs)
         written = self._written()
         rewritten = {
             name: kept.tensor.detach().clone()
@@ -111,12 +111,12 @@ class Runner:
         }
         if written:
             with torch.no_grad():  # as were the views among them
-                answer = map_tensors(torch.Tensor.clone, answer)
+                output = map_tensors(torch.Tensor.clone, output)
             written = {name: tensor.detach().clone() for name, tensor in written.items()}
             self.restore()
-        return Run(map_tensors(_plain, answer), inputs, written, rewritten, shared)
+        return Run(map_tensors(_plain, output), inputs, written, rewritten, shared)
 
-    def _answer(self, copies: Arguments, dtype: torch.dtype) -> Any:
+    def _output(self, copies: Arguments, dtype: torch.dtype) -> Any:
         with (
             torch.no_grad(),
             default_dtype(dtype),
@@ -133,7 +133,7 @@ class Runner:
             self._state[name].put_back()
 
     def _written(self) -> dict[str, torch.Tensor]:
-        """What no longer holds the values that it held, however it got others."""
+        """Return what no longer holds the values that it held, however it got others."""
         return {
             name: kept.tensor
             for name, kept in self._state.items()
@@ -147,7 +147,9 @@ _as_subclass, _dispatch = _Tensor.as_subclass, _Tensor.__torch_dispatch__
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Whether operators find the values of a tensor themselves: none is run by a class of somebody's in their place."""
+    """Return whether operators find the values of a tensor themselves: none is run by a class of somebody's in their
+    place.
+    """
     kind: Any = type(tensor)
     return kind.__torch_dispatch__ == _dispatch
 
@@ -155,7 +157,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as a plain tensor of its own, whose class has no say in comparisons.
 
-    It is no view for autograd, which refuses one of a parameter that is written to later.
+    It is not a view for autograd, which refuses one of a parameter that is written to later.
     """
     if not is_plain(tensor):
         return tensor
@@ -197,13 +199,13 @@ def places(arguments: Arguments) -> dict[str, torch.Tensor]:
     }
 
 
-def _shared(answer: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, str], ...]:
+def _shared(output: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, str], ...]:
     memory: dict[int, str] = {}
     for place, tensor in inputs.items():
         if (address := _address(tensor)) is not None:
             memory.setdefault(address, f"input{place}")
     pairs: list[tuple[str, str]] = []
-    for path, leaf in leaves(answer):
+    for path, leaf in leaves(output):
         if isinstance(leaf, torch.Tensor) and (address := _address(leaf)) is not None:
             first = memory.setdefault(address, f"output{path}")
             if first != f"output{path}":
@@ -212,7 +214,7 @@ def _shared(answer: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, st
 
 
 def _address(tensor: torch.Tensor) -> int | None:
-    """Where the memory of a tensor starts; None for one without elements or without memory of its own."""
+    """Return where the memory of a tensor starts; None for one without elements or without memory of its own."""
     return None if not is_strided(tensor) or not tensor.numel() else tensor.untyped_storage().data_ptr() or None
 
 

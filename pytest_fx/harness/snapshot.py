@@ -21,7 +21,7 @@ _HELD_APART = {"_parameters", "_buffers", "_modules"}
 _CLOSED = {"torch", "fx", "numpy"}
 """Packages whose objects are told apart by their classes alone."""
 FEW_ELEMENTS = 1024
-"""Elements of a tensor that is no parameter and no buffer up to which its values are looked at."""
+"""Elements of a tensor that is neither a parameter nor a buffer up to which its values are looked at."""
 DEPTH = 4
 """How deep settings are looked into."""
 PIECE = 2**20
@@ -74,7 +74,7 @@ class ModuleSnapshot:
         return "; ".join(parts) or None
 
     def _what_changed(self, name: str, modules: Mapping[str, tuple[Any, ...]]) -> str:
-        """What is another setting of one module, in words."""
+        """Return what is another setting of one module, in words."""
         where = name or "the module itself"
         if name not in modules or name not in self.settings:
             return f"{where} is {'new' if name in modules else 'gone'}"
@@ -150,14 +150,16 @@ def _value(found: Any, depth: int = 0) -> Any:
 
 
 def _is_record(found: Any) -> bool:
-    """Whether an object of a user's is there for what it holds, a configuration say."""
+    """Return whether an object of a user's is there for what it holds, a configuration say."""
     package = type(found).__module__.partition(".")[0]
     is_open = hasattr(found, "__dict__") and not isinstance(found, nn.Module | type) and not callable(found)
     return is_open and (package == "types" or package not in sys.stdlib_module_names) and package not in _CLOSED
 
 
 def is_strided(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has values that lie in memory by strides: none that is sparse, of MKL-DNN, nested or meta."""
+    """Return whether a tensor has values that lie in memory by strides: none that is sparse, of MKL-DNN, nested or
+    meta.
+    """
     return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta)
 
 
@@ -184,7 +186,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_finite(tensor: torch.Tensor) -> bool:
-    """Whether no element is infinite or NaN, in whatever dtype.
+    """Return whether no element is infinite or NaN, in whatever dtype.
 
     >>> is_finite(torch.ones(2).to(torch.float8_e5m2)), is_finite(torch.tensor([torch.inf]).to(torch.float8_e5m2))
     (True, False)
@@ -193,7 +195,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
 
 
 def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors have the same dtype, device, layout and elements; NaN equals NaN."""
+    """Return whether two tensors have the same dtype, device, layout and elements; NaN equals NaN."""
     if (one.dtype, one.device, one.layout, one.is_nested) != (other.dtype, other.device, other.layout, other.is_nested):
         return False
     if one.is_nested:
@@ -228,7 +230,7 @@ def in_pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
 
 
 def overlaps(tensor: torch.Tensor) -> bool:
-    """Whether elements have memory in common, so that what writes to them leave depends on their order.
+    """Return whether elements have memory in common, so that what writes to them leave depends on their order.
 
     >>> overlaps(torch.ones(3).expand(2, 3)), overlaps(torch.ones(3).unfold(0, 2, 1)), overlaps(torch.ones(2, 3).t())
     (True, True, False)

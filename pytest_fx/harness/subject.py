@@ -20,29 +20,31 @@ from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
-from pytest_fx.harness.lending import FULL_SIZE, Lender, in_dtype, release
 from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.shared_weights import FULL_SIZE, SharedWeights, in_dtype, release
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, with_batch, with_other_size
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""
-FEWEST_DRAWS = 2
+FEWEST_INPUT_SETS = 2
 """Input sets that a model is called with at least: a program specialized to the values of one fails on another."""
-MOST_DRAWS = 8
+MOST_INPUT_SETS = 8
 """Input sets that a model is called with at most, however few elements it returns."""
 BATCHES_OF_LARGE = (1, 2)
 """Samples that a model of full size is called with besides its own: the first of these that it has inputs of."""
 FIRST_OF_DATA = 1000
-"""The first draw of inputs that is data for a pass: none that answers are compared for."""
+"""The first input set that is data for a pass: none that outputs are compared for."""
 CALLS_OF_DATA = 32
-"""How many draws a pass gets."""
+"""How many input sets a pass gets."""
 
 Inputs = int | str
-"""Which inputs: the number of a draw, or the name of a variant of the first one (:mod:`pytest_fx.harness.variants`)."""
+"""Which inputs: the number of an input set, or the name of a variant of the first one
+(:mod:`pytest_fx.harness.variants`).
+"""
 
 
-class Checked(Protocol):
+class ProgramSource(Protocol):
     """A program that stands for itself; :class:`pytest_fx.generation.Program` is one."""
 
     @property
@@ -52,7 +54,7 @@ class Checked(Protocol):
 
     @property
     def inputs(self) -> Arguments:
-        """What it is called with."""
+        """Return what it is called with."""
         ...
 
     def build(self) -> nn.Module:
@@ -76,7 +78,7 @@ class Subject:
     """A module under test with its inputs. It is never handed out, run or changed itself: :meth:`fresh` makes copies.
 
     >>> from torch import nn
-    >>> subject = Subject("linear", nn.Linear(2, 1), lambda draw: Arguments((torch.ones(3, 2),)))
+    >>> subject = Subject("linear", nn.Linear(2, 1), lambda input_set: Arguments((torch.ones(3, 2),)))
     >>> subject.fresh().training, subject.fresh(torch.float64).weight.dtype
     (False, torch.float64)
     """
@@ -90,7 +92,7 @@ class Subject:
         threads: int | None = None,
         device: str = "cpu",
         working_dtype: torch.dtype | None = None,
-        draws: int | None = None,
+        input_set_count: int | None = None,
         other_inputs: Callable[[int], Arguments] | None = None,
         *,
         mode: str = "eval",
@@ -103,12 +105,12 @@ class Subject:
         Args:
             name: what to call it.
             module: the model.
-            inputs: makes the arguments of the n-th draw, the same ones whenever it is asked for the same n.
+            inputs: makes the n-th input set, the same one whenever it is asked for the same n.
             batch: samples in them, where that can be chosen.
             threads: how many PyTorch computes with; None for as many as it has.
             device: where it runs.
             working_dtype: of its floating-point tensors; None for its own.
-            draws: how many sets of inputs it is called with; None for as many as its outputs need.
+            input_set_count: how many sets of inputs it is called with; None for as many as its outputs need.
             other_inputs: makes arguments with as many samples as asked for; None if they are made of ``inputs``.
             mode: ``"eval"`` or ``"train"``.
             source: text that defines it, where it is a random program.
@@ -125,28 +127,30 @@ class Subject:
         self.tracing = tracing
         own = copy.deepcopy(module).train(mode == "train").to(self.device)
         self._captures = Captures(leave_out_caches(own))
-        self._lender = Lender(own if working_dtype is None else in_dtype(own, working_dtype))
+        self._weights = SharedWeights(own if working_dtype is None else in_dtype(own, working_dtype))
         if working_dtype is not None:  # also where there are no tensors that say so
             self.__dict__["dtype"] = working_dtype
         self._inputs = inputs
         self._default_dtype = torch.get_default_dtype()
-        self._draws = draws
+        self._input_set_count = input_set_count
         self._other_inputs = other_inputs
         self._runs: dict[tuple[Inputs, bool], Run] = {}
         self.findings: dict[Any, Any] = {}
         """What others found out about the model and keep with it, by keys of theirs."""
         self.reported: set[str] = set()
         """What a test has said of it, which is said once."""
-        self.told: list[tuple[Any, Any]] = []
+        self.reported_failures: list[tuple[Any, Any]] = []
         """Passes that were found to be wrong on it, each with what is the same whenever the failure is."""
         self.wrong: dict[str, str] = {}
         """The law that a program made of it breaks, by the name of the program: it is not timed."""
 
     @classmethod
-    def of(cls, program: Checked, mode: str = "eval") -> Subject:
+    def of(cls, program: ProgramSource, mode: str = "eval") -> Subject:
         """A program that stands for itself, called with its one set of inputs in the dtypes that they have."""
         module = program.build()
-        subject = cls("the program", module, lambda draw: program.inputs, draws=1, mode=mode, source=program.source)
+        subject = cls(
+            "the program", module, lambda input_set: program.inputs, input_set_count=1, mode=mode, source=program.source
+        )
         subject.__dict__["dtype"] = torch.get_default_dtype()
         subject._keeps_dtypes = True
         return subject
@@ -157,27 +161,27 @@ class Subject:
     def at(self, inputs: Inputs) -> Subject:
         """The same module, called with one variant of the inputs only."""
         other = copy.copy(self)
-        for found in ("captured", "capture_error", "draws", "wide_draws"):
+        for found in ("captured", "capture_error", "input_set_count", "float64_input_set_count"):
             vars(other).pop(found, None)
         other.name = f"{self.name} on {inputs}" if isinstance(inputs, str) else self.name
-        other._inputs, other._draws, other._other_inputs = lambda draw: self._made(inputs), 1, None
+        other._inputs, other._input_set_count, other._other_inputs = lambda input_set: self._made(inputs), 1, None
         other._runs, other.findings = {}, {}
         return other
 
     @property
     def has_inputs(self) -> bool:
-        """Whether the model can be called at all: a factory need not give example inputs."""
+        """Return whether the model can be called at all: a factory need not give example inputs."""
         return self._inputs is not None
 
     @property
     def state_names(self) -> list[str]:
-        """What the parameters and buffers are called that are saved with it."""
-        return list(self.borrowed().state_dict())
+        """Return what the parameters and buffers are called that are saved with it."""
+        return list(self.shared_copy().state_dict())
 
     @property
     def tensors(self) -> Mapping[str, torch.Tensor]:
         """Equal to its parameters and buffers, by name: to be compared with, never to be changed."""
-        return self._lender.tensors
+        return self._weights.tensors
 
     @cached_property
     def dtype(self) -> torch.dtype:
@@ -190,50 +194,54 @@ class Subject:
 
     @cached_property
     def is_full_size(self) -> bool:
-        """Whether it is so large that it is held to what it can afford only."""
+        """Return whether it is so large that it is held to what it can afford only."""
         inputs = self._made(0).tensors if self.has_inputs else []
         return sum(tensor.numel() for tensor in chain(self.tensors.values(), inputs)) >= FULL_SIZE
 
     @cached_property
-    def is_wide(self) -> bool:
-        """Whether all that it computes with is in float64 already."""
+    def is_float64(self) -> bool:
+        """Return whether all that it computes with is in float64 already."""
         inputs = self._made(0).tensors if self.has_inputs and self._keeps_dtypes else []
-        narrow = (tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _NARROW)
-        return next(narrow, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
+        lower_precision = (
+            tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _LOWER_PRECISION
+        )
+        return next(lower_precision, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy of the module in its mode, its floating-point tensors in ``dtype`` if given."""
-        return self._lender.fresh(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
+        return self._weights.deepcopy(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
 
-    def borrowed(self, wide: bool = False) -> nn.Module:
-        """Return a new copy that shares its tensors with others, in float64 if ``wide``: to be captured and called.
+    def shared_copy(self, float64: bool = False) -> nn.Module:
+        """Return a new copy that shares its tensors with others, in float64 if asked: to be captured and called.
 
-        What a :class:`~.run.Runner` that is told of :meth:`lent` sees written to them is undone. Whoever else changes
-        them says so: :meth:`renew`.
+        What a :class:`~.run.Runner` that gets :meth:`shared_weights` sees written to them is undone. Whoever else
+        changes them says so: :meth:`reset`.
         """
-        return self._lender.borrowed(self._dtype_lent(wide))
+        return self._weights.shared_copy(self._shared_dtype(float64))
 
-    def lent(self, wide: bool = False) -> dict[int, KeptTensor]:
-        """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
-        return self._lender.lent(self._dtype_lent(wide))
+    def shared_weights(self, float64: bool = False) -> dict[int, KeptTensor]:
+        """Return the tensors that copies by :meth:`shared_copy` share, by identity, with what they hold."""
+        return self._weights.shared_weights(self._shared_dtype(float64))
 
-    def _dtype_lent(self, wide: bool) -> torch.dtype | None:
-        return torch.float64 if wide and (self.dtype != torch.float64 or self._keeps_dtypes) else None
+    def _shared_dtype(self, float64: bool) -> torch.dtype | None:
+        return torch.float64 if float64 and (self.dtype != torch.float64 or self._keeps_dtypes) else None
 
-    def renew(self) -> None:
-        """Lend other tensors from now on: somebody has changed those that are lent."""
-        self._lender.renew()
+    def reset(self) -> None:
+        """Share other tensors from now on: somebody has changed those that are shared."""
+        self._weights.reset()
         vars(self).pop("captured", None)
 
     def recover(self) -> None:
-        """Lend other tensors, and forget what shares those that were lent: something was struck before it put back."""
+        """Share other tensors, and forget what shares those that were: something was interrupted before it restored
+        them.
+        """
         self._let_go()
-        self.renew()
+        self.reset()
 
     @property
     def is_large(self) -> bool:
-        """Whether there is so much of it that it is not copied where its tensors can be shared."""
-        return self._lender.is_large
+        """Return whether there is so much of it that it is not copied where its tensors can be shared."""
+        return self._weights.is_large
 
     def tidy_up(self) -> None:
         """Free what a test has made of a large model: programs, and what is in float64. Answers are kept."""
@@ -244,7 +252,7 @@ class Subject:
     def _let_go(self) -> None:
         for key in [key for key, found in self.findings.items() if hasattr(found, "close")]:
             self.findings.pop(key).close()
-        self._lender.claim_float64(None)
+        self._weights.claim_float64(None)
 
     def close(self) -> None:
         """Free all that was found out about it: it is no longer used."""
@@ -253,7 +261,7 @@ class Subject:
             release(vars(self).pop("captured"))
         self._runs.clear()
         self._captures.close()
-        self._lender.close()
+        self._weights.close()
         if self.is_large:
             collect()  # what passes have dropped shares its tensors
 
@@ -263,19 +271,21 @@ class Subject:
         if not self.is_large:
             yield self.fresh()
             return
-        runner = self.runner(self.borrowed())
+        runner = self.runner(self.shared_copy())
         try:
             yield runner.program
         finally:
             runner.restore()
 
     def set_aside(self) -> AbstractContextManager[None]:
-        """Free what is lent of a large model in the block; see :meth:`~.lending.Lender.set_aside`."""
-        return self._lender.set_aside()
+        """Free what is shared of a large model in the block; see :meth:`~.shared_weights.SharedWeights.set_aside`."""
+        return self._weights.set_aside()
 
     def claim_float64(self, forget: Callable[[], None] | None) -> None:
-        """Say that there is about to be a model in float64; see :meth:`~.lending.Lender.claim_float64`."""
-        self._lender.claim_float64(forget)
+        """Say that there is about to be a model in float64; see
+        :meth:`~.shared_weights.SharedWeights.claim_float64`.
+        """
+        self._weights.claim_float64(forget)
 
     def _made(self, inputs: Inputs) -> Arguments:
         """The arguments as they are made, on the device."""
@@ -301,7 +311,7 @@ class Subject:
             return with_batch(self._inputs(0), size)
 
     def has(self, inputs: Inputs) -> bool:
-        """Whether there are such inputs."""
+        """Return whether there are such inputs."""
         return self._inputs is not None and (isinstance(inputs, int) or self._find(inputs) is not None)
 
     @property
@@ -310,44 +320,47 @@ class Subject:
         names = [of_batch(size) for size in BATCHES_OF_LARGE]
         return next(filter(self.has, names), names[0])
 
-    def arguments(self, inputs: Inputs = 0, wide: bool = False) -> Arguments:
-        """Return the arguments of a call, other values for each draw, or raise ``LookupError`` if there are none."""
+    def arguments(self, inputs: Inputs = 0, float64: bool = False) -> Arguments:
+        """Return the arguments of a call, other values for each input set, or raise ``LookupError`` if there are
+        none.
+        """
         made = self._made(inputs)
-        if wide:
+        if float64:
             return made.map(lambda tensor: converted(tensor, torch.float64))
         return made if self._keeps_dtypes else made.map(lambda tensor: converted(tensor, self.dtype))
 
     def data(self, dtype: torch.dtype) -> list[Arguments]:
-        """Arguments of calls that are not among those that answers are compared for, for a pass that asks for data."""
+        """Arguments of calls that are not among those that outputs are compared for, for a pass that asks for data."""
         if not self.has_inputs:
             return []
-        if self._draws == 1:
+        if self._input_set_count == 1:
             return [self.arguments().copies(dtype if dtype != self.dtype else None)]
         return [self._made(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
 
     def capture(
-        self, module: nn.Module | None = None, *, leaves: bool = True, wide: bool = False, pass_: Any = None
+        self, module: nn.Module | None = None, *, leaves: bool = True, float64: bool = False, pass_: Any = None
     ) -> GraphModule:
         """Return a new capture, of a fresh copy or of ``module``, for calls like those with the example inputs.
 
         Through ``torch.export`` it is in the form in which ``pass_`` knows operations. With ``leaves`` false it is in
         functions only, and ``TraceError`` is raised where a module branches on values.
         """
-        dtype = torch.float64 if wide else self.dtype
+        dtype = torch.float64 if float64 else self.dtype
         arguments = self._made(0) if self.has_inputs else None
         # What is computed while capturing becomes a constant.
         __tracebackhide__ = True
         with default_dtype(dtype), same_random_numbers(), threads(self.threads):
-            made = self.fresh(torch.float64 if wide else None) if module is None else module
+            made = self.fresh(torch.float64 if float64 else None) if module is None else module
             try:
                 if leaves:
-                    call = self.arguments(wide=wide) if self.has_inputs else None
+                    call = self.arguments(float64=float64) if self.has_inputs else None
                     return self._captures.capture(made, call, self.tracing, pass_)
                 return capture_without_leaves(made, arguments, self.tracing)
             except TraceError as error:
                 if isinstance(error, CaptureError):
                     error.__cause__ = None  # what torch.export says goes on for pages
-                add_note(error, "  or     --fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer")
+                if self.tracing.how in ("auto", "symbolic"):
+                    add_note(error, "  or     --fx-leaf PATH|CLASS makes a module a leaf, --fx-tracer brings a tracer")
                 raise
 
     @property
@@ -359,62 +372,68 @@ class Subject:
 
     @property
     def is_exported(self) -> bool:
-        """Whether the model came in through ``torch.export``."""
+        """Return whether the model came in through ``torch.export``."""
         return self.capture_error is None and self.capture_record.way == "export"
 
     @cached_property
-    def draws(self) -> int:
-        """How many input sets the model is called with."""
-        if self._draws is not None:
-            return self._draws
-        return max(FEWEST_DRAWS, _draws_for(self.eager().answer))
+    def input_set_count(self) -> int:
+        """Return how many input sets the model is called with."""
+        if self._input_set_count is not None:
+            return self._input_set_count
+        return max(FEWEST_INPUT_SETS, _input_sets_for(self.eager().output))
 
     @cached_property
-    def wide_draws(self) -> int:
+    def float64_input_set_count(self) -> int:
         """With how many of them it is called in float64, too: as many as give every output enough elements."""
-        return min(self.draws, _draws_for(self.eager().answer))
+        return min(self.input_set_count, _input_sets_for(self.eager().output))
 
     @cached_property
     def captured(self) -> GraphModule:
         """One capture of the model that is kept: to be read and called by :meth:`runner`, never changed."""
-        return self.capture(self.borrowed())
+        return self.capture(self.shared_copy())
 
     @cached_property
     def capture_error(self) -> Exception | None:
-        """Why the model cannot be captured, if it cannot."""
+        """Return why the model cannot be captured, if it cannot."""
         try:
             self.captured.graph  # noqa: B018 - found out by capturing
         except Exception as error:  # whatever the model's code raises when it is given traced values
             return error
         return None
 
-    def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, wide: bool = False) -> Runner:
-        """Return what calls a program that shares tensors with borrowed modules, or ``call`` in its place."""
-        return Runner(program, call, kept=self._lender.lent_already(self._dtype_lent(wide)), thread_count=self.threads)
+    def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, float64: bool = False) -> Runner:
+        """Return what calls a program that shares tensors with copies by :meth:`shared_copy`, or ``call`` in its
+        place.
+        """
+        return Runner(
+            program, call, kept=self._weights.shared_so_far(self._shared_dtype(float64)), thread_count=self.threads
+        )
 
-    def eager_runner(self, wide: bool = False) -> Runner:
-        """Return what calls the module itself, in float64 if ``wide``."""
-        return self._lender.runner(self._dtype_lent(wide), lambda: self.runner(self.borrowed(wide), wide=wide))
+    def eager_runner(self, float64: bool = False) -> Runner:
+        """Return what calls the module itself, in float64 if asked."""
+        return self._weights.runner(
+            self._shared_dtype(float64), lambda: self.runner(self.shared_copy(float64), float64=float64)
+        )
 
     @property
     def runs(self) -> list[Run]:
-        """What :meth:`eager` has found out so far."""
+        """Return what :meth:`eager` has found out so far."""
         return list(self._runs.values())
 
-    def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
-        """Return what the module itself does when it is called, in float64 if ``wide``; found out once."""
-        key = inputs, wide
+    def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
+        """Return what the module itself does when it is called, in float64 if ``float64``; found out once."""
+        key = inputs, float64
         if key not in self._runs:
-            dtype = torch.float64 if wide else self.dtype
-            self._runs[key] = self.eager_runner(wide)(self.arguments(inputs, wide), dtype)
+            dtype = torch.float64 if float64 else self.dtype
+            self._runs[key] = self.eager_runner(float64)(self.arguments(inputs, float64), dtype)
         return self._runs[key]
 
 
-_NARROW = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
+_LOWER_PRECISION = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}
 
 
-def _draws_for(answer: Any) -> int:
-    """Return how many draws give every floating-point output enough elements, within limits."""
-    sizes = [leaf.numel() for _, leaf in leaves(answer) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+def _input_sets_for(output: Any) -> int:
+    """Return how many input sets give every floating-point output enough elements, within limits."""
+    sizes = [leaf.numel() for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
     smallest = min((size for size in sizes if size), default=ENOUGH_ELEMENTS)
-    return min(MOST_DRAWS, -(-ENOUGH_ELEMENTS // smallest))
+    return min(MOST_INPUT_SETS, -(-ENOUGH_ELEMENTS // smallest))

@@ -34,7 +34,7 @@ def _collections_quick(item: pytest.Item) -> AbstractContextManager[None]:
 
 @contextmanager
 def _model_kept(item: Any) -> Generator[None]:
-    """Free what a test has made of its model, and let it lend other tensors if the test was struck in the midst.
+    """Free what a test has made of its model, and let it share other tensors if the test was interrupted in the midst.
 
     That may have been where tensors were put back: by a limit of time, also that of pytest-timeout, or Ctrl-C.
     """
@@ -76,7 +76,7 @@ def isolated_set_up(fixture: pytest.FixtureDef[Any], node: Any, fixtures: Iterab
 def interrupted_finished() -> Generator[None]:
     """Put back, after the block, what the functions above were kept from putting back by an exception of a signal.
 
-    It must be outside of what sets the signal: then nothing strikes any more.
+    It must be outside of what sets the signal: then nothing is interrupted any more.
     """
     process: Any = sys.modules.get(_PROCESS)
     known = process.unfinished() if process else 0

@@ -1,6 +1,6 @@
 """Laws that every pass must keep on every program, each one a function that can be switched off or demanded by name.
 
-A law takes an :class:`~pytest_fx.harness.application.Application`, a pass applied to one subject, and raises
+A law takes an :class:`~pytest_fx.harness.pass_run.PassRun`, a pass applied to one subject, and raises
 :class:`LawViolation` if the pass breaks it there. :func:`pytest_fx.check_pass` looks for programs on which one does;
 ``pytest --fx-model`` holds passes to them on a model, of full size to those that it can afford.
 
@@ -19,21 +19,7 @@ from typing import Any
 from fx.arguments import expect, expect_all
 from fx.registry import Registry
 from pytest_fx.errors import CannotLoadError, LawViolation
-from pytest_fx.harness.application import Application
-from pytest_fx.laws.answers import (
-    aliasing,
-    batch_sizes,
-    checks,
-    contract,
-    dtype,
-    inputs_untouched,
-    non_contiguous_inputs,
-    non_finite_inputs,
-    other_sizes,
-    other_values,
-    state,
-    structure,
-)
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.laws.form import (
     code_and_graph_agree,
     metadata_kept,
@@ -48,14 +34,28 @@ from pytest_fx.laws.form import (
 )
 from pytest_fx.laws.gradient_law import gradients
 from pytest_fx.laws.law import Check, Law
+from pytest_fx.laws.output_laws import (
+    aliasing,
+    batch_sizes,
+    checks,
+    contract,
+    dtype,
+    inputs_untouched,
+    non_contiguous_inputs,
+    non_finite_inputs,
+    other_sizes,
+    other_values,
+    state,
+    structure,
+)
 from pytest_fx.laws.repetition import deterministic, idempotent, retraceable, round_trips, shrinks_the_graph
 
 __all__ = [
     "TABLE",
-    "Application",
     "Check",
     "Law",
     "LawViolation",
+    "PassRun",
     "affordable",
     "aliasing",
     "batch_sizes",
@@ -114,7 +114,7 @@ TABLE: tuple[Law, ...] = (
     Law("batch sizes", batch_sizes, numbers=True, calls=6, of_passes=False),
     Law("other sizes", other_sizes, numbers=True, calls=8, of_passes=False),
     Law("non-contiguous inputs", non_contiguous_inputs, numbers=True, calls=2, of_passes=False),
-    Law("non-finite inputs", non_finite_inputs, numbers=True, calls=10, of_passes=False),
+    Law("non-finite inputs", non_finite_inputs, may_change="non-finite", numbers=True, calls=10, of_passes=False),
     Law("other values", other_values, numbers=True, calls=8, of_passes=False),
     Law("process untouched", process_untouched, when_unchanged=True, of_passes=False),  # after all calls
     Law("deterministic", deterministic, calls=10),
@@ -182,22 +182,22 @@ def _registry() -> Registry[Law]:
     return known
 
 
-def affordable(laws: Iterable[Law], application: Application) -> list[Law]:
+def affordable(laws: Iterable[Law], pass_run: PassRun) -> list[Law]:
     """Return those of ``laws`` that apply to what was made of a subject, and that a model of full size can afford."""
-    expect(application, Application, "laws are checked on an Application", error=CannotLoadError)
+    expect(pass_run, PassRun, "laws are checked on an PassRun", error=CannotLoadError)
     laws = _expect_laws(laws)
-    most = MOST_CALLS if application.subject.is_full_size else max(law.calls for law in TABLE)
+    most = MOST_CALLS if pass_run.subject.is_full_size else max(law.calls for law in TABLE)
     return [
         law
         for law in laws
         if law.calls <= most
-        and (application.before is not None or not law.of_passes)
-        and (law.when_unchanged or application.changed)
+        and (pass_run.before is not None or not law.of_passes)
+        and (law.when_unchanged or pass_run.changed)
     ]
 
 
-def broken_laws(laws: Iterable[Law], application: Application) -> list[LawViolation]:
-    """Return how ``application`` breaks each of ``laws`` that it breaks.
+def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
+    """Return how ``pass_run`` breaks each of ``laws`` that it breaks.
 
     What it computes comes first; but where it raises, what else is wrong says why.
 
@@ -205,15 +205,15 @@ def broken_laws(laws: Iterable[Law], application: Application) -> list[LawViolat
         LawError: the function of a law says that another one is broken.
     """
     found: list[tuple[bool, LawViolation]] = []
-    expect(application, Application, "laws are checked on an Application", error=CannotLoadError)
+    expect(pass_run, PassRun, "laws are checked on an PassRun", error=CannotLoadError)
     for law in _expect_laws(laws):
-        violation = law.find_violation(application)
+        violation = law.find_violation(pass_run)
         if violation is not None:
             found.append((not law.numbers or violation.kind.startswith("raises"), violation))
     return [violation for _, violation in sorted(found, key=lambda entry: entry[0])]
 
 
-def is_kept_without(law: Law, application: Application) -> bool:
-    """Whether the capture that the pass was given keeps a law: else it is not the pass that breaks it."""
-    expect(application, Application, "laws are checked on an Application", error=CannotLoadError)
-    return not broken_laws([law], application.untouched())
+def is_kept_without(law: Law, pass_run: PassRun) -> bool:
+    """Return whether the capture that the pass was given keeps a law: else it is not the pass that breaks it."""
+    expect(pass_run, PassRun, "laws are checked on an PassRun", error=CannotLoadError)
+    return not broken_laws([law], pass_run.untouched())

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Mismatch, pair_leaves
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, by
 from pytest_fx.harness.snapshot import is_strided, overlaps
 from pytest_fx.harness.structure import leaves, map_tensors
@@ -33,33 +33,33 @@ Selection = Callable[[Run], Any]
 class Conditioning:
     """How much each element of eager's outputs may differ, found out when it is asked for."""
 
-    def __init__(self, application: Application, inputs: Sequence[Inputs], selections: Sequence[Selection]) -> None:
+    def __init__(self, pass_run: PassRun, inputs: Sequence[Inputs], selections: Sequence[Selection]) -> None:
         """Take the input sets, in the order in which their outputs are compared, and what of each is compared."""
-        self._application = application
+        self._pass_run = pass_run
         self._inputs = list(zip(inputs, selections, strict=True))
         self._movements: dict[bool, list[Movement]] = {}
         self._runs = {False: 0, True: 0}
         self.perturbations = PERTURBATIONS
         """How often eager is run."""
 
-    def deviations(self, wide: bool) -> Sequence[torch.Tensor]:
+    def deviations(self, float64: bool) -> Sequence[torch.Tensor]:
         """Return how much each element may differ, float64 of the shape of each tensor that is compared.
 
         A run that raises, or computes something of another structure, says nothing about any element.
         """
-        outputs = [select(self._application.eager(inputs, wide)) for inputs, select in self._inputs]
+        outputs = [select(self._pass_run.eager(inputs, float64)) for inputs, select in self._inputs]
         pairs = [pair_leaves(output, output) for output in outputs]
         tensors = [[] if isinstance(found, Mismatch) else [leaf.expected for leaf in found] for found in pairs]
-        movements = self._movements.setdefault(wide, [Movement.none(each) for found in tensors for each in found])
-        for number in range(self._runs[wide], self.perturbations):
+        movements = self._movements.setdefault(float64, [Movement.none(each) for found in tensors for each in found])
+        for number in range(self._runs[float64], self.perturbations):
             position = 0
             for (inputs, select), output, compared in zip(self._inputs, outputs, tensors, strict=True):
-                run = _perturbed_run(self._application, inputs, wide, number)
+                run = _perturbed_run(self._pass_run, inputs, float64, number)
                 found = pair_leaves(output, output if run.error is not None else select(run))
                 for place, leaf in enumerate([] if isinstance(found, Mismatch) else found, start=position):
                     movements[place].note(leaf.errors, number)
                 position += len(compared)
-            self._runs[wide] = number + 1
+            self._runs[float64] = number + 1
         return [movement.allowed() for movement in movements]
 
 
@@ -86,7 +86,7 @@ class Movement:
         torch.maximum(known, errors, out=known)
 
     def allowed(self) -> torch.Tensor:
-        """How much each element may differ.
+        """Return how much each element may differ.
 
         That is as much as it moves under large perturbations if that is far more than in proportion: then it lies at a
         step, the height of which does not depend on them.
@@ -95,10 +95,10 @@ class Movement:
         return torch.where(at_a_step, torch.maximum(self.small, self.large), ALLOWED * self.small)
 
 
-def _perturbed_run(application: Application, inputs: Inputs, wide: bool, number: int) -> Run:
-    subject, program = application.subject, application.to_perturb(wide)
-    runner = subject.runner(program, by(Perturbed(program, number)), wide=wide)
-    return runner(subject.arguments(inputs, wide), torch.float64 if wide else subject.dtype)
+def _perturbed_run(pass_run: PassRun, inputs: Inputs, float64: bool, number: int) -> Run:
+    subject, program = pass_run.subject, pass_run.to_perturb(float64)
+    runner = subject.runner(program, by(Perturbed(program, number)), float64=float64)
+    return runner(subject.arguments(inputs, float64), torch.float64 if float64 else subject.dtype)
 
 
 class Perturbed(Interpreter):
@@ -144,7 +144,9 @@ class Perturbed(Interpreter):
         return used
 
     def _is_integer(self, node: Node, value: Any) -> bool:
-        """Whether a value is rounded to integers, or made of these or of booleans alone: it has no rounding errors."""
+        """Return whether a value is rounded to integers, or made of these or of booleans alone: it has no rounding
+        errors.
+        """
         read = node.all_input_nodes
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if not isinstance(value, torch.Tensor) or not read:
@@ -154,7 +156,7 @@ class Perturbed(Interpreter):
         return _can_be_perturbed(value) and bool((value == value.round()).all())
 
     def _is_new(self, node: Node, value: torch.Tensor) -> bool:
-        """Whether nothing else shares the memory of ``value``, so that a sum may stand for it.
+        """Return whether nothing else shares the memory of ``value``, so that a sum may stand for it.
 
         Where gradients are computed, operations have kept their results: these are not to be written to.
         """

@@ -15,8 +15,11 @@ from pytest_fx.harness.run import Runner, places
 from pytest_fx.harness.snapshot import dense
 from pytest_fx.harness.stored import StoredTensors
 from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.subject import Subject
 
 Gradients = Mapping[str, torch.Tensor]
+_OF_EAGER = "gradients of eager"
+"""Where a subject keeps them."""
 Take = Callable[[str, torch.Tensor], None]
 """Does something with a gradient, which it gets with the name of what it is the gradient of."""
 
@@ -35,6 +38,18 @@ def gradients_of(
         return found if kept is None or isinstance(found, Exception) else kept
     finally:
         runner.restore()
+
+
+def gradients_of_eager(subject: Subject, names: set[str]) -> Gradients | Exception:
+    """The gradients of a model itself, those of ``names`` among its parameters; found out once for all passes."""
+    known = subject.findings.get(_OF_EAGER)
+    if known is None or known[0] != names:
+        runner, stored = subject.eager_runner(), subject.is_large
+        found = gradients_of(runner, subject.arguments(), subject.dtype, names, stored=stored)
+        if isinstance(found, Exception):
+            return found
+        known = subject.findings[_OF_EAGER] = names, found
+    return known[1]
 
 
 def gradients_by(
@@ -107,10 +122,10 @@ def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Ta
         take(name, torch.zeros_like(tensor))
 
 
-def weighted_sum(answer: Any) -> torch.Tensor | None:
+def weighted_sum(output: Any) -> torch.Tensor | None:
     """A sum in which each element of each output that can be differentiated has another weight."""
     total: torch.Tensor | None = None
-    for number, (_, leaf) in enumerate(leaves(answer)):
+    for number, (_, leaf) in enumerate(leaves(output)):
         if isinstance(leaf, torch.Tensor) and leaf.requires_grad and leaf.is_floating_point():
             steps = torch.arange(1, leaf.numel() + 1, dtype=torch.float64, device=leaf.device).reshape(leaf.shape)
             part = (leaf * torch.cos(steps + number).to(leaf.dtype)).sum()

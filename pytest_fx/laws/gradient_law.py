@@ -14,9 +14,9 @@ from fx import GraphModule, Interpreter, Node
 from fx.operators.effects import effect_of
 from fx.operators.sharing import find_sharing, module_sharing
 from fx.passes import Approximate, Close
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Runner, by
 from pytest_fx.harness.snapshot import in_pieces, is_finite, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors
@@ -30,7 +30,7 @@ from pytest_fx.harness.tolerances import (
     PERTURBATIONS,
 )
 from pytest_fx.laws.conditioning import Movement, Perturbed
-from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of
+from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of, gradients_of_eager
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
 
@@ -38,32 +38,32 @@ _CASTS = frozenset({"float", "half", "bfloat16"})
 """Methods that cast to a dtype with fewer digits than float64."""
 
 
-def gradients(application: Application) -> None:
+def gradients(pass_run: PassRun) -> None:
     """Inputs and parameters get the gradients that they get in eager; a pass that approximates need not keep them.
 
     Parameters may be merged with others and in evaluation mode folded away, for all or some of their uses; in training
     mode as many numbers can be trained as before. Where the program itself writes to a value in place, the pass may
     compute it by an operation that keeps its result for the gradients, as ``rsqrt`` does and a division does not, or
     read it by one that keeps what it is given: the gradients are then those of a program where it gets a copy. Those of
-    inputs, parameters and outputs that are not finite are not judged: what torch answers there depends on how they lie
+    inputs, parameters and outputs that are not finite are not judged: what torch computes there depends on how they lie
     in memory.
 
     Of a program that was made elsewhere, if it can be differentiated, inputs and those parameters are compared that it
     has by the same names, with the same values.
     """
-    before, made = application.before, application.program
-    if made is None or isinstance(application.contract, Approximate):
+    before, made = pass_run.before, pass_run.program
+    if made is None or isinstance(pass_run.contract, Approximate):
         return
-    if not application.changed or application.eager().error is not None:
+    if not pass_run.changed or pass_run.eager().error is not None:
         return
-    tensors = application.subject.tensors if before is None else before.module.values
-    held = (application.subject.arguments().tensors, tensors.values())
-    answer = (leaf for _, leaf in leaves(application.eager().answer))
-    if not all(map(_is_finite, chain(*held, answer))):
+    tensors = pass_run.subject.tensors if before is None else before.module.values
+    held = (pass_run.subject.arguments().tensors, tensors.values())
+    output = (leaf for _, leaf in leaves(pass_run.eager().output))
+    if not all(map(_is_finite, chain(*held, output))):
         return
-    if application.subject.is_full_size and _look_kept(application):
+    if pass_run.subject.is_full_size and _look_kept(pass_run):
         return
-    wherever_values_lie(application, lambda: _require_gradients(application, wide=_is_judged_in_float64(application)))
+    wherever_values_lie(pass_run, lambda: _require_gradients(pass_run, float64=_is_judged_in_float64(pass_run)))
 
 
 def _is_finite(value: Any) -> bool:
@@ -72,16 +72,16 @@ def _is_finite(value: Any) -> bool:
     return is_strided(value) and is_finite(value)  # others have few
 
 
-def _is_judged_in_float64(application: Application) -> bool:
-    """Whether both programs compute in float64 there: not what a pass casts to another dtype on purpose."""
-    if not application.has_float64:
+def _is_judged_in_float64(pass_run: PassRun) -> bool:
+    """Return whether both programs compute in float64 there: not what a pass casts to another dtype on purpose."""
+    if not pass_run.has_float64:
         return False
-    after = application.wide_after
-    return after is not None and _casts(after) <= _casts(application.capture(wide=True))
+    after = pass_run.after_float64
+    return after is not None and _casts(after) <= _casts(pass_run.capture(float64=True))
 
 
 def _casts(program: GraphModule) -> int:
-    """How many operations name a dtype with fewer digits than float64."""
+    """Return how many operations name a dtype with fewer digits than float64."""
     named = sum(
         leaf.is_floating_point and leaf != torch.float64
         for node in program.graph.nodes
@@ -91,22 +91,22 @@ def _casts(program: GraphModule) -> int:
     return named + sum(node.target in _CASTS for node in program.graph.nodes if node.op == "call_method")
 
 
-def _look_kept(application: Application) -> bool:
-    """Whether gradients are as near to eager's as eager's own are when its inputs change in their last bits.
+def _look_kept(pass_run: PassRun) -> bool:
+    """Return whether gradients are as near to eager's as eager's own are when its inputs change in their last bits.
 
     That is fast and rough: on deep models those of the inputs differ by percents, from one ReLU to the next. Where the
     answer is no, float64 tells.
     """
-    application.subject.claim_float64(None)  # there is no room for gradients beside it
-    arguments, dtype = application.subject.arguments(), application.subject.dtype
-    eager, actual = application.subject.eager_runner(), application.runner()
-    kept = _kept_parameters(application, eager.program, actual.program)
-    expected = gradients_of(eager, arguments, dtype, kept, stored=application.subject.is_large)
+    pass_run.subject.claim_float64(None)  # there is no room for gradients beside it
+    arguments, dtype = pass_run.subject.arguments(), pass_run.subject.dtype
+    eager, actual = pass_run.subject.eager_runner(), pass_run.runner()
+    kept = _kept_parameters(pass_run, eager.program, actual.program)
+    expected = gradients_of_eager(pass_run.subject, kept)
     if isinstance(expected, Exception) or not expected:
         return False
-    held = {name for name, original in application.names.items() if original in kept}
-    with application.watched(calls=True):
-        errors = _distances(actual, arguments, dtype, held, expected, application.names)
+    held = {name for name, original in pass_run.names.items() if original in kept}
+    with pass_run.watched(calls=True):
+        errors = _distances(actual, arguments, dtype, held, expected, pass_run.names)
     if isinstance(errors, Exception) or errors.keys() != expected.keys():
         return False
     limits = {name: _norm(wanted) * GRADIENTS.get(dtype, GRADIENTS_OF_HALVES)[0] for name, wanted in expected.items()}
@@ -126,7 +126,7 @@ def _distances(
     expected: Gradients,
     known: Mapping[str, str],
 ) -> dict[str, float] | Exception:
-    """How far the gradients of a program are from those expected, in the norm of each, or why there are none.
+    """Return how far the gradients of a program are from those expected, in the norm of each, or why there are none.
 
     None of them is kept. What the program calls its parameters is in ``known``, where that is something else.
     """
@@ -159,87 +159,87 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
     return tensor * (1 + steps).to(tensor.dtype)
 
 
-def _require_gradients(application: Application, wide: bool) -> None:
-    subject = application.subject
-    arguments, dtype = subject.arguments(wide=wide), torch.float64 if wide else subject.dtype
-    expected = gradients_of(subject.eager_runner(wide), arguments, dtype, stored=subject.is_large)
+def _require_gradients(pass_run: PassRun, float64: bool) -> None:
+    subject = pass_run.subject
+    arguments, dtype = subject.arguments(float64=float64), torch.float64 if float64 else subject.dtype
+    expected = gradients_of(subject.eager_runner(float64), arguments, dtype, stored=subject.is_large)
     if isinstance(expected, Exception) or not expected:
         return  # not every program that can be run can be differentiated
-    both = wide and not subject.is_large  # else they are not there in float64 at the same time
+    both = float64 and not subject.is_large  # else they are not there in float64 at the same time
     original = subject.eager_runner(both).program
-    kept = _kept_parameters(application, original, application.runner(both).program)
-    actual = application.runner(wide)
-    with application.watched(calls=True):
+    kept = _kept_parameters(pass_run, original, pass_run.runner(both).program)
+    actual = pass_run.runner(float64)
+    with pass_run.watched(calls=True):
         found = gradients_of(actual, arguments, dtype, stored=subject.is_large)
-    is_given = application.before is None
-    if isinstance(found, Exception) and (is_given or application.actual(wide=wide).error is not None):
+    is_given = pass_run.before is None
+    if isinstance(found, Exception) and (is_given or pass_run.actual(float64=float64).error is not None):
         return
     if isinstance(found, Exception):
-        error, found = found, _gradients_beside_writes(application, actual, arguments, dtype)
+        error, found = found, _gradients_beside_writes(pass_run, actual, arguments, dtype)
         if found is None:
             broken(
                 "gradients",
-                f"what {application.name} makes cannot be differentiated, where eager can",
+                f"what {pass_run.name} makes cannot be differentiated, where eager can",
                 value=f"{type(error).__name__}: {error}",
                 kind="cannot be differentiated",
             )
     if is_given and not found:
-        return  # it is for answers alone, as an engine is
-    names = {application.names.get(name, name): name for name in found}
+        return  # it is for outputs alone, as an engine is
+    names = {pass_run.names.get(name, name): name for name in found}
     fewer = _trainable(actual.program) < _trainable(original)
     del actual, original  # a large one is let go of where eager is perturbed
     suspects: dict[str, Leaf] = {}
     for name, wanted in expected.items():
         if name not in kept and not name.startswith("input["):
-            if not is_given and application.mode == "train" and bool(wanted.any()) and fewer:
+            if not is_given and pass_run.mode == "train" and bool(wanted.any()) and fewer:
                 broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
             continue
         leaf = Leaf(name, wanted, found[names[name]] if name in names else torch.zeros_like(wanted))
-        if differ(leaf) and not _is_folded(application, name):
+        if differ(leaf) and not _is_folded(pass_run, name):
             suspects[name] = leaf
     if suspects:
-        _require_explained(application, arguments, dtype, wide, suspects)
+        _require_explained(pass_run, arguments, dtype, float64, suspects)
 
 
 def _require_explained(
-    application: Application, arguments: Arguments, dtype: torch.dtype, wide: bool, suspects: Mapping[str, Leaf]
+    pass_run: PassRun, arguments: Arguments, dtype: torch.dtype, float64: bool, suspects: Mapping[str, Leaf]
 ) -> None:
     """Report a gradient that eager's own, computed with other rounding errors, do not explain.
 
     Where that is of few elements, eager is run more often: of a sum that cancels wholly, rounding errors are all there
     is, and the largest of few draws may be small by chance.
     """
-    movements = {name: _no_movement(application, leaf) for name, leaf in suspects.items()}
+    movements = {name: _no_movement(pass_run, leaf) for name, leaf in suspects.items()}
     for runs in (range(PERTURBATIONS), range(PERTURBATIONS, MOST_PERTURBATIONS)):
-        _move(application, arguments, dtype, wide, suspects, movements, runs)
+        _move(pass_run, arguments, dtype, float64, suspects, movements, runs)
         left: dict[str, torch.Tensor] = {}
         for name, movement in movements.items():
             leaf = suspects[name]
-            allowed = movement.allowed().expand(leaf.expected.shape) + _tolerated(application, leaf)
+            allowed = movement.allowed().expand(leaf.expected.shape) + _tolerated(pass_run, leaf)
             if (share := share_that_differs(leaf, allowed)) > 0:
                 left[name] = allowed
                 if share > FEW:
-                    _report(application, leaf, allowed)
+                    _report(pass_run, leaf, allowed)
         movements = {name: movements[name] for name in left}
     for name, allowed in left.items():
-        _report(application, suspects[name], allowed)
+        _report(pass_run, suspects[name], allowed)
 
 
-def _tolerated(application: Application, leaf: Leaf) -> float:
-    """What the contract tolerates of a gradient, where it is wider than usual: its elements are sums of many."""
-    contract = application.contract
+def _tolerated(pass_run: PassRun, leaf: Leaf) -> float:
+    """Return what the contract tolerates of a gradient, where it is wider than usual: its elements are sums of many."""
+    contract = pass_run.contract
     rtol, atol = contract.in_working_dtype if isinstance(contract, Close) else (0.0, 0.0)
     return (rtol + atol) * leaf.scale
 
 
 def _gradients_beside_writes(
-    application: Application, runner: Runner, arguments: Arguments, dtype: torch.dtype
+    pass_run: PassRun, runner: Runner, arguments: Arguments, dtype: torch.dtype
 ) -> Gradients | None:
     """The gradients of a program that the writes of the original do not disturb; None if more is wrong with it.
 
     Operations that the pass put in may keep for the gradients what others did not, and what is written to later.
     """
-    program, before = runner.program, application.capture()
+    program, before = runner.program, pass_run.capture()
     if not isinstance(program, GraphModule) or len(_writers(program)) > len(_writers(before)):
         return None
     targets = {node.name: node.target for node in before.graph.nodes}
@@ -271,7 +271,7 @@ class _KeepingCopies(Interpreter):
 
 
 def _computes(program: GraphModule, node: Node) -> bool:
-    """Whether a node computes new tensors, that is, gives no view of those that it reads."""
+    """Return whether a node computes new tensors, that is, gives no view of those that it reads."""
     if node.op == "call_module":
         sharing = module_sharing(program.get_submodule(str(node.target)))
     else:
@@ -289,39 +289,39 @@ def _writers(program: GraphModule) -> set[Node]:
     return {node for node, effect in effects if effect is not None and effect.written == 0}
 
 
-def _is_folded(application: Application, name: str) -> bool:
-    """Whether a parameter was folded into others, in evaluation mode, for some of its uses at least.
+def _is_folded(pass_run: PassRun, name: str) -> bool:
+    """Return whether a parameter was folded into others, in evaluation mode, for some of its uses at least.
 
     Those are new, or have other values than they had, whatever they are called.
     """
-    after, before = application.after, application.before
-    if application.mode == "train":
+    after, before = pass_run.after, pass_run.before
+    if pass_run.mode == "train":
         return False
     if before is None:
-        return isinstance(after, GraphModule) and _uses(after, name) < _uses(application.capture(), name)
+        return isinstance(after, GraphModule) and _uses(after, name) < _uses(pass_run.capture(), name)
     assert after is not None
-    names, known = application.names, before.module.values
+    names, known = pass_run.names, before.module.values
     held = dict(after.named_parameters(remove_duplicate=False))
     originals = {own: known.get(names.get(own, own)) for own in held}
     if all(value is not None and same_tensor(value, held[own]) for own, value in originals.items()):
         return False
     now = sum(_uses(after, own) for own in held if names.get(own, own) == name)
-    return now < _uses(application.capture(), name)
+    return now < _uses(pass_run.capture(), name)
 
 
 def _uses(program: GraphModule, name: str) -> int:
-    """How many nodes fetch a parameter or call a module that holds it."""
+    """Return how many nodes fetch a parameter or call a module that holds it."""
     nodes = (node for node in program.graph.nodes if node.op in ("get_attr", "call_module"))
     return sum(f"{name}.".startswith(f"{node.target}.") for node in nodes)
 
 
-def _report(application: Application, leaf: Leaf, moved: torch.Tensor) -> None:
+def _report(pass_run: PassRun, leaf: Leaf, moved: torch.Tensor) -> None:
     errors, limits = leaf.errors, _limits(leaf, moved)
     worst = worst_difference(leaf, errors > limits, errors, limits)
     shown = None if worst is None else f"eager {worst.expected!r}, transformed {worst.actual!r}"
     broken(
         "gradients",
-        f"{application.name} changes the gradient of {leaf.path}",
+        f"{pass_run.name} changes the gradient of {leaf.path}",
         where=None if worst is None else f"element {list(worst.index)}, the worst of {worst.count} in {worst.size}",
         value=shown,
         why="there is none any more" if not bool(leaf.actual.any()) else None,
@@ -332,16 +332,16 @@ def _trainable(program: nn.Module) -> int:
     return sum(parameter.numel() for parameter in program.parameters() if parameter.requires_grad)
 
 
-def _kept_parameters(application: Application, eager: nn.Module, actual: nn.Module) -> set[str]:
+def _kept_parameters(pass_run: PassRun, eager: nn.Module, actual: nn.Module) -> set[str]:
     """The parameters of eager that the program still has, with the values that they had, under other names maybe."""
-    names, is_given = application.names, application.before is None
+    names, is_given = pass_run.names, pass_run.before is None
     held = actual.named_parameters(remove_duplicate=False)
     now = {names.get(name, name): parameter for name, parameter in held}
     kept: set[str] = set()
     for name, parameter in eager.named_parameters():
         if name in now and same_tensor(parameter, now[name]):
             if parameter.requires_grad and not now[name].requires_grad:
-                if is_given:  # it may be made for answers alone
+                if is_given:  # it may be made for outputs alone
                     continue
                 broken("gradients", f"the parameter {name!r} of the program no longer requires a gradient")
             kept.add(name)
@@ -349,7 +349,7 @@ def _kept_parameters(application: Application, eager: nn.Module, actual: nn.Modu
 
 
 def differ(leaf: Leaf) -> bool:
-    """Whether a gradient is another one, by more in some element than rounding errors explain."""
+    """Return whether a gradient is another one, by more in some element than rounding errors explain."""
     return share_that_differs(leaf) > 0
 
 
@@ -375,13 +375,13 @@ def _limits(leaf: Leaf, moved: torch.Tensor | None = None, scale: float | None =
     return torch.where(leaf.expected.isfinite(), limits, torch.zeros_like(limits))
 
 
-def _no_movement(application: Application, leaf: Leaf) -> Movement:
+def _no_movement(pass_run: PassRun, leaf: Leaf) -> Movement:
     """Elements of a large model may differ as that of their gradient which moves most: there is no more room."""
-    return Movement.none(leaf.expected.new_zeros(()) if application.subject.is_large else leaf.expected)
+    return Movement.none(leaf.expected.new_zeros(()) if pass_run.subject.is_large else leaf.expected)
 
 
 def _move(
-    application: Application, arguments: Arguments, dtype: torch.dtype, wide: bool, suspects: Mapping[str, Leaf],
+    pass_run: PassRun, arguments: Arguments, dtype: torch.dtype, float64: bool, suspects: Mapping[str, Leaf],
     movements: dict[str, Movement], runs: range,
 ) -> None:  # fmt: skip
     """Note how much each element of eager's gradients differs with other rounding errors.
@@ -390,14 +390,14 @@ def _move(
     """
     met = set[str]()
     for number in runs if movements else ():
-        program = application.capture(wide)
+        program = pass_run.capture(float64)
         met.clear()
 
         def take(name: str, gradient: torch.Tensor, number: int = number) -> None:
             if name in movements:
                 met.add(name)
                 leaf = Leaf("", suspects[name].expected, gradient)
-                one = torch.tensor(leaf.largest_error, dtype=torch.float64) if application.subject.is_large else None
+                one = torch.tensor(leaf.largest_error, dtype=torch.float64) if pass_run.subject.is_large else None
                 movements[name].note(leaf.errors.cpu() if one is None else one, number)
 
         error: Any = gradients_by(by(Perturbed(program, number)), arguments, dtype, program, take=take)

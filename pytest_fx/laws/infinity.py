@@ -1,4 +1,4 @@
-"""Where an answer follows from an infinity: the same arithmetic in another order may have NaN there."""
+"""Where an output follows from an infinity: the same arithmetic in another order may have NaN there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 
 from fx import Interpreter, Node
 from fx.operators.effects import effect_of
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, by
 from pytest_fx.harness.snapshot import dense, in_pieces, is_finite, is_strided
 from pytest_fx.harness.structure import leaves, map_tensors
@@ -32,19 +32,19 @@ class WithoutInfinities(NamedTuple):
     """Whether there are infinite values though all that is given is finite."""
 
 
-def without_infinities(application: Application, inputs: Inputs) -> WithoutInfinities:
+def without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
     """Run eager with NaN, with 0 and with 1 for each infinite value.
 
-    What differs from eager's own answer follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
-    erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention answers 0; and
+    What differs from eager's own output follows from an infinity. ``F.gelu(inf)`` is NaN where ``inf * 0.5 * (1 +
+    erf(inf))`` and its sigmoid are not; the softmax of infinities alone is NaN where attention returns 0; and
     ``(300 * x).half()`` is infinite where ``300 * x.half()`` may not be. A program that masks with infinities, but is
-    given ordinary numbers that do not overflow, has its answers from these.
+    given ordinary numbers that do not overflow, has its outputs from these.
     """
-    return application.once(("without infinities", inputs), lambda: _without_infinities(application, inputs))
+    return pass_run.once(("without infinities", inputs), lambda: _without_infinities(pass_run, inputs))
 
 
-def _without_infinities(application: Application, inputs: Inputs) -> WithoutInfinities:
-    subject, program = application.subject, application.untouched().after
+def _without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
+    subject, program = pass_run.subject, pass_run.untouched().after
     arguments = subject.arguments(inputs)
     given = any(map(_is_extreme, _floating_point(arguments, subject)))
     runs: list[Run] = []
@@ -86,7 +86,9 @@ class Poisoned(Interpreter):
         return value
 
     def _overflows(self, node: Node, value: torch.Tensor) -> bool:
-        """Whether ``value`` is infinite because its dtype ends there: neither at a pole alone nor by a constant."""
+        """Return whether ``value`` is infinite because its dtype ends there: neither at a pole alone nor by a
+        constant.
+        """
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         given = [leaf for _, leaf in leaves((args, kwargs))]
         tensors = [
@@ -103,16 +105,18 @@ class Poisoned(Interpreter):
             return False
         # Finite in float64: the dtype ends there, as at `x * x` for 1e30. Infinite there, too: it is an overflow only
         # if it is infinite for numbers nearby as well, as `exp(1e5)` is, and no pole, as `1 / 0` and `log(0)` are.
-        wide = self._infinite(node, value, _widened)
-        if wide is None or not wide.any():
-            return wide is not None
+        in_float64 = self._infinite(node, value, _to_float64)
+        if in_float64 is None or not in_float64.any():
+            return in_float64 is not None
         moved = self._infinite(node, value, _moved)
         return moved is not None and bool(moved[value.isinf()].all())
 
     def _infinite(
         self, node: Node, value: torch.Tensor, prepared: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor | None:
-        """Where what the node makes of other values than ``value`` is infinite; None if it does not take them."""
+        """Return where what the node makes of other values than ``value`` is infinite; None if it does not take
+        them.
+        """
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         try:
             made = getattr(self, node.op)(node.target, map_tensors(prepared, args), map_tensors(prepared, kwargs))
@@ -129,7 +133,7 @@ def _has_infinities(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and is_strided(leaf) and bool(leaf.isinf().any())
 
 
-def _widened(tensor: torch.Tensor) -> torch.Tensor:
+def _to_float64(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
 
 

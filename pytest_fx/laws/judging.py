@@ -14,10 +14,10 @@ from fx.errors import note_lines
 from fx.operators.effects import effect_of
 from fx.passes import Approximate, Close, Contract, Exact, close, pass_name
 from pytest_fx.errors import ContractViolation, LawViolation
-from pytest_fx.harness.application import Application, parts_of
 from pytest_fx.harness.contracts import Comparison, near
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import converted
+from pytest_fx.harness.pass_run import PassRun, parts_of
 from pytest_fx.harness.run import Run
 from pytest_fx.harness.snapshot import dense, is_finite, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
@@ -36,7 +36,7 @@ Normal = Callable[[Any], Any]
 
 
 def identical(expected: Any, actual: Any) -> bool:
-    """Whether two answers are the same in structure, dtypes and bits; NaN equals NaN."""
+    """Return whether two outputs are the same in structure, dtypes and bits; NaN equals NaN."""
     if skeleton(expected) != skeleton(actual):
         return False
     for (_, one), (_, other) in zip(leaves(expected), leaves(actual), strict=True):
@@ -55,9 +55,7 @@ def _zeros_differ(one: torch.Tensor, other: torch.Tensor) -> bool:
     return not _equal(one.signbit() & ~one.isnan(), other.signbit() & ~other.isnan())
 
 
-def require_kept(
-    law: str, application: Application, inputs: Sequence[Inputs], part: Part, whose: str = "output"
-) -> None:
+def require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Part, whose: str = "output") -> None:
     """Raise :class:`LawViolation` unless ``part`` of a call keeps the contract on each of some inputs.
 
     The tensors of that part are outputs, or inputs or buffers that are written to: ``whose`` says which.
@@ -68,27 +66,27 @@ def require_kept(
     not compared (:mod:`pytest_fx.laws.infinity`). An element may differ as far as eager's own moves when eager's values
     are perturbed in their last bits: ``round(x)`` at 0.5, say (:mod:`pytest_fx.laws.conditioning`).
     """
-    wherever_values_lie(application, lambda: _require_kept(law, application, inputs, part, whose))
+    wherever_values_lie(pass_run, lambda: _require_kept(law, pass_run, inputs, part, whose))
 
 
-def wherever_values_lie(application: Application, judge: Callable[[], None]) -> None:
+def wherever_values_lie(pass_run: PassRun, judge: Callable[[], None]) -> None:
     """Call ``judge``, which raises if it does so too where results do not depend on how values lie in memory."""
     try:
         judge()
     except LawViolation as violation:
-        if not _may_depend_on_layout(application):
+        if not _may_depend_on_layout(pass_run):
             raise
         try:
-            with application.layout_independent():
+            with pass_run.layout_independent():
                 judge()
         except LawViolation:
             raise violation from violation.__cause__
-        application.waive("differs only by how values lie in memory")
+        pass_run.waive("differs only by how values lie in memory")
 
 
-def _may_depend_on_layout(application: Application) -> bool:
-    """Whether a program draws random numbers, or normalizes over batches (:mod:`pytest_fx.harness.layouts`)."""
-    programs = (application.untouched().after, application.after)
+def _may_depend_on_layout(pass_run: PassRun) -> bool:
+    """Return whether a program draws random numbers, or normalizes over batches (:mod:`pytest_fx.harness.layouts`)."""
+    programs = (pass_run.untouched().after, pass_run.after)
     if None in programs:
         return True
     nodes = (node for program in programs if program is not None for node in program.graph.nodes)
@@ -106,48 +104,48 @@ def _depends_on_layout(node: Node) -> bool:
     return any("norm" in type(part).__name__.lower() for part in owner.get_submodule(str(node.target)).modules())
 
 
-def _require_kept(law: str, application: Application, inputs: Sequence[Inputs], part: Part, whose: str) -> None:
-    inputs = [each for each in inputs if application.eager(each).error is None]
+def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Part, whose: str) -> None:
+    inputs = [each for each in inputs if pass_run.eager(each).error is None]
     for each in inputs:
-        error = application.actual(each).error
-        if error is not None and not refuses_inputs(application, error):
-            _raises(law, application, each, error)
-    inputs = [each for each in inputs if application.actual(each).error is None]
+        error = pass_run.actual(each).error
+        if error is not None and not refuses_inputs(pass_run, error):
+            _raises(law, pass_run, each, error)
+    inputs = [each for each in inputs if pass_run.actual(each).error is None]
     # 1. The same bits keep every contract; this needs no call in float64.
-    if all(identical(part(application.eager(each)), part(application.actual(each))) for each in inputs):
+    if all(identical(part(pass_run.eager(each)), part(pass_run.actual(each))) for each in inputs):
         return
     # 2. A large model runs in float64 on its first inputs only: their rounding errors tell what others may have.
-    if _is_as_near_as_on_draws(application, inputs, part):
+    if _is_as_near_as_on_draws(pass_run, inputs, part):
         return
     # 3. The contract itself, in the working dtype and in float64.
-    violation = _violation(compared(application, inputs, part, whose), application.contract)
+    violation = _violation(compared(pass_run, inputs, part, whose), pass_run.contract)
     # 4. Where already the capture, without the pass, is not what eager computes in float64, float64 says nothing about
     # the pass. The case was `c = x.half(); c *= x`: a write keeps the dtype, and a capture as `c * x` promotes it.
-    if violation is not None and application.has_float64 and not _is_captured_in_float64(application, inputs, part):
-        application.forget_float64()
-        violation = _violation(compared(application, inputs, part, whose), application.contract)
+    if violation is not None and pass_run.has_float64 and not _is_captured_in_float64(pass_run, inputs, part):
+        pass_run.forget_float64()
+        violation = _violation(compared(pass_run, inputs, part, whose), pass_run.contract)
         if violation is None:
-            application.waive("not judged in float64, where the capture itself differs from eager")
+            pass_run.waive("not judged in float64, where the capture itself differs from eager")
     if violation is None:
         return
-    if not isinstance(application.contract, Exact):  # which promises bits, also where they mean nothing
+    if not isinstance(pass_run.contract, Exact):  # which promises bits, also where they mean nothing
         # 5. An overflow: of `a * b / c` eager may have `inf` where `a / c * b` has a number, and all that is computed
         # from it differs. These elements are not compared, the others are.
-        normals = [_of_what_is_finite(application, each, part) for each in inputs]
-        comparison = compared(application, inputs, part, whose, normals)
-        violation = _violation(comparison, application.contract)
+        normals = [_of_what_is_finite(pass_run, each, part) for each in inputs]
+        comparison = compared(pass_run, inputs, part, whose, normals)
+        violation = _violation(comparison, pass_run.contract)
         if violation is None:
-            application.waive("differs in what follows from an infinity")
+            pass_run.waive("differs in what follows from an infinity")
             return
         # 6. What eager cannot tell either: `round(x)` at 0.5 is 0 or 1. An element may differ as far as eager's own
         # moves when its values are perturbed in their last bits. It comes last as it takes 8 to 32 more runs of eager.
         selections = [lambda run, normal=normal: normal(part(run)) for normal in normals]
-        conditioning = Conditioning(application, inputs, selections)
-        violation = _beside_eager_perturbed(comparison, application.contract, conditioning, violation)
+        conditioning = Conditioning(pass_run, inputs, selections)
+        violation = _beside_eager_perturbed(comparison, pass_run.contract, conditioning, violation)
         if violation is None:
-            application.waive("ill-conditioned: eager itself moves as far when its values change in their last bits")
+            pass_run.waive("ill-conditioned: eager itself moves as far when its values change in their last bits")
             return
-    raise told_with_precision(application, LawViolation.of(law, violation, inputs[0]), violation)
+    raise told_with_precision(pass_run, LawViolation.of(law, violation, inputs[0]), violation)
 
 
 def _beside_eager_perturbed(
@@ -165,26 +163,31 @@ def _beside_eager_perturbed(
     return violation if found is not None and promise is not contract else found
 
 
-def _is_as_near_as_on_draws(application: Application, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Whether a model of full size answers other inputs as near to eager as its rounding errors on draws leave it.
+def _is_as_near_as_on_draws(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
+    """Return whether a model of full size computes as near to eager for other inputs as its rounding errors on other
+    input sets leave it.
 
     Those are known when the contract has been looked at, and then no more calls in float64 are needed.
     """
-    subject = application.subject
-    if not subject.is_full_size or subject.is_wide or isinstance(application.contract, Exact):
+    subject = pass_run.subject
+    if not subject.is_full_size or subject.is_float64 or isinstance(pass_run.contract, Exact):
         return False
-    draws = range(subject.wide_draws)
-    if not set(draws).isdisjoint(inputs) or any(subject.eager(draw, wide=True).error is not None for draw in draws):
+    input_sets = range(subject.float64_input_set_count)
+    if not set(input_sets).isdisjoint(inputs) or any(
+        subject.eager(input_set, float64=True).error is not None for input_set in input_sets
+    ):
         return False
-    eager, actual = ([part(answers(each)) for each in inputs] for answers in (application.eager, application.actual))
-    known, known64 = ([part(subject.eager(draw, wide=wide)) for draw in draws] for wide in (False, True))
-    return near(eager, actual, known, known64, application.contract)
+    eager, actual = ([part(run(each)) for each in inputs] for run in (pass_run.eager, pass_run.actual))
+    known, known64 = (
+        [part(subject.eager(input_set, float64=float64)) for input_set in input_sets] for float64 in (False, True)
+    )
+    return near(eager, actual, known, known64, pass_run.contract)
 
 
-def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Whether eager and its capture agree in float64, too: ``c = x.half(); c *= x`` is half in eager alone."""
+def _is_captured_in_float64(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
+    """Return whether eager and its capture agree in float64, too: ``c = x.half(); c *= x`` is half in eager alone."""
     for each in inputs:
-        expected, captured = application.eager(each, wide=True), application.untouched().actual(each, wide=True)
+        expected, captured = pass_run.eager(each, float64=True), pass_run.untouched().actual(each, float64=True)
         if expected.error is None and captured.error is None:
             pairs = pair_leaves(*(_without_infinities(part(run)) for run in (expected, captured)))
             if isinstance(pairs, Mismatch):
@@ -195,34 +198,35 @@ def _is_captured_in_float64(application: Application, inputs: Sequence[Inputs], 
     return True
 
 
-def refuses_inputs(application: Application, error: Exception) -> bool:
-    """Whether a check failed that the pass, or one of a pipeline, put into the program, naming itself in its message.
+def refuses_inputs(pass_run: PassRun, error: Exception) -> bool:
+    """Return whether a check failed that the pass, or one of a pipeline, put into the program, naming itself in its
+    message.
 
     So a pass refuses inputs of which it cannot know beforehand, as it refuses programs by a ``PassError``.
     """
-    pass_ = application.pass_
+    pass_ = pass_run.pass_
     if pass_ is None:
         return False
-    names = tuple(f"{name} " for name in (application.name, *map(pass_name, parts_of(pass_))))
+    names = tuple(f"{name} " for name in (pass_run.name, *map(pass_name, parts_of(pass_))))
     return isinstance(error, AssertionError) and str(error).startswith(names)
 
 
-def _raises(law: str, application: Application, inputs: Inputs, error: Exception) -> None:
+def _raises(law: str, pass_run: PassRun, inputs: Inputs, error: Exception) -> None:
     notes = note_lines(error)
     violation = LawViolation(
         law,
-        f"{application.name} makes {_called(application, inputs)} raise where eager answers",
+        f"{pass_run.name} makes {_called(pass_run, inputs)} raise where eager does not",
         value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
         why="\n         ".join(line.strip() for line in notes) or None,
         kind=f"raises {failure_class(error)}",
         inputs=inputs,
     )
-    raise told_with_precision(application, violation) from error
+    raise told_with_precision(pass_run, violation) from error
 
 
-def _called(application: Application, inputs: Inputs) -> str:
-    """The subject in a message, with its inputs where these are no draw."""
-    name = application.subject.name
+def _called(pass_run: PassRun, inputs: Inputs) -> str:
+    """The subject in a message, with its inputs where these are not a numbered input set."""
+    name = pass_run.subject.name
     return f"{name} on {inputs}" if isinstance(inputs, str) else name
 
 
@@ -235,70 +239,70 @@ def _violation(comparison: Comparison, contract: Contract) -> ContractViolation 
 
 
 def compared(
-    application: Application,
+    pass_run: PassRun,
     inputs: Sequence[Inputs],
     part: Part,
     whose: str = "output",
     normals: Sequence[Normal] | None = None,
 ) -> Comparison:
-    """The answers to several inputs beside each other, and beside eager's in float64.
+    """The outputs for several inputs beside each other, and beside eager's in float64.
 
     Float64 is left out on inputs that are not needed to tell how large rounding errors are, if all is well there. What
-    is compared of the answers to each of the inputs is what ``normals`` make of them.
+    is compared of the outputs for each of the inputs is what ``normals`` make of them.
     """
     if normals is None:
-        normals = [_normal(application.contract)] * len(inputs)
-    eager = [make(part(application.eager(each))) for make, each in zip(normals, inputs, strict=True)]
-    actual = [make(part(application.actual(each))) for make, each in zip(normals, inputs, strict=True)]
-    narrow = partial(
-        Comparison, _called(application, inputs[0]), application.name, eager, actual, whose=whose
+        normals = [_normal(pass_run.contract)] * len(inputs)
+    eager = [make(part(pass_run.eager(each))) for make, each in zip(normals, inputs, strict=True)]
+    actual = [make(part(pass_run.actual(each))) for make, each in zip(normals, inputs, strict=True)]
+    in_working_dtype = partial(
+        Comparison, _called(pass_run, inputs[0]), pass_run.name, eager, actual, whose=whose
     )  # fmt: skip
-    if application.subject.is_wide:
-        return narrow(eager, actual)
-    if application.subject.eager(inputs[0], wide=True).error is not None:
-        return narrow([_widened(answer) for answer in eager])
-    count = min(len(inputs), application.subject.wide_draws)
-    comparison = _beside_float64(application, inputs[:count], part, normals, narrow)
+    if pass_run.subject.is_float64:
+        return in_working_dtype(eager, actual)
+    if pass_run.subject.eager(inputs[0], float64=True).error is not None:
+        return in_working_dtype([_to_float64(output) for output in eager])
+    count = min(len(inputs), pass_run.subject.float64_input_set_count)
+    comparison = _beside_float64(pass_run, inputs[:count], part, normals, in_working_dtype)
     known = eager[:count], comparison.eager64
-    if count < len(inputs) and not near(eager[count:], actual[count:], *known, application.contract):
-        return _beside_float64(application, inputs, part, normals, narrow)
+    if count < len(inputs) and not near(eager[count:], actual[count:], *known, pass_run.contract):
+        return _beside_float64(pass_run, inputs, part, normals, in_working_dtype)
     return comparison
 
 
 def _beside_float64(
-    application: Application,
+    pass_run: PassRun,
     inputs: Sequence[Inputs],
     part: Part,
     normals: Sequence[Normal],
-    narrow: Callable[..., Comparison],
+    in_working_dtype: Callable[..., Comparison],
 ) -> Comparison:
     """The comparison with what eager and the program do in float64 with some of the inputs."""
     runs: list[Run] = []
     for each in inputs:  # all of them before the transformed program is there in float64
-        expected = application.eager(each, wide=True)
+        expected = pass_run.eager(each, float64=True)
         if expected.error is not None:
             break
         runs.append(expected)
     eager = [normal(part(run)) for normal, run in zip(normals, runs, strict=False)]
     # What is approximate by design, a quantizer say, need not exist in float64.
-    if isinstance(application.contract, Approximate) or not application.has_float64:
-        return narrow(eager)
-    found = [application.actual(each, wide=True) for each in inputs[: len(runs)]]
+    if isinstance(pass_run.contract, Approximate) or not pass_run.has_float64:
+        return in_working_dtype(eager)
+    found = [pass_run.actual(each, float64=True) for each in inputs[: len(runs)]]
     if any(run.error is not None for run in found):  # a pass that is right in one dtype need not take the other
-        return narrow(eager)
-    return narrow(eager, [normal(part(run)) for normal, run in zip(normals, found, strict=False)])
+        return in_working_dtype(eager)
+    return in_working_dtype(eager, [normal(part(run)) for normal, run in zip(normals, found, strict=False)])
 
 
-def _of_what_is_finite(application: Application, inputs: Inputs, part: Part) -> Normal:
-    """What puts 0 for what follows from an infinity: elements that are others in eager once each is NaN, or 0.
+def _of_what_is_finite(pass_run: PassRun, inputs: Inputs, part: Part) -> Normal:
+    """Return what puts 0 for what follows from an infinity: elements that are others in eager once each is NaN, or 0.
 
     What is NaN in eager follows from an overflow where there is one: ``exp(x) / exp(x).sum()`` has no other.
     """
-    normal = _normal(application.contract)
-    expected = part(application.eager(inputs))
-    found = without_infinities(application, inputs)
+    normal = _normal(pass_run.contract)
+    expected = part(pass_run.eager(inputs))
+    found = without_infinities(pass_run, inputs)
     same = [part(run) for run in found.runs if run.error is None]
-    masks = [_differing(expected, answer) for answer in same if skeleton(answer) == skeleton(expected)]
+    masks = [_differing(expected, output) for output in same if skeleton(output) == skeleton(expected)]
     if found.overflows:
         masks.append(_nans(expected))
 
@@ -313,7 +317,7 @@ def _of_what_is_finite(application: Application, inputs: Inputs, part: Part) -> 
 
 
 def _differing(one: Any, other: Any) -> list[torch.Tensor | None]:
-    """Where the elements of two answers differ: a mask for each tensor, None for another size or storage."""
+    """Return where the elements of two outputs differ: a mask for each tensor, None for another size or storage."""
     return [
         (left != right) & ~((left != left) & (right != right))
         if left.shape == right.shape and is_strided(left)
@@ -332,7 +336,7 @@ def _zero_where(mask: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor
     return tensor if mask is None or mask.shape != tensor.shape else tensor.masked_fill(mask, 0)
 
 
-def _widened(value: Any) -> Any:
+def _to_float64(value: Any) -> Any:
     return map_tensors(lambda tensor: converted(tensor, torch.float64) if tensor.is_floating_point() else tensor, value)
 
 
@@ -367,5 +371,5 @@ _NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approxi
 
 
 def _normal(contract: Contract) -> Normal:
-    """What answers are compared as under a contract."""
+    """Return what outputs are compared as under a contract."""
     return _NORMAL.get(type(contract), _without_infinities)

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 from fx.arguments import expect, expect_callable, refusal
 from pytest_fx.errors import LawError, LawViolation
-from pytest_fx.harness.application import Application
+from pytest_fx.harness.pass_run import PassRun
 
-Check = Callable[["Application"], None]
+Check = Callable[["PassRun"], None]
 """Raises :class:`LawViolation` if a law is broken."""
 
 
@@ -34,27 +34,27 @@ class Law:
     may_change: str = ""
     """What a pass lists in ``may_change`` where the law is not meant for it; see ``fx.passes.PassPipeline``."""
     numbers: bool = False
-    """Whether it is about what is computed: if several laws are broken, these are told first."""
+    """Whether it is about what is computed: if several laws are broken, these are reported first."""
     calls: int = 0
     """About how many eager calls it takes on a model beside those that every comparison takes."""
     of_passes: bool = True
     """Whether it is about what a pass does; others hold for programs that were made in any other way, too."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no law."""
+        """Refuse what is not a law."""
         expect(self.name, str, "the name of a law is a string", error=LawError)
-        expect_callable(self.check, "a law is a function that is given an Application", error=LawError)
+        expect_callable(self.check, "a law is a function that is given an PassRun", error=LawError)
         if self.kind not in KINDS:
             raise refusal(f"the kind of a law is one of {', '.join(map(repr, KINDS))}", self.kind, error=LawError)
 
-    def find_violation(self, application: Application) -> LawViolation | None:
-        """Return how ``application`` breaks this law, or ``None`` where it keeps it.
+    def find_violation(self, pass_run: PassRun) -> LawViolation | None:
+        """Return how ``pass_run`` breaks this law, or ``None`` where it keeps it.
 
         Raises:
             LawError: the function says that another law is broken.
         """
         try:
-            self.check(application)
+            self.check(pass_run)
         except LawViolation as violation:
             if violation.law != self.name:
                 raise LawError(

@@ -15,7 +15,7 @@ from torch import nn
 from fx import GraphModule, Node
 from fx.errors import FxError
 from pytest_fx.errors import ContractViolation, LawViolation
-from pytest_fx.harness.application import Application
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.snapshot import listed, tensors_of
 from pytest_fx.harness.structure import leaves
 
@@ -32,23 +32,23 @@ _OF_FORMULAS = (0.044715, 1.702)
 
 
 def told_with_precision(
-    application: Application, law: LawViolation, violation: ContractViolation | None = None
+    pass_run: PassRun, law: LawViolation, violation: ContractViolation | None = None
 ) -> LawViolation:
     """Return ``law`` with a line on tensors in fewer digits, and one on what to do if that is what the pass is for.
 
     ``violation`` says how the contract is broken, where that is due to numbers.
     """
-    lines = [f"  note   {note}" for note in converted_tensors(application)]
-    if violation is not None and trades_accuracy(application, violation):
+    lines = [f"  note   {note}" for note in converted_tensors(pass_run)]
+    if violation is not None and trades_accuracy(pass_run, violation):
         lines.append(f"  try    {INACCURATE}")
     return law.with_details("\n".join(lines)) if lines else law
 
 
-def converted_tensors(application: Application) -> list[str]:
+def converted_tensors(pass_run: PassRun) -> list[str]:
     """Say which tensors of the program are of another dtype than in the model, or of the model than its others."""
-    known, program = application.subject.tensors, application.program
+    known, program = pass_run.subject.tensors, pass_run.program
     original = {name: tensor.dtype for name, tensor in known.items() if tensor.is_floating_point()}
-    now = {} if program is None else {application.names.get(name, name): t for name, t in tensors_of(program).items()}
+    now = {} if program is None else {pass_run.names.get(name, name): t for name, t in tensors_of(program).items()}
     changed: dict[tuple[str, str], list[str]] = {}
     for name, tensor in now.items():
         if name in original and tensor.dtype != original[name]:
@@ -74,36 +74,38 @@ def mixed_dtypes(tensors: Mapping[str, torch.Tensor]) -> list[str]:
     ]
 
 
-def trades_accuracy(application: Application, violation: ContractViolation) -> bool:
-    """Whether a broken contract looks like that of a pass that trades accuracy by its nature.
+def trades_accuracy(pass_run: PassRun, violation: ContractViolation) -> bool:
+    """Return whether a broken contract looks like that of a pass that trades accuracy by its nature.
 
     What differs is little, and the program has fewer digits or an approximation where the model has none; or it is the
     same in float64, so that all that differs is rounding.
     """
     if violation.sqnr_db is None or violation.sqnr_db < LEAST_SIGNAL:
         return False
-    is_rounding = violation.kind.startswith("rounding") and application.has_float64
-    return (is_rounding and application.actual(wide=True).error is None) or _is_lower(application)
+    is_rounding = violation.kind.startswith("rounding") and pass_run.has_float64
+    return (is_rounding and pass_run.actual(float64=True).error is None) or _is_lower(pass_run)
 
 
-def _is_lower(application: Application) -> bool:
-    program = application.program
+def _is_lower(pass_run: PassRun) -> bool:
+    program = pass_run.program
     if program is None:
         return False
-    held = application.subject.tensors
-    now = {application.names.get(name, name): tensor for name, tensor in tensors_of(program).items()}
+    held = pass_run.subject.tensors
+    now = {pass_run.names.get(name, name): tensor for name, tensor in tensors_of(program).items()}
     if any(_is_coarser(tensor, held.get(name)) for name, tensor in now.items()):
         return True
-    if not isinstance(program, GraphModule) or application.subject.capture_error is not None:
-        return _approximations(program) > _approximations(application.subject.borrowed())
+    if not isinstance(program, GraphModule) or pass_run.subject.capture_error is not None:
+        return _approximations(program) > _approximations(pass_run.subject.shared_copy())
     try:
-        return _approximations(program) > _approximations(application.capture())
+        return _approximations(program) > _approximations(pass_run.capture())
     except FxError:
         return False
 
 
 def _is_coarser(tensor: torch.Tensor, original: torch.Tensor | None) -> bool:
-    """Whether a tensor has fewer digits than that which it stands for: another dtype, or values that fit into one."""
+    """Return whether a tensor has fewer digits than that which it stands for: another dtype, or values that fit into
+    one.
+    """
     tensor = tensor.detach()
     if original is None or not original.is_floating_point():
         return original is None and tensor.dtype in (torch.int8, torch.uint8, torch.qint8, torch.quint8)
@@ -126,7 +128,7 @@ def _levels(tensor: torch.Tensor) -> int:
 
 
 def _approximations(program: nn.Module) -> int:
-    """How many operations convert to fewer digits, or are approximations by their name or their constants."""
+    """Return how many operations convert to fewer digits, or are approximations by their name or their constants."""
     if not isinstance(program, GraphModule):
         return sum(_is_named_so(_class_name(part)) for part in program.modules())
     return sum(_approximates(program, node) for node in program.graph.nodes)
@@ -147,7 +149,7 @@ def _constants(node: Node) -> Iterator[Any]:
 
 
 def _is_coarse(value: Any) -> bool:
-    """Whether an argument asks for fewer digits."""
+    """Return whether an argument asks for fewer digits."""
     if isinstance(value, torch.dtype):
         return value in (*NARROW, torch.int8, torch.uint8) or "qint" in str(value) or "float8" in str(value)
     if isinstance(value, float):

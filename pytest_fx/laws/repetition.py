@@ -14,8 +14,9 @@ from torch import nn
 import fx
 from fx import GraphModule
 from fx.errors import FxError, SaveError, TraceError
-from pytest_fx.harness.application import Application
+from fx.passes.infra.pass_base import program_in
 from pytest_fx.harness.equality import Leaf
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import dense, is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves, skeleton
@@ -26,32 +27,30 @@ from pytest_fx.processes.deadline import TookTooLong
 from pytest_fx.processes.pickled import unpickled
 
 
-def deterministic(application: Application) -> None:
+def deterministic(pass_run: PassRun) -> None:
     """Applied to an equal program, the pass makes an equal program: code, parameters and buffers."""
-    after, before = application.after, application.before
-    if after is None or before is None or not application.changed:
+    after, before = pass_run.after, pass_run.before
+    if after is None or before is None or not pass_run.changed:
         return
     known = {id(held) for held, _ in before.module.tensors.values()}
     computes = any(id(tensor) not in known for tensor in tensors_of(after).values())
-    if not computes and _made_alike(application.wide_after, after):  # it is there anyway
+    if not computes and _made_alike(pass_run.after_float64, after):  # it is there anyway
         return
     try:
-        again = application.transform(application.subject.borrowed())
+        again = pass_run.transform(pass_run.subject.shared_copy())
     except TookTooLong:
         return
     except Exception as error:
-        broken(
-            "deterministic", f"{application.name} fails on a program that it has just transformed", value=_said(error)
-        )
+        broken("deterministic", f"{pass_run.name} fails on a program that it has just transformed", value=_said(error))
     if again is None:
-        broken("deterministic", f"{application.name} makes no program of one that it has just transformed")
+        broken("deterministic", f"{pass_run.name} makes no program of one that it has just transformed")
     if again.code != after.code:
         shown = "\n         ".join(first_difference(after.code, again.code))
-        broken("deterministic", f"{application.name} makes other code of the same program", value=shown, remedy=_ORDER)
+        broken("deterministic", f"{pass_run.name} makes other code of the same program", value=shown, remedy=_ORDER)
     others = tensors_of(again)
     for name, tensor in tensors_of(after).items():
         if name not in others or not same_tensor(tensor, others[name]):
-            broken("deterministic", f"{application.name} makes another {name!r} of the same program", remedy=_ORDER)
+            broken("deterministic", f"{pass_run.name} makes another {name!r} of the same program", remedy=_ORDER)
 
 
 _ORDER = "go over lists or dicts, not over sets of nodes, and draw no random numbers"
@@ -79,58 +78,58 @@ def _captured_again(program: GraphModule) -> GraphModule:
     return fx.GraphModule(program, _BufferTracer().trace(program))
 
 
-def retraceable(application: Application) -> None:
+def retraceable(pass_run: PassRun) -> None:
     """What the pass made can be captured again, and the capture computes the same bits."""
-    if application.after is None:
+    if pass_run.after is None:
         return
     try:
-        again = _captured_again(application.after)
+        again = _captured_again(pass_run.after)
     except Exception as error:
-        if _succeeds(_captured_again, application.capture()):
+        if _succeeds(_captured_again, pass_run.capture()):
             broken("retraceable", "the transformed program cannot be captured again", value=_said(error))
         return
     # What is computed of constants alone is one itself then, which has no other containers than Python's own.
-    _require_same("retraceable", application, again, "captured again, the program", part=_leaves_of)
+    _require_same("retraceable", pass_run, again, "captured again, the program", part=_leaves_of)
 
 
-def round_trips(application: Application) -> None:
+def round_trips(pass_run: PassRun) -> None:
     """Copied, pickled, or saved to a file and loaded, the program computes the same bits as before.
 
     What cannot be pickled before the pass need not be afterwards, and data-only files hold no functions of a user's.
     """
-    if application.after is None:
+    if pass_run.after is None:
         return
     for how, trip in _TRIPS.items():
         try:
-            made = trip(application.after)
+            made = trip(pass_run.after)
         except SaveError:
             continue
         except Exception as error:
-            if _succeeds(trip, application.capture()):
+            if _succeeds(trip, pass_run.capture()):
                 broken("round trips", f"the transformed program cannot be {how}", value=_said(error))
             continue
-        if made.code != application.after.code:
+        if made.code != pass_run.after.code:
             broken("round trips", f"{how}, the program has other code")
-        _require_same("round trips", application, made, f"{how}, the program")
+        _require_same("round trips", pass_run, made, f"{how}, the program")
 
 
-def idempotent(application: Application) -> None:
+def idempotent(pass_run: PassRun) -> None:
     """Applied to its own result, the pass changes nothing."""
-    if application.after is None:
+    if pass_run.after is None:
         return
-    once, copied = application.after.code, _copied(application)
-    again: Any = application.pass_(copied) or copied
+    once, copied = pass_run.after.code, _copied(pass_run)
+    again: Any = program_in(pass_run.pass_(copied)) or copied
     if isinstance(again, GraphModule) and again.code != once:
         shown = "\n         ".join(first_difference(once, again.code))
-        broken("idempotent", f"{application.name} changes what it made itself", value=shown)
+        broken("idempotent", f"{pass_run.name} changes what it made itself", value=shown)
 
 
-def shrinks_the_graph(application: Application) -> None:
+def shrinks_the_graph(pass_run: PassRun) -> None:
     """The graph has fewer nodes after the pass, wherever the pass changes it."""
-    if application.after is not None and application.changed:
-        before, now = len(application.before.nodes if application.before else ()), len(application.after.graph.nodes)
+    if pass_run.after is not None and pass_run.changed:
+        before, now = len(pass_run.before.nodes if pass_run.before else ()), len(pass_run.after.graph.nodes)
         if now >= before:
-            broken("shrinks the graph", f"the graph has {now} nodes after {application.name}, and had {before}")
+            broken("shrinks the graph", f"the graph has {now} nodes after {pass_run.name}, and had {before}")
 
 
 def _through_a_file(program: GraphModule) -> GraphModule:
@@ -155,34 +154,34 @@ def _succeeds(trip: Callable[[GraphModule], Any], program: GraphModule) -> bool:
     return True
 
 
-def _copied(application: Application) -> GraphModule:
-    assert application.after is not None
-    return copy.deepcopy(application.after)
+def _copied(pass_run: PassRun) -> GraphModule:
+    assert pass_run.after is not None
+    return copy.deepcopy(pass_run.after)
 
 
-def _as_it_is(answer: Any) -> Any:
-    return answer
+def _as_it_is(output: Any) -> Any:
+    return output
 
 
-def _leaves_of(answer: Any) -> list[Any]:
-    return [leaf for _, leaf in leaves(answer)]
+def _leaves_of(output: Any) -> list[Any]:
+    return [leaf for _, leaf in leaves(output)]
 
 
 def _require_same(
-    law: str, application: Application, program: nn.Module, what: str, part: Callable[[Any], Any] = _as_it_is
+    law: str, pass_run: PassRun, program: nn.Module, what: str, part: Callable[[Any], Any] = _as_it_is
 ) -> None:
-    """Raise unless ``program`` answers as the result of the pass does."""
-    actual, subject = application.actual(), application.subject
+    """Raise unless ``program`` computes what the result of the pass does."""
+    actual, subject = pass_run.actual(), pass_run.subject
     if actual.error is not None:
         return
-    assert application.after is not None
-    _lay_out_as(program, application.after)
+    assert pass_run.after is not None
+    _lay_out_as(program, pass_run.after)
     found = Runner(program, thread_count=subject.threads)(subject.arguments(), subject.dtype)
     if found.error is not None:
         broken(law, f"{what} raises", value=_said(found.error))
-    if not identical(part(actual.answer), part(found.answer)):
-        shown = _first_leaf_that_differs(part(actual.answer), part(found.answer))
-        broken(law, f"{what} answers something else", value=shown)
+    if not identical(part(actual.output), part(found.output)):
+        shown = _first_leaf_that_differs(part(actual.output), part(found.output))
+        broken(law, f"{what} returns something else", value=shown)
 
 
 def _first_leaf_that_differs(wanted: Any, found: Any) -> str:
@@ -217,11 +216,11 @@ def _lay_out_as(program: nn.Module, other: nn.Module) -> None:
             tensor.data = memory.as_strided(wanted.shape, strides)
 
 
-def _made_alike(wide: GraphModule | None, after: GraphModule) -> bool:
-    """Whether what the pass makes of the program in float64 is what it makes of it, but for rounding."""
-    if wide is None or wide.code != after.code:
+def _made_alike(after_float64: GraphModule | None, after: GraphModule) -> bool:
+    """Return whether what the pass makes of the program in float64 is what it makes of it, but for rounding."""
+    if after_float64 is None or after_float64.code != after.code:
         return False
-    others = tensors_of(wide)
+    others = tensors_of(after_float64)
     return all(_nearly(tensor, others.get(name)) for name, tensor in tensors_of(after).items())
 
 

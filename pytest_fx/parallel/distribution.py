@@ -23,12 +23,12 @@ TIMED = pytest.StashKey[bool]()
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this process runs tests for another one."""
+    """Return whether this process runs tests for another one."""
     return hasattr(config, "workerinput")
 
 
 def timings_last(config: pytest.Config) -> bool:
-    """Whether this process schedules, all timings on one worker after the checks: what ``-n`` does by itself."""
+    """Return whether this process schedules, all timings on one worker after the checks: what ``-n`` does by itself."""
     options = config.stash[OPTIONS]
     asked = options.used or config.getoption("fx_tables") is not None
     return asked and options.timing and config.getoption("dist", "no") == "load"
@@ -54,7 +54,7 @@ def reason_not_to_time(config: pytest.Config) -> str | None:
 
 
 def instruct(config: pytest.Config, worker_input: dict[str, Any]) -> None:
-    """Tell a worker, whose files may be others, what this process knows."""
+    """Give a worker, whose files may be others, what this process knows."""
     worker_input["fx_timings_last"] = timings_last(config) or config.getoption("dist") == "loadgroup"
     worker_input["fx_root"] = str(config.rootpath)
     worker_input["fx_suites"] = config.stash[ADDED]
@@ -88,7 +88,7 @@ def leave_turns(config: pytest.Config) -> None:
 
 
 def is_timing(item: pytest.Item) -> bool:
-    """Whether a test takes times: it asks for ``fx_timing``, or is marked ``xdist_group("fx-timing")``."""
+    """Return whether a test takes times: it asks for ``fx_timing``, or is marked ``xdist_group("fx-timing")``."""
     groups = [(*marker.args, *marker.kwargs.values()) for marker in item.iter_markers("xdist_group")]
     return TIMING_FIXTURE in getattr(item, "fixturenames", ()) or (TIMING_GROUP,) in groups
 
@@ -109,7 +109,7 @@ def timings_grouped(config: pytest.Config, items: list[pytest.Item]) -> Generato
 
 @contextlib.contextmanager
 def collection_reported(session: pytest.Session) -> Generator[None]:
-    """In a worker, let the controller see which tests are timings while it is told their names; then let others time.
+    """In a worker, let the controller see which tests are timings while it gets their names; then let others time.
 
     Nothing but names is sent. Groups are written behind them as pytest-xdist does it, and only for this moment: in
     reports and on the command line each test has one name.

@@ -50,7 +50,7 @@ class Measurement:
 
     @property
     def key(self) -> Key:
-        """What another measurement must share to be compared with this one."""
+        """Return what another measurement must share to be compared with this one."""
         return self.model, self.program, self.batch, self.dtype, self.device, self.threads
 
     def __str__(self) -> str:
@@ -93,11 +93,13 @@ class Change:
         return "slower" if low > 0.0 else "faster"
 
     def exceeds(self, limit: float) -> bool:
-        """Whether the whole interval lies above ``limit``: what noise can explain is no slowdown."""
+        """Return whether the whole interval lies above ``limit``: what noise can explain is not a slowdown."""
         return self.interval[0] > limit
 
     def too_noisy(self, limit: float | None = None) -> bool:
-        """Whether the interval holds no change as well as more than ``limit``, or than 10 %: it tells nothing."""
+        """Return whether the interval holds no change as well as more than ``limit``, or than 10 %: it tells
+        nothing.
+        """
         low, high = self.interval
         return low <= 0.0 and high > (WIDEST_INTERVAL if limit is None else limit)
 
@@ -108,8 +110,8 @@ def _sides(lower: Measurement, upper: Measurement) -> tuple[tuple[float, float],
 
 
 @dataclass(frozen=True, slots=True)
-class Firing:
-    """How much a pass changed in a model."""
+class MatchCount:
+    """How often a pass matched in a model, and how much it changed there."""
 
     model: str
     """The model's name, without its batch."""
@@ -125,16 +127,18 @@ class Firing:
     """Whether the pass changed anything."""
 
     @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> Firing | None:
-        """The firing that a row of the summary tells of, if it tells of one."""
+    def of_row(cls, row: Mapping[str, Any]) -> MatchCount | None:
+        """Return the count in a row of the summary, if it has one."""
         known: dict[str, Any] = {field.name: row.get(field.name) for field in fields(cls)}
         if not has_types(cls, known):
             return None
         known["model"] = re.sub(r", batch \d+$", "", known["model"])
         return cls(**known)
 
-    def less_than(self, before: Firing) -> bool:
-        """Whether the pass changed less than ``before``: it made fewer edits, took away fewer nodes, or did nothing."""
+    def less_than(self, before: MatchCount) -> bool:
+        """Return whether the pass changed less than ``before``: it made fewer edits, took away fewer nodes, or did
+        nothing.
+        """
         edits, removed = (before.edits or 0) - (self.edits or 0), before.nodes_before - before.nodes_after
         fewer_edits = self.edits is not None and before.edits is not None and edits > 0
         fewer_nodes = removed > max(self.nodes_before - self.nodes_after, 0)
@@ -155,16 +159,16 @@ class Baseline:
     """The file, as it was given."""
     measurements: Mapping[Key, Measurement]
     """Its rows; the last one where several agree in all that matters."""
-    firings: Mapping[tuple[str, str], Firing]
+    match_counts: Mapping[tuple[str, str], MatchCount]
     """What passes changed, by model and program."""
 
     @classmethod
-    def of(cls, name: str, measurements: Iterable[Measurement], firings: Iterable[Firing] = ()) -> Baseline:
+    def of(cls, name: str, measurements: Iterable[Measurement], match_counts: Iterable[MatchCount] = ()) -> Baseline:
         """Return the baseline of these rows."""
         return cls(
             name,
             {measurement.key: measurement for measurement in measurements},
-            {(firing.model, firing.program): firing for firing in firings},
+            {(match_count.model, match_count.program): match_count for match_count in match_counts},
         )
 
     def change(self, now: Measurement) -> Change | None:
@@ -184,14 +188,14 @@ class Baseline:
         return {
             "name": self.name,
             "measurements": [asdict(one) for one in self.measurements.values()],
-            "firings": [asdict(one) for one in self.firings.values()],
+            "match_counts": [asdict(one) for one in self.match_counts.values()],
         }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Baseline:
         """Return the baseline that :meth:`as_data` described."""
         measurements = (Measurement(**one) for one in data["measurements"])
-        return cls.of(data["name"], measurements, (Firing(**one) for one in data["firings"]))
+        return cls.of(data["name"], measurements, (MatchCount(**one) for one in data["match_counts"]))
 
 
 BASELINE = pytest.StashKey["Baseline | None"]()
@@ -225,15 +229,15 @@ def read_baseline(path: Path, name: str) -> Baseline:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise pytest.UsageError(f"--fx-baseline: cannot read {name}: {reason}") from None
-    measurements, firings = list(_measurements(text)), list(_firings(text))
-    if not measurements and not firings:
+    measurements, match_counts = list(_measurements(text)), list(_match_counts(text))
+    if not measurements and not match_counts:
         raise pytest.UsageError(
             f"--fx-baseline: {name} holds no timings of pytest-fx: give .pytest_fx/last_run.json of an earlier run, "
             "or what --benchmark-json wrote in one"
         )
-    return Baseline.of(name, measurements, firings)
+    return Baseline.of(name, measurements, match_counts)
 
 
 def describe(machine: Mapping[str, Any]) -> str:
@@ -260,12 +264,12 @@ def _measurements(text: str) -> Iterator[Measurement]:
                 yield from _measurement(info, machine)
 
 
-def _firings(text: str) -> Iterator[Firing]:
+def _match_counts(text: str) -> Iterator[MatchCount]:
     for document in _documents(text):
         for record in _lists(document, "records") or [document]:
             row: Any = record.get("row")
-            if isinstance(row, dict) and (firing := Firing.of_row(row)) is not None:
-                yield firing
+            if isinstance(row, dict) and (match_count := MatchCount.of_row(row)) is not None:
+                yield match_count
 
 
 def _documents(text: str) -> Iterator[dict[str, Any]]:

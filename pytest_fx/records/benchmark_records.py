@@ -65,7 +65,9 @@ def add_benchmarks(config: pytest.Config, test: str, timing: Mapping[str, Any]) 
 
 
 def benchmarks_disabled(config: pytest.Config) -> bool:
-    """Whether the user switched benchmarks off. That pytest-benchmark does so beside pytest-xdist does not count."""
+    """Return whether the user switched benchmarks off. That pytest-benchmark does so beside pytest-xdist does not
+    count.
+    """
     return bool(config.getoption("benchmark_disable", False) and not config.getoption("benchmark_enable", False))
 
 
@@ -126,7 +128,9 @@ def _is_ours(benchmark: Mapping[str, Any]) -> bool:
 
 
 def _asks_for_table(config: pytest.Config) -> bool:
-    """Whether an option is given, in the ini file or the environment too, that is about pytest-benchmark's table."""
+    """Return whether an option is given, in the ini file or the environment too, that is about pytest-benchmark's
+    table.
+    """
     given = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
     given += map(str, config.invocation_params.args)
     flags = {argument.partition("=")[0] for argument in given}

@@ -12,7 +12,9 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parsed(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that ``text`` is, or None: for what is cut off or nested too deep, or is no text in it."""
+    """Return the JSON object that ``text`` is, or None: for what is cut off or nested too deep, or is not text in
+    it.
+    """
     try:
         record = json.loads(text)
         if _SURROGATE.search(text):
@@ -23,7 +25,8 @@ def parsed(text: str) -> dict[str, Any] | None:
 
 
 def has_types(kind: type, values: Mapping[str, Any]) -> bool:
-    """Whether there is a value of the annotated type for each field of the dataclass ``kind``; floats may be integers.
+    """Return whether there is a value of the annotated type for each field of the dataclass ``kind``; floats may be
+    integers.
 
     >>> from dataclasses import make_dataclass
     >>> kind = make_dataclass("Kind", [("rows", "int | None"), ("seconds", float)])

@@ -38,15 +38,15 @@ class SummaryColumn:
     """How its cell is written where the terminal has colours."""
 
     def is_shown(self, width: int, *, verbose: bool) -> bool:
-        """Whether a terminal of ``width`` columns has it."""
+        """Return whether a terminal of ``width`` columns has it."""
         return verbose or (self.narrowest is not None and width >= self.narrowest)
 
     def shown(self, row: SummaryRow, *, verbose: bool) -> str:
-        """What it shows of ``row``."""
+        """Return what it shows of ``row``."""
         return self.cell(row) if verbose or self.short is None else self.short(row)
 
 
-Column = SummaryColumn  # what hooks were once told to return
+Column = SummaryColumn  # the name that hooks once imported
 
 
 def _verdict(row: SummaryRow) -> str:
@@ -93,7 +93,7 @@ def _colour_of_speedup(row: SummaryRow) -> Markup:
 
 
 def _has_speedup(row: SummaryRow) -> bool:
-    """Whether a speed-up is told: a wrong program is not praised."""
+    """Return whether a speed-up is shown: a wrong program is not praised."""
     return row.speedup is not None and verdict_of(row) != WRONG
 
 
@@ -123,7 +123,7 @@ def _estimated_speedup(row: SummaryRow) -> str:
 
 
 def _without_ratio(verdict: str | None) -> str:
-    """What can be said where a ratio means nothing."""
+    """Return what can be said where a ratio means nothing."""
     return TOO_NOISY if verdict in (TOO_NOISY, "no change shown") else f"{verdict}, {TOO_NOISY} by how much"
 
 
@@ -146,9 +146,9 @@ COLUMNS = (
     SummaryColumn("program", lambda row: row.program),
     SummaryColumn("verdict", _verdict, short=verdict_of, markup=_colour_of_verdict),
     SummaryColumn("nodes", _nodes, narrowest=WIDE),
-    SummaryColumn("captured by", _way, True, WIDE),
+    SummaryColumn("captured by", _way, True),
     SummaryColumn("float64 error", lambda row: shown_error(row.float64_error), narrowest=None),
-    SummaryColumn("error (eager's own)", _errors, narrowest=WIDE, short=_short_errors),
+    SummaryColumn("error (by rounding)", _errors, narrowest=WIDE, short=_short_errors),
     SummaryColumn("detects", lambda row: shown_error(row.detects), True, None),
     SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds), narrowest=None),
     SummaryColumn("transformed", lambda row: _milliseconds(row.seconds), narrowest=None),
@@ -157,14 +157,14 @@ COLUMNS = (
     SummaryColumn("speed-up (95 % interval)", _speedup, True, short=_short_speedup, markup=_colour_of_speedup),
     SummaryColumn("estimated speed-up", _estimated_speedup, True),
     SummaryColumn(
-        "launched after (eager's own)",
+        "launched after (eager's)",
         lambda row: _pair(row.host_seconds, row.eager_host_seconds, _milliseconds),
         True,
         None,
     ),
     SummaryColumn("8-bit kernels (layers)", lambda row: row.kernels or "-", True, None),
     SummaryColumn(
-        "peak memory (eager's own)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True, None
+        "peak memory (eager's)", lambda row: _pair(row.peak_memory, row.eager_peak_memory, _bytes), True, None
     ),
 )
 """The columns that the plugin itself gives."""

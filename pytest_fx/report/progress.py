@@ -119,7 +119,7 @@ def _rest(left: float | None) -> str:
 
 
 def _row(item: pytest.Item) -> tuple[str, str]:
-    """What a test is called on the line, and its name: a row of a table has that of the row."""
+    """Return what a test is called on the line, and its name: a row of a table has that of the row."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     if {"table", "row"} <= parameters.keys():
         return "row", f"{parameters['table'].name}: {parameters['row'].name}"
@@ -127,7 +127,7 @@ def _row(item: pytest.Item) -> tuple[str, str]:
 
 
 def _kind(item: pytest.Item) -> str:
-    """What tests are called that take about as long as ``item``: those of one function, or rows of one table."""
+    """Return what tests are called that take about as long as ``item``: those of one function, or rows of one table."""
     return f"{getattr(item, 'originalname', item.name)} {item.name.partition(': ')[0] if ': ' in item.name else ''}"
 
 

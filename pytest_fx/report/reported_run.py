@@ -46,7 +46,7 @@ class ReportedRow:
 
     @property
     def key(self) -> Key:
-        """What it is called by."""
+        """Return what it is called by."""
         return self.row.model, self.row.program
 
     @property
@@ -76,7 +76,7 @@ class Entry:
 
     @property
     def key(self) -> Key:
-        """What it is called by."""
+        """Return what it is called by."""
         return self.model, self.program
 
     @classmethod
@@ -169,7 +169,7 @@ def _is_readable(record: Mapping[str, Any]) -> bool:
 
 
 def _is_whole(record: Mapping[str, Any]) -> bool:
-    """Whether a line has what the page is made of."""
+    """Return whether a line has what the page is made of."""
     if not _is_readable(record) or not isinstance(record.get("test"), str):
         return False
     row: Any = record.get("row")

@@ -27,7 +27,7 @@ class RowChange:
 
     @property
     def is_worse(self) -> bool:
-        """Whether a reader has to look: a program is slower, gone, or has lost the verdict that it is right."""
+        """Return whether a reader has to look: a program is slower, gone, or has lost the verdict that it is right."""
         return self.kind in ("slower", "gone") or (self.kind == "verdict" and not self.text.endswith("is right"))
 
     def __str__(self) -> str:

@@ -124,18 +124,18 @@ def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:
     """A line on the programs that are wrong, which stand out of a long table that way."""
     wrong = [row for row in rows if verdict_of(row) == WRONG]
     if wrong:
-        told = "; ".join(f"{row.program} of {row.model} ({_reason(row)})" for row in wrong)
-        yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {told}"
+        listed = "; ".join(f"{row.program} of {row.model} ({_reason(row)})" for row in wrong)
+        yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {listed}"
 
 
 def _reason(row: SummaryRow) -> str:
-    """What came of a wrong program: the law that it breaks, or what it does instead of answering."""
+    """Return what came of a wrong program: the law that it breaks, or what it does instead of answering."""
     outcome = row.outcome or ""
     return outcome.removeprefix(f"{WRONG}: ")
 
 
 def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
-    """Why models were not captured symbolically, a line for each way that refused, or in full."""
+    """Yield why models were not captured symbolically, a line for each way that refused, or in full."""
     for row in rows:
         for line in (row.refusal_messages if verbose else row.refusals) or ():
             way, _, said = line.partition(": ")
@@ -143,7 +143,7 @@ def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
         if row.way == "export" and row.batch != "free":
             yield f"{row.model} is exported for one call: its batch is {row.batch}"
         if row.note is not None:
-            yield f"{row.model} is exported with a change: {row.note}"
+            yield f"{row.model} is captured with a change: {row.note}"
 
 
 def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:

@@ -9,53 +9,55 @@ import torch.fx
 
 from fx.interop import AdaptedPass, adapt
 from fx.passes import Contract, exact
-from pytest_fx.harness.application import Application, parts_of
+from pytest_fx.harness.pass_run import PassRun, parts_of
 from pytest_fx.laws import Law, broken_laws, is_kept_without
-from pytest_fx.search.mentions import Mentions, mentioned
 from pytest_fx.search.placement import PutBack
+from pytest_fx.search.references import PassReferences, references_of
 
 
 class Blame:
     """Tells whether it is a pass that breaks a law, by what breaks the law without it."""
 
-    def __init__(self, pass_: Any, about: Mentions | None = None) -> None:
+    def __init__(self, pass_: Any, about: PassReferences | None = None) -> None:
         """Take a pass, and what it mentions if that is known."""
         self._pass = pass_
         self._tools: list[AdaptedPass] = []
         self._replaces = False
         if any(isinstance(part, AdaptedPass) for part in parts_of(pass_)):
-            about = about or mentioned(pass_)
+            about = about or references_of(pass_)
             self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
             self._replaces = about.replaces
 
-    def is_due(self, law: Law, application: Application) -> bool:
-        """Whether it is the pass that breaks ``law``, and neither the capture nor what torch.fx offers to passes."""
-        if not is_kept_without(law, application):
+    def caused_by_pass(self, law: Law, pass_run: PassRun) -> bool:
+        """Return whether it is the pass that breaks ``law``, and neither the capture nor what torch.fx offers to
+        passes.
+        """
+        if not is_kept_without(law, pass_run):
             return False
-        if any(self._does_the_same(tool, law, application) for tool in self._tools):
+        if any(self._does_the_same(tool, law, pass_run) for tool in self._tools):
             return False
-        if self._tools and application.error is not None:
-            again = Application(application.subject, adapt(_trace_again), leaves=application.leaves).error
-            if type(again) is type(application.error) and str(again) == str(application.error):
+        if self._tools and pass_run.error is not None:
+            again = PassRun(pass_run.subject, adapt(_trace_again), leaves=pass_run.leaves).error
+            if type(again) is type(pass_run.error) and str(again) == str(pass_run.error):
                 return False
-        return not self._replaces or not _is_kept_by(PutBack(self._pass), law, application, application.contract)
+        return not self._replaces or not _is_kept_by(PutBack(self._pass), law, pass_run, pass_run.contract)
 
     @staticmethod
-    def _does_the_same(tool: AdaptedPass, law: Law, application: Application) -> bool:
-        """Whether ``tool`` alone breaks ``law`` in the very way in which the pass breaks it."""
-        made = Application(application.subject, tool, contract=exact, leaves=application.leaves)
+    def _does_the_same(tool: AdaptedPass, law: Law, pass_run: PassRun) -> bool:
+        """Return whether ``tool`` alone breaks ``law`` in the very way in which the pass breaks it."""
+        made = PassRun(pass_run.subject, tool, contract=exact, leaves=pass_run.leaves)
         if not broken_laws([law], made):
             return False
-        made.contract = application.contract
-        return _texts(law, made) == _texts(law, application)
+        made.contract = pass_run.contract
+        return _texts(law, made) == _texts(law, pass_run)
 
 
-def _texts(law: Law, application: Application) -> list[str]:
-    """How a law is broken, but for the name of the pass and, in numbers, for rounding errors.
+def _texts(law: Law, pass_run: PassRun) -> list[str]:
+    """Return how a law is broken, but for the name of the pass and, in numbers, for rounding errors.
 
     Two programs that break a law alike may compute the same sum in another order: 0.98765432 and 0.98765439.
     """
-    texts = (str(found).replace(application.name, "the pass") for found in broken_laws([law], application))
+    texts = (str(found).replace(pass_run.name, "the pass") for found in broken_laws([law], pass_run))
     return [_FRACTION.sub(lambda number: f"{float(number[0]):.3g}", text) for text in texts]
 
 
@@ -69,7 +71,7 @@ def _remove_dead_code(program: Any) -> Any:
 
 
 def _pass_through(program: Any) -> Any:
-    """What torch.fx does to the arguments of each node that it touches: a ``torch.Size`` becomes a tuple."""
+    """Return what torch.fx does to the arguments of each node that it touches: a ``torch.Size`` becomes a tuple."""
     for node in program.graph.nodes:
         node.args = torch.fx.map_arg(node.args, lambda read: read)
         node.kwargs = torch.fx.map_arg(node.kwargs, lambda read: read)
@@ -78,11 +80,13 @@ def _pass_through(program: Any) -> Any:
 
 
 def _trace_again(program: Any) -> Any:
-    """What a pass of torch.fx does first that lets torch.fx capture the program again: some of ours it cannot."""
+    """Return what a pass of torch.fx does first that lets torch.fx capture the program again: some of ours it
+    cannot.
+    """
     return torch.fx.symbolic_trace(program)
 
 
-def _is_kept_by(pass_: Any, law: Law, application: Application, contract: Contract) -> bool:
-    """Whether another pass keeps a law on the program."""
-    made = Application(application.subject, pass_, contract=contract, leaves=application.leaves)
+def _is_kept_by(pass_: Any, law: Law, pass_run: PassRun, contract: Contract) -> bool:
+    """Return whether another pass keeps a law on the program."""
+    made = PassRun(pass_run.subject, pass_, contract=contract, leaves=pass_run.leaves)
     return not broken_laws([law], made)

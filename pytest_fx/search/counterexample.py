@@ -13,7 +13,7 @@ from fx.errors import FxError
 from fx.passes import list_passes, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import write_pass
-from pytest_fx.harness.application import Application
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import LawViolation
 from pytest_fx.loading import importable_name, load_pass, modules_in
@@ -28,7 +28,7 @@ _ALIKE = re.compile(
 )
 """What a program begins with, and the function that makes it."""
 MOST_LINES = 12
-"""Lines of each answer that are shown."""
+"""Lines of each output that are shown."""
 
 _TEMPLATE = '''\
 """The pass {name} breaks the law {law!r} on this program.
@@ -44,8 +44,8 @@ def test_{slug}():
 '''
 
 
-def describe(example: Application, violation: LawViolation, folder: Path, *, isolate: bool = False) -> str:
-    """Return the program, its inputs, the code before and after the pass, the answers, and the file that was written.
+def describe(example: PassRun, violation: LawViolation, folder: Path, *, isolate: bool = False) -> str:
+    """Return the program, its inputs, the code before and after the pass, the outputs, and the file that was written.
 
     A file that cannot be written is no reason to lose the violation: there is a line on why instead. ``isolate`` says
     whether the file applies the pass in a child process.
@@ -63,13 +63,13 @@ def describe(example: Application, violation: LawViolation, folder: Path, *, iso
         parts.append(f"code after the pass:\n{_indented(example.after.code)}")
         parts += [
             f"{who}:\n{_indented(text)}"
-            for who, which in (("eager answers", "eager"), ("the transformed program answers", "actual"))
-            if (text := _answer(example, which))
+            for who, which in (("eager returns", "eager"), ("the transformed program returns", "actual"))
+            if (text := _output(example, which))
         ]
     return "\n".join([*parts, test])
 
 
-def write_test(example: Application, violation: LawViolation, folder: Path, *, isolate: bool = False) -> Path:
+def write_test(example: PassRun, violation: LawViolation, folder: Path, *, isolate: bool = False) -> Path:
     """Write a test that checks the law that was broken on the program, and return its path.
 
     What an earlier run wrote for the same pass and law is replaced. Raises :class:`~fx.errors.FxError` if the pass
@@ -129,12 +129,12 @@ def _written(pass_: Any) -> str | None:
     return text if same else None
 
 
-def _answer(example: Application, which: str) -> str:
+def _output(example: PassRun, which: str) -> str:
     run = example.eager() if which == "eager" else example.actual()
     if run.error is not None:
         return f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}"
     lines: list[str] = []
-    for path, leaf in leaves(run.answer):
+    for path, leaf in leaves(run.output):
         shown = repr(leaf.detach()) if isinstance(leaf, torch.Tensor) else repr(leaf)
         dtype = f"  # {str(leaf.dtype).removeprefix('torch.')}" if isinstance(leaf, torch.Tensor) else ""
         lines += f"output{path} = {shown}{dtype}".splitlines()

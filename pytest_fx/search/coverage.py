@@ -23,8 +23,8 @@ import pytest_fx
 from fx import GraphModule
 from fx.checks.bytecode import dialect
 from fx.interop import AdaptedPass
-from pytest_fx.harness.application import parts_of
-from pytest_fx.search.mentions import mentioned
+from pytest_fx.harness.pass_run import parts_of
+from pytest_fx.search.references import references_of
 
 LONGEST_TEXT = 60
 """Characters of a line or condition that are shown."""
@@ -67,7 +67,7 @@ class Coverage:
 
     @property
     def listed(self) -> str:
-        """What no program reached, a line each; empty if all was reached."""
+        """Return what no program reached, a line each; empty if all was reached."""
         shown = self.unreached[:MOST_SHOWN]
         more = len(self.unreached) - len(shown)
         return "\n".join([*(f"no program reached {one}" for one in shown), *([f"… and {more} more"] if more else [])])
@@ -77,7 +77,7 @@ class PassCode:
     """The code of a pass, and which of its points were reached."""
 
     def __init__(self, codes: Iterable[CodeType], pass_: Any = None) -> None:
-        """Take what :attr:`~pytest_fx.search.mentions.Mentions.codes` has, with the functions defined inside.
+        """Take what :attr:`~pytest_fx.search.references.PassReferences.codes` has, with the functions defined inside.
 
         Libraries, and this one, have no part in it, but for the modules in which ``pass_`` itself is.
         """
@@ -95,7 +95,7 @@ class PassCode:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left to reach, as far as that is known."""
+        """Return whether nothing is left to reach, as far as that is known."""
         return not self.is_measured or self.points <= self.reached
 
     def leave_out_what_runs_in(self, program: GraphModule) -> None:
@@ -112,7 +112,7 @@ class PassCode:
         own = [code for one in functions if (code := getattr(one, "__code__", None)) in self._codes]
         if not own:
             return
-        codes = {part for code in (*own, *mentioned(target).codes) for part in _with_inner(code)}
+        codes = {part for code in (*own, *references_of(target).codes) for part in _with_inner(code)}
         for code in codes & self._codes.keys():
             if code in own or self.reached.isdisjoint(self._codes[code].points):  # what the pass calls, too, stays
                 del self._codes[code]
@@ -140,7 +140,7 @@ class PassCode:
                     self.reached |= self.latest
 
     def coverage(self) -> Coverage | None:
-        """What was reached so far; None if the pass has no code of its own, or somebody else was tracing."""
+        """Return what was reached so far; None if the pass has no code of its own, or somebody else was tracing."""
         if not self.points or not self.is_measured:
             return None
         return Coverage(len(self.reached), len(self.points), tuple(self._unreached()))
@@ -189,7 +189,7 @@ class _Layout:
             yield from (way for way in ways if way is not None)
 
     def came(self, offset: int, destination: int) -> Point | None:
-        """What the condition at ``offset`` was, if the code went on at ``destination``."""
+        """Return what the condition at ``offset`` was, if the code went on at ``destination``."""
         target, taken, not_taken = self.jumps.get(offset, (0, None, None))
         return taken if self._start(destination) == target else not_taken
 
@@ -246,7 +246,7 @@ class _Layout:
 
 
 def _jumps_on(name: str, branches: Any) -> bool | None:
-    """On which truth an instruction jumps; None if it is no condition."""
+    """On which truth an instruction jumps; None if it is not a condition."""
     if name.endswith(("IF_NONE", "IF_NOT_NONE")):
         return True
     return branches.get(name)

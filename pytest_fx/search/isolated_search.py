@@ -21,7 +21,7 @@ import torch
 from fx.arguments import expect, shown
 from fx.errors import FxError, add_note
 from pytest_fx.errors import LawViolation
-from pytest_fx.harness.application import leave_alone
+from pytest_fx.harness.pass_run import leave_alone
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
 from pytest_fx.search.counterexample import describe
 from pytest_fx.search.nearness import running
@@ -44,7 +44,7 @@ def isolation_limits(isolate: bool, timeout: float | None, memory: int | None) -
         if limit is not None and not isolate:
             raise FxError(f"{name}= is a limit of a child process, and there is none", remedy="give isolate=True, too")
         if limit is not None and (not isinstance(limit, Real) or not 0 < limit < 2**63):
-            raise FxError(f"{name}={shown(limit)} is no limit", remedy="give a number above 0")
+            raise FxError(f"{name}={shown(limit)} is not a limit", remedy="give a number above 0")
     if not isolate:
         return None
     if (why := unavailable()) is not None:
@@ -88,7 +88,7 @@ def search_isolated(
         if not mode:
             raise ending.error(f"the search for programs for {search.name}")
         counts = search.counts
-        search.count((counts[0] + 1, *counts[1:]))  # it was told of before it was tried
+        search.count((counts[0] + 1, *counts[1:]))  # it was reported before it was tried
         crash = _Crash(search, ending, limits, source, mode)
         if crash.needs_the_pass():
             if shrink and source:
@@ -113,7 +113,7 @@ class _Crash:
         self._is_repeated = True
 
     def needs_the_pass(self) -> bool:
-        """Whether the process goes on if the pass does nothing."""
+        """Return whether the process goes on if the pass does nothing."""
         return not self.source or self._ending(self.source, self._mode, leave_alone) is None
 
     def shrink(self) -> None:
@@ -129,7 +129,7 @@ class _Crash:
             reduced(self.source, lambda text: self._shows(text, self._mode), SHRINKING)
 
     def explained(self, folder: Path) -> LawViolation:
-        """What happened, with the program."""
+        """Return what happened, with the program."""
         violation, search = _violation(self._search.name, self.ending), self._search
         details = [search.tried]
         if not self._is_repeated:
@@ -140,7 +140,7 @@ class _Crash:
         return violation.with_details("\n".join(details))
 
     def _shows(self, text: str, mode: str) -> bool:
-        """Whether the process ends in the same way on another program; if so, that is what was found."""
+        """Return whether the process ends in the same way on another program; if so, that is what was found."""
         ending = self._ending(text, mode, None)
         if ending is None or ending.kind != self.ending.kind:
             return False
@@ -148,7 +148,7 @@ class _Crash:
         return True
 
     def _ending(self, text: str, mode: str, pass_: Any) -> Ending | None:
-        """How the process ends when a pass is judged on a program, if it does."""
+        """Return how the process ends when a pass is judged on a program, if it does."""
         runs = False
         try:
             with Child(lambda channel: self._judge(channel, text, mode, pass_)) as child:
@@ -170,7 +170,7 @@ class _Crash:
 
 
 def _search(channel: Channel, find: Callable[[], LawViolation | None], search: Search) -> None:
-    """What the child does that searches."""
+    """Search, in the child."""
     search.announce = lambda program, mode: _send(channel, "trying", program.source, mode, search.counts)
     search.on_program = lambda number, count: _send(channel, "at", number, count)
     _answer(lambda: (find(), search.counts), channel)
@@ -194,12 +194,12 @@ def _answer(work: Callable[[], Any], channel: Channel) -> None:
 
 def _sendable(error: Exception) -> Exception:
     """The error, or one that says the same if it cannot be sent; a note has where it was raised."""
-    told = "".join(traceback.format_exception(error))
+    formatted = "".join(traceback.format_exception(error))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
         error = FxError(f"{type(error).__name__}: {error}")
-    add_note(error, f"in the child process:\n{told}")
+    add_note(error, f"in the child process:\n{formatted}")
     return error
 
 

@@ -73,7 +73,7 @@ def running(text: str, mode: str = "eval") -> Program | None:
         _run(program, mode)
         with warnings_as_errors():  # only of what runs, as torch prints a warning that comes with an exception
             _run(program, mode)
-    except Exception:  # whatever a text raises that is no program
+    except Exception:  # whatever a text raises that is not a program
         return None
     return program
 
@@ -103,7 +103,7 @@ def _longer(tree: ast.Module) -> Iterator[Edits]:
 
 
 def _alone(tree: ast.Module) -> Iterator[Edits]:
-    """What is returned as a tuple of one, or each of several so."""
+    """Yield what is returned as a tuple of one, or each of several so."""
     for part in ast.walk(tree):
         if isinstance(part, ast.Return) and isinstance(part.value, ast.Name):
             yield {part.value: [ast.Tuple([part.value], ast.Load())]}
@@ -112,9 +112,9 @@ def _alone(tree: ast.Module) -> Iterator[Edits]:
 
 
 def _with_constants(tree: ast.Module, constants: Sequence[tuple[Any, ast.expr]]) -> Iterator[Edits]:
-    """Each constant as one of the same type that is mentioned, and each call with a further argument of those.
+    """Each constant as one of the same type that the pass refers to, and each call with a further argument of those.
 
-    That is a name beside what is mentioned next to it, as in ``node.kwargs.get("mode") == "reflect"``.
+    That is a name beside what is referred to next to it, as in ``node.kwargs.get("mode") == "reflect"``.
     """
     pairs = itertools.pairwise(constants)
     further = [ast.keyword(name, spelled) for (name, _), (_, spelled) in pairs if str(name).isidentifier()]

@@ -22,18 +22,18 @@ from fx.passes import Contract, contract_of, pass_name
 from pytest_fx import generation
 from pytest_fx.errors import LawViolation
 from pytest_fx.generation.transcription import transcribed
-from pytest_fx.harness.application import LARGEST_TIME, Application, may_change
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.evaluation import Arguments, threads
+from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, may_change
 from pytest_fx.harness.process import process_kept
-from pytest_fx.harness.subject import Checked, GivenProgram, Subject
+from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
 from pytest_fx.laws import Law, broken_laws, choose_laws
 from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.counterexample import FOLDER
 from pytest_fx.search.isolated_search import isolation_limits, judge_isolated, search_isolated
-from pytest_fx.search.mentions import Mentions, mentioned
 from pytest_fx.search.nearness import running
+from pytest_fx.search.references import PassReferences, references_of
 from pytest_fx.search.search import ONE_IN, CheckReport, Search
 
 MODES = ("eval", "train")
@@ -95,7 +95,7 @@ def check_pass(
 
     Raises:
         LawViolation: the pass breaks a law. The message has the smallest program found, its code before and after the
-            pass, the answers, and the path of a test file.
+            pass, the outputs, and the path of a test file.
         NothingJudged: the pass changes too few programs, after as many again that are near to those on which it went
             furthest.
         FxError: the pass, the contract, or a law is not known by its name, or there can be no child process.
@@ -108,7 +108,7 @@ def check_pass(
     demand = (demand,) if isinstance(demand, str) else demand
     _expect_search(max_examples, like, programs, min_changed, seed, settings, folder)
     _expect_seconds(seconds)
-    about = mentioned(made)
+    about = references_of(made)
     folder = Path.cwd() / FOLDER if folder is None else Path(folder)
     search = Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
     example, *arguments = like if isinstance(like, tuple) else (like,)
@@ -122,7 +122,7 @@ def check_pass(
     examples = _Examples(drawn, _settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
 
     def is_whole() -> bool:
-        """Whether all of the pass's own code was reached, as far as that is known."""
+        """Return whether all of the pass's own code was reached, as far as that is known."""
         return search.code.is_whole
 
     def find() -> LawViolation | None:
@@ -219,8 +219,8 @@ def check_program(
     def judge() -> list[LawViolation]:
         with process_kept(), Watchdog() as watchdog:
             subject = Subject.of(GivenProgram(module, Arguments(args, kwargs)), mode)
-            application = Application(subject, made, contract=promise, watchdog=watchdog, seconds=seconds)
-            return broken_laws([law for law in chosen if names is None or law.name in names], application)
+            pass_run = PassRun(subject, made, contract=promise, watchdog=watchdog, seconds=seconds)
+            return broken_laws([law for law in chosen if names is None or law.name in names], pass_run)
 
     violations = judge() if limits is None else judge_isolated(judge, pass_name(made), limits)
     if violations:
@@ -271,7 +271,7 @@ class _Examples:
 
         @settings
         @given(self.drawn)
-        def keep_the_laws(example: tuple[Checked, str, int]) -> None:
+        def keep_the_laws(example: tuple[ProgramSource, str, int]) -> None:
             new.append(False)
             try:
                 new[-1] = check(*example)
@@ -291,7 +291,7 @@ class _Examples:
         return new
 
 
-def _programs(about: Mentions) -> st.SearchStrategy[Any]:
+def _programs(about: PassReferences) -> st.SearchStrategy[Any]:
     """Programs full of what the pass rewrites."""
     return st.one_of(
         [

@@ -7,7 +7,7 @@ from typing import Any
 
 from fx import Graph, GraphModule, Node, map_arg
 from fx.passes import Contract, Pass, contract_of, pass_name
-from pytest_fx.harness.application import may_change
+from pytest_fx.harness.pass_run import may_change
 
 
 class PutBack:

@@ -184,7 +184,7 @@ def _cuts(tree: ast.Module, call: WrittenCall) -> Iterator[Edits]:
 
 
 def _values(tree: ast.Module, call: WrittenCall) -> dict[str, Any]:
-    """What the program computes, by name."""
+    """Return what the program computes, by name."""
     returns = [part for part in ast.walk(call.forward) if isinstance(part, ast.Return) and part.value is not None]
     edits = {part.value: [expression("locals()")] for part in returns if part.value}
     text = ast.unparse(ast.fix_missing_locations(edited(tree, edits)))

@@ -14,16 +14,16 @@ from typing import Any
 from fx.errors import TraceError
 from fx.passes import Contract, pass_name
 from pytest_fx.errors import LawViolation, NothingJudged
-from pytest_fx.harness.application import Application, leave_alone
-from pytest_fx.harness.subject import Checked, Subject
+from pytest_fx.harness.pass_run import PassRun, leave_alone
+from pytest_fx.harness.subject import ProgramSource, Subject
 from pytest_fx.laws import Law, broken_laws
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.counterexample import describe
 from pytest_fx.search.coverage import Coverage, PassCode, Point
-from pytest_fx.search.mentions import Mentions
 from pytest_fx.search.nearness import nearest, running, variations
 from pytest_fx.search.reduction import reduced
+from pytest_fx.search.references import PassReferences
 
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
@@ -73,7 +73,7 @@ class _Found:
     """The law."""
     violation: LawViolation
     """What it says."""
-    example: Application
+    example: PassRun
     """The pass on the program on which it is broken."""
 
 
@@ -81,7 +81,7 @@ class Search:
     """The examples so far: what they add up to, and the first law that was broken."""
 
     def __init__(
-        self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: Mentions
+        self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: PassReferences
     ) -> None:
         self._pass = pass_
         self._blame = Blame(pass_, about)
@@ -93,7 +93,7 @@ class Search:
         self.code = PassCode(about.codes, pass_)
         """The code of the pass, and what was reached of it."""
         self._reached: dict[str, frozenset[Point]] = {}  # by each program
-        self.announce: Callable[[Checked, str], None] = lambda program, mode: None
+        self.announce: Callable[[ProgramSource, str], None] = lambda program, mode: None
         """Told of each program, and the mode, before the pass is applied to it."""
         self.planned = 0
         """How many programs are to be tried, as far as that is known."""
@@ -104,7 +104,7 @@ class Search:
         self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
         self._found: _Found | None = None
 
-    def check(self, program: Checked, mode: str, sample: int) -> bool:
+    def check(self, program: ProgramSource, mode: str, sample: int) -> bool:
         """Apply the pass to one program and raise the violation of a law that it breaks, on numbers if there is one.
 
         Returns whether the program is a new one; one that was tried before is not tried again. Raises ``TraceError``
@@ -128,7 +128,7 @@ class Search:
         self._changed += example.changed
         self._refused += example.refusal is not None
         violations = broken_laws([law for law in self._laws if self._applies(law, example, sample)], example)
-        blamed = next((found for found in violations if self._blame.is_due(self._law_of(found), example)), None)
+        blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
         if blamed is not None:
             self._found = _Found(self._law_of(blamed), blamed, example)
             raise blamed
@@ -139,12 +139,12 @@ class Search:
 
     @property
     def name(self) -> str:
-        """What the pass is called."""
+        """Return what the pass is called."""
         return pass_name(self._pass)
 
     @property
     def counts(self) -> Counts:
-        """How many programs were tried, changed, refused and not judged, and what they reached."""
+        """Return how many programs were tried, changed, refused and not judged, and what they reached."""
         code = self.code.points, self.code.reached
         return self._tried, self._changed, self._refused, self._unjudged, code
 
@@ -157,22 +157,22 @@ class Search:
         """Do not try this program."""
         self._skipped.add((mode, source))
 
-    def judge(self, program: Checked, mode: str, pass_: Any = None) -> None:
+    def judge(self, program: ProgramSource, mode: str, pass_: Any = None) -> None:
         """Check all laws, whatever comes of it, with ``pass_`` in the place of the pass if that is given."""
         example = self._example(program, mode, self._seconds, pass_)
         broken_laws([law for law in self._laws if self._applies(law, example, 0)], example)
 
-    def untouched(self, program: Checked, mode: str) -> Application:
+    def untouched(self, program: ProgramSource, mode: str) -> PassRun:
         """A program to which the pass was not applied, as what was found before it was."""
         example = self._example(program, mode, self._seconds, leave_alone)
         example.pass_, example.name, example.result = self._pass, self.name, None
         return example
 
     def _example(
-        self, program: Checked, mode: str, seconds: float, pass_: Any = None, recorded: bool = False
-    ) -> Application:
+        self, program: ProgramSource, mode: str, seconds: float, pass_: Any = None, recorded: bool = False
+    ) -> PassRun:
         self.announce(program, mode)
-        return Application(
+        return PassRun(
             Subject.of(program, mode),
             self._pass if pass_ is None else pass_,
             contract=self._contract,
@@ -188,7 +188,7 @@ class Search:
         """Make what was found smaller as long as the pass breaks the same law on it, in evaluation mode if it can be.
 
         That is done to the text of the program; one without a text stays as it is. Where a law on numbers is broken,
-        too, in another mode say, that is told first, so the program is made smaller by that one.
+        too, in another mode say, that is reported first, so the program is made smaller by that one.
         """
         self.on_program(self._tried, None)
         self._lead_with_numbers(modes)
@@ -197,7 +197,9 @@ class Search:
             self._shrink(modes)
 
     def _lead_with_numbers(self, modes: Sequence[str]) -> bool:
-        """Whether the program that was found breaks a law on numbers where that which was found is none; take it."""
+        """Return whether the program that was found breaks a law on numbers where that which was found is none; take
+        it.
+        """
         assert self._found is not None, "there is nothing to make smaller"
         source, seconds = self._found.example.subject.source, self._seconds
         for mode in () if self._found.law.numbers or self._found.example.after is None else modes:
@@ -219,7 +221,9 @@ class Search:
         reduced(source, lambda text: self._shows(text, mode), SHRINKING)
 
     def _shows(self, source: str, mode: str) -> bool:
-        """Whether the pass breaks the law that was broken on another program, too; if so, that is what was found."""
+        """Return whether the pass breaks the law that was broken on another program, too; if so, that is what was
+        found.
+        """
         assert self._found is not None
         law, before = self._found.law, self._found.example
         seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
@@ -231,12 +235,12 @@ class Search:
         except TraceError:
             return False
         violation = law.find_violation(example)
-        if violation is None or not self._blame.is_due(law, example):
+        if violation is None or not self._blame.caused_by_pass(law, example):
             return False
         self._found = _Found(law, violation, example)
         return True
 
-    def _applies(self, law: Law, example: Application, sample: int) -> bool:
+    def _applies(self, law: Law, example: PassRun, sample: int) -> bool:
         sampled = law.kind == "sampled" and law.name not in self._always
         return (not sampled or sample == 0) and (law.when_unchanged or example.changed)
 
@@ -247,10 +251,10 @@ class Search:
         others = self._broken_on(example, [law for law in self._laws if law is not self._found.law])
         return violation.with_others(others).with_details(f"{self.tried}\n{describe(example, violation, folder)}")
 
-    def _broken_on(self, example: Application, laws: list[Law]) -> list[LawViolation]:
-        """How the pass breaks those of ``laws`` that it breaks on one program, on numbers first."""
+    def _broken_on(self, example: PassRun, laws: list[Law]) -> list[LawViolation]:
+        """Return how the pass breaks those of ``laws`` that it breaks on one program, on numbers first."""
         violations = broken_laws([law for law in laws if self._applies(law, example, 0)], example)
-        return [found for found in violations if self._blame.is_due(self._law_of(found), example)]
+        return [found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)]
 
     @property
     def tried(self) -> str:
@@ -260,7 +264,7 @@ class Search:
         return f"found after {self._tried} program(s), of which {self.name} changed {self._changed}{reached}"
 
     def lacks(self, least: float) -> bool:
-        """Whether the pass changed fewer programs than ``least``, a number or a part."""
+        """Return whether the pass changed fewer programs than ``least``, a number or a part."""
         return self._changed < self._wanted(least)
 
     def _wanted(self, least: float) -> float:
@@ -287,7 +291,7 @@ class Search:
             raise NothingJudged(self.name, self._tried, self._changed, self._wanted(least), unreached)
 
     def report(self) -> CheckReport:
-        """What the search found."""
+        """Return what the search found."""
         names = tuple(law.name for law in self._laws)
         counts = self._tried, self._changed, self._refused, self._unjudged
         return CheckReport(self.name, *counts, names, self.code.coverage())

@@ -12,7 +12,7 @@ Tree = TypeVar("Tree", bound=ast.AST)
 Edits = Mapping[Any, Sequence[ast.AST]]
 """Parts of a tree, with what stands in the place of each."""
 NAMESPACES = frozenset("torch F nn math operator self".split())
-"""What a name with a dot begins with where it is no value."""
+"""What a name with a dot begins with where it is not a value."""
 
 
 def edited(tree: Tree, edits: Edits) -> Tree:
@@ -63,7 +63,7 @@ def loaded(statement: ast.AST) -> set[str]:
 
 
 def uses_of(forward: ast.FunctionDef, names: set[str]) -> list[ast.Name]:
-    """Where a method reads the values of these names."""
+    """Return where a method reads the values of these names."""
     loads = [part for part in ast.walk(forward) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
     return [part for part in loads if part.id in names]
 
@@ -119,7 +119,9 @@ def children_of(part: ast.AST) -> list[ast.expr]:
 
 
 def _is_fixed(attribute: ast.Attribute) -> bool:
-    """Whether it is a name with dots, such as ``torch.float32`` or ``self.norm.weight``, and no part of a value."""
+    """Return whether it is a name with dots, such as ``torch.float32`` or ``self.norm.weight``, and no part of a
+    value.
+    """
     part: ast.expr = attribute
     while isinstance(part, ast.Attribute):
         part = part.value

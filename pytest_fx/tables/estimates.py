@@ -41,7 +41,7 @@ class Estimator:
         self.measured = MeasuredTimes(self.device, file_of_machine(folder, "times"))
 
     def both(self, program: GraphModule, inputs: Sequence[Any]) -> tuple[Simulation, Simulation]:
-        """What a program takes by the roofline, and by its kernels, each measured once."""
+        """Return what a program takes by the roofline, and by its kernels, each measured once."""
         calls = record_calls(program, *inputs)
         found = estimate_calls(calls, self.device), estimate_calls(calls, self.device, self.measured)
         self.measured.save()
@@ -86,7 +86,7 @@ def _seconds_of_calls(program: Callable[[], Any], calls: int) -> float:
     return (time.thread_time() - start) / calls
 
 
-def told(found: Simulation, name: str) -> dict[str, float]:
+def numbers_of(found: Simulation, name: str) -> dict[str, float]:
     """The numbers of an estimate under names that begin with ``name``."""
     low, high = found.interval
     return {name: found.seconds, f"{name}_low": low, f"{name}_high": high, f"{name}_spread": found.spread}
@@ -97,15 +97,16 @@ def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[st
     low, high = median_interval(tuple(seconds))
     measured = statistics.median(seconds)
     numbers = {"measured": measured, "measured_low": low, "measured_high": high, **estimates}
-    told = {name: value if name.endswith("_spread") else value * 1e3 for name, value in numbers.items()}
+    values = {name: value if name.endswith("_spread") else value * 1e3 for name, value in numbers.items()}
     for name in (one for one in ("roofline", "kernels") if one in numbers):
-        told[f"{name}_ratio"] = numbers[name] / measured
-        told[f"{name}_error"] = abs(numbers[name] / measured - 1)
-    return {name: round(value, 6) for name, value in told.items()}
+        values[f"{name}_ratio"] = numbers[name] / measured
+        values[f"{name}_error"] = abs(numbers[name] / measured - 1)
+    return {name: round(value, 6) for name, value in values.items()}
 
 
 def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[Entry]:
-    """How far estimates are off over all rows: for both sources a row, each model judged by what the others show.
+    """Return how far estimates are off over all rows: for both sources a row, each model judged by what the others
+    show.
 
     The 90 % interval of a model's estimate is as many of its standard deviations wide as holds 90 % of the measurements
     of all other models, around the median of their ratios.
@@ -134,7 +135,7 @@ def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[E
 
 
 def _inside(entry: Entry, rows: Sequence[Entry], name: str, model_of: Callable[[str], str]) -> bool | None:
-    """Whether a measurement is in the interval that the other models give; None where there are too few."""
+    """Return whether a measurement is in the interval that the other models give; None where there are too few."""
     others = [one for one in rows if model_of(one.name) != model_of(entry.name)]
     if len(others) < 10:
         return None
@@ -171,7 +172,8 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def reachable_rank(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """How far two halves of the measurements agree on ranks, and how far an estimate without error would with both.
+    """Return how far two halves of the measurements agree on ranks, and how far an estimate without error would with
+    both.
 
     A measurement is what is there plus noise, so that ranks by two halves agree less than those by all of it (Spearman
     and Brown's formula), and those of what is there agree with that by the root (the correction for attenuation).

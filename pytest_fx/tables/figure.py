@@ -1,8 +1,13 @@
-"""The figure of a table: horizontal bars, ours beside the paper's, as an SVG that is the same for the same numbers."""
+"""The figure of a table: horizontal bars, ours beside the paper's, or points of one number over another.
+
+It is an SVG that is the same for the same numbers.
+"""
 
 from __future__ import annotations
 
 import io
+import re
+import textwrap
 from typing import Any
 
 import matplotlib as mpl
@@ -46,6 +51,12 @@ _GAP = 0.2
 _HEAD, _FOOT = 1.05, 0.65
 """Space above and below the groups in inches, for title and legend, and for the axis."""
 _WIDTH = 8.4
+_LINE = 0.16
+"""Height of a line of text in inches."""
+_CHARACTER = 0.076
+"""Width of a character of a row's name in inches, and about that of others."""
+_NAME, _REASON = 43, 62
+"""Characters in a line of a row's name, and of the reason why it has no bar."""
 _LONG = 2e3
 """Ratio of the ends of a logarithmic axis from which on it has room for powers of ten only."""
 
@@ -65,21 +76,59 @@ def as_svg(figure: Figure) -> str:
 
 def _figure(section: Section) -> Figure:
     chart = section.table.chart
-    drawn = [(entry, _bars(entry, chart.series)) for entry in section.entries]
+    return _points(section, chart, chart.over) if chart.over is not None else _groups_of_bars(section, chart)
+
+
+def _groups_of_bars(section: Section, chart: Chart) -> Figure:
+    chosen = [entry for entry in section.entries if re.search(chart.rows, entry.name)] or section.entries
+    drawn = [(entry, _bars(entry, chart.series)) for entry in chosen]
     groups = [(entry, bars) for entry, bars in drawn if bars or entry.reason not in (None, NOT_YET)]
-    heights = [_BAR * _places(entry, bars) + _GAP for entry, bars in groups]
+    heights = [_height(entry, bars) for entry, bars in groups]
     body = sum(heights)
     height = body + _HEAD + _FOOT
     figure = Figure(figsize=(_WIDTH, height))
-    widest = max(len(entry.name) for entry, _ in groups)
-    left = 0.2 + widest * 0.076
+    widest = max(len(line) for entry, _ in groups for line in textwrap.wrap(entry.name, _NAME))
+    left = 0.2 + widest * _CHARACTER
     axes = figure.add_axes((left / _WIDTH, _FOOT / height, (_WIDTH - left - 0.35) / _WIDTH, body / height))
-    figure.text(0.15 / _WIDTH, 1 - 0.2 / height, chart.title, size=12.5, weight="bold", va="top")
-    figure.text(0.15 / _WIDTH, 1 - 0.45 / height, section.machine, size=9, color="#5b616b", va="top")
     _scale(axes, section, body)
     _draw_groups(axes, section, groups, heights)
-    _legend(figure, section, 1 - 0.62 / height)
+    _head(figure, section, height)
     return figure
+
+
+def _points(section: Section, chart: Chart, over: Series) -> Figure:
+    """Draw each row as a point of each series over ``over``, both axes logarithmic, and the diagonal."""
+    height = _WIDTH - 0.35 + _HEAD + _FOOT - 1.2
+    figure = Figure(figsize=(_WIDTH, height))
+    axes = figure.add_axes((0.85 / _WIDTH, _FOOT / height, (_WIDTH - 1.2) / _WIDTH, (height - _HEAD - _FOOT) / height))
+    axes.set(xscale="log", yscale="log", xlabel=f"{over.label}, {chart.axis}", ylabel=chart.axis)
+    numbers: list[float] = []
+    for bar in reversed(chart.series):  # the first is on top
+        found = [entry.all_numbers for entry in section.entries if {bar.number, over.number} <= {*entry.all_numbers}]
+        across, up = ([one[name] for one in found] for name in (over.number, bar.number))
+        numbers += [*across, *up]
+        if bar.low is not None and bar.high is not None:
+            low, high = ([one.get(name, one[bar.number]) for one in found] for name in (bar.low, bar.high))
+            axes.vlines(across, low, high, color=LOOK[bar.role]["edgecolor"], linewidth=0.8, alpha=0.5, zorder=2)
+        axes.plot(across, up, "o", color=LOOK[bar.role]["edgecolor"], markersize=4.5, zorder=3)
+    ends = min(numbers) / 1.5, max(numbers) * 1.5
+    axes.set(xlim=ends, ylim=ends)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0,)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.grid(color="#e4e6ea", linewidth=0.8)
+    axes.plot(ends, ends, color="#3b4048", linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    axes.set_axisbelow(True)
+    _head(figure, section, height)
+    return figure
+
+
+def _head(figure: Figure, section: Section, height: float) -> None:
+    """Write the title, the machine and the legend."""
+    figure.text(0.15 / _WIDTH, 1 - 0.2 / height, section.table.chart.title, size=12.5, weight="bold", va="top")
+    figure.text(0.15 / _WIDTH, 1 - 0.45 / height, section.machine, size=9, color="#5b616b", va="top")
+    _legend(figure, section, 1 - 0.62 / height)
 
 
 def _bars(entry: Entry, series: tuple[Series, ...]) -> list[Series]:
@@ -122,22 +171,25 @@ def _draw_groups(axes: Axes, section: Section, groups: list[tuple[Entry, list[Se
     top, middles = 0.0, list[float]()
     for (entry, bars), height in zip(groups, heights, strict=True):
         middles.append(top + height / 2)
-        places = [top + _GAP / 2 + _BAR * (position + 0.5) for position in range(_places(entry, bars))]
-        if entry.reason is not None:
+        reason = _reason(entry)
+        begin = top + (height - _BAR * len(bars) - _LINE * len(reason)) / 2
+        if reason:
             axes.annotate(
-                _brief(entry.reason), (0, places.pop(0)), xycoords=axes.get_yaxis_transform(), xytext=(6, 0),
-                textcoords="offset points", va="center", size=8.5, style="italic", color="#5b616b",
+                "\n".join(reason), (0, begin + _LINE * len(reason) / 2), xycoords=axes.get_yaxis_transform(),
+                xytext=(6, 0), textcoords="offset points", va="center", size=8.5, style="italic", color="#5b616b",
                 bbox=_BEHIND_TEXT, zorder=2.5,
             )  # fmt: skip
-        for place, bar in zip(places, bars, strict=True):
+        for position, bar in enumerate(bars):
+            place = begin + _LINE * len(reason) + _BAR * (position + 0.5)
             _draw_bar(axes, entry, bar, place, section.table.chart)
         top += height
-    axes.set_yticks(middles, [entry.name for entry, _ in groups])
+    axes.set_yticks(middles, ["\n".join(textwrap.wrap(entry.name, _NAME)) for entry, _ in groups])
 
 
-def _places(entry: Entry, bars: list[Series]) -> int:
-    """How many lines a group takes."""
-    return len(bars) + (entry.reason is not None)
+def _height(entry: Entry, bars: list[Series]) -> float:
+    """Return what a group takes in inches: its bars and the reason why some are missing, or its name."""
+    name = len(textwrap.wrap(entry.name, _NAME))
+    return _GAP + max(_BAR * len(bars) + _LINE * len(_reason(entry)), _LINE * name)
 
 
 def _draw_bar(axes: Axes, entry: Entry, bar: Series, place: float, chart: Chart) -> None:
@@ -155,10 +207,21 @@ def _draw_bar(axes: Axes, entry: Entry, bar: Series, place: float, chart: Chart)
             ecolor="#1f2328", elinewidth=1, capsize=2.5, zorder=3,
         )  # fmt: skip
         end = max(length, high)
+    number = chart.template.format(length)
     axes.annotate(
-        chart.template.format(length), (end, place), xytext=(6, 0), textcoords="offset points", va="center", size=8.5,
-        bbox=_BEHIND_TEXT, zorder=2.5,
+        number, (_beside_line(axes, end, number, chart), place), xytext=(6, 0), textcoords="offset points", va="center",
+        size=8.5, bbox=_BEHIND_TEXT, zorder=2.5,
     )  # fmt: skip
+
+
+def _beside_line(axes: Axes, end: float, number: str, chart: Chart) -> float:
+    """Return where ``number`` begins, which stands behind ``end`` and not on the line to compare with."""
+    if chart.reference is None or end >= chart.reference[0]:
+        return end
+    line = chart.reference[0]
+    points = [axes.transData.transform((place, 0))[0] for place in (end, line)]
+    inches = (points[1] - points[0]) / mpl.rcParams["figure.dpi"]
+    return end if inches > 0.12 + 0.068 * len(number) else line
 
 
 def _legend(figure: Figure, section: Section, top: float) -> None:
@@ -167,17 +230,19 @@ def _legend(figure: Figure, section: Section, top: float) -> None:
     used = [bar for bar in chart.series if any(bar.number in entry.all_numbers for entry in section.entries)]
     handles: list[Any] = [
         Line2D([], [], marker="o", linestyle="", color=LOOK[bar.role]["edgecolor"], markersize=6.5, label=bar.label)
-        if chart.logarithmic
+        if chart.logarithmic or chart.over is not None
         else Patch(label=bar.label, **LOOK[bar.role])
         for bar in used
     ]
-    if chart.reference is not None:
-        handles.append(Line2D([], [], color="#3b4048", linewidth=1, linestyle=(0, (4, 3)), label=chart.reference[1]))
+    line = f"as {chart.over.label}" if chart.over is not None else chart.reference and chart.reference[1]
+    if line is not None:
+        handles.append(Line2D([], [], color="#3b4048", linewidth=1, linestyle=(0, (4, 3)), label=line))
     figure.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(0.05 / _WIDTH, top), ncols=len(handles), frameon=False,
         handlelength=1.6, columnspacing=1.6, fontsize=9,
     )  # fmt: skip
 
 
-def _brief(reason: str) -> str:
-    return reason if len(reason) <= 70 else f"{reason[:69]}…"
+def _reason(entry: Entry) -> list[str]:
+    """Return the lines that say why bars of ours are missing."""
+    return [] if entry.reason is None else textwrap.wrap(entry.reason, _REASON, max_lines=3, placeholder=" …")

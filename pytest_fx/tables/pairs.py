@@ -1,4 +1,4 @@
-"""Paired timings as values of a row, and the numbers that are told of them; answers as one tensor."""
+"""Paired timings as values of a row, and the numbers that are reported of them; outputs as one tensor."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def tell_pairs(values: Mapping[str, Any], before: str, after: str) -> dict[str, 
     }
 
 
-def joined(answer: Any) -> torch.Tensor:
-    """Return the elements of all tensors of an answer in one."""
-    return torch.cat([leaf.flatten() for _, leaf in leaves(answer) if isinstance(leaf, torch.Tensor)])
+def joined(output: Any) -> torch.Tensor:
+    """Return the elements of all tensors of an output in one."""
+    return torch.cat([leaf.flatten() for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)])
 
 
 def _to_nanosecond(seconds: float) -> float:

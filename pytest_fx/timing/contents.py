@@ -143,7 +143,7 @@ class Contents:
         return self._orders[(variant - 1) % len(self._orders)](base, generator)
 
     def _is_accepted(self, order: Order, accepts: Callable[[Arguments], bool]) -> bool:
-        """Whether the model can be called with what ``order`` makes of its inputs."""
+        """Return whether the model can be called with what ``order`` makes of its inputs."""
         if not self._size:
             return False
         for seed in range(TRIED):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from fx.analysis.kernel_run import KernelMode
 from fx.analysis.live_storages import LiveStorages
+from pytest_fx.harness.layouts import uncompiled
 
 
 def peak_memory(program: Callable[[], Any], device: str = "cpu") -> int:
@@ -24,7 +25,7 @@ def peak_memory(program: Callable[[], Any], device: str = "cpu") -> int:
     with torch.no_grad():
         if device.startswith("cuda"):
             return _peak_on_gpu(program)
-        with _LiveTensors() as live:
+        with uncompiled(), _LiveTensors() as live:
             program()
         return live.peak
 
@@ -38,7 +39,7 @@ def _peak_on_gpu(program: Callable[[], Any]) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-class _LiveTensors(TorchDispatchMode):
+class _LiveTensors(KernelMode):
     """Adds up the storages that operators make while they are alive."""
 
     def __init__(self) -> None:
@@ -51,10 +52,8 @@ class _LiveTensors(TorchDispatchMode):
         self._live.stop()
         super().__exit__(*exception)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        result = func(*args, **kwargs)
         self._live.hear((args, kwargs), result)
         return result
 

@@ -131,12 +131,12 @@ class OutputCheck:
             )
 
     def _stands_still(self, first: Observation, last: Observation) -> bool:
-        """Whether both outputs are the same, those of eager are not, and no coarse scale explains it."""
+        """Return whether both outputs are the same, those of eager are not, and no coarse scale explains it."""
         same = first.program == last.program and first.eager != last.eager
         return same and last.error > last.floor and (last.elements > FEW_ELEMENTS or _pooled([last]) > COARSE_ERROR)
 
     def _falls_behind(self, seen: list[Observation]) -> bool:
-        """Whether errors of half of the calls are far larger than the smallest, and as large as eager's changes.
+        """Return whether errors of half of the calls are far larger than the smallest, and as large as eager's changes.
 
         Errors of a cache are. Those of quantized programs grow too where contents leave the calibrated range, but not
         so far; of few elements the smallest is a matter of luck, unless there is none.
@@ -167,8 +167,8 @@ def _observation(pairs: list[Leaf] | Mismatch) -> Observation:
     signal = noise = 0.0
     for leaf in numbers:
         for piece in leaf.pieces():
-            wide = piece.expected.to(torch.complex128 if piece.expected.is_complex() else torch.float64)
-            signal += float(wide.abs().nan_to_num_(0.0, 0.0, 0.0).pow_(2).sum())
+            signal_in_float64 = piece.expected.to(torch.complex128 if piece.expected.is_complex() else torch.float64)
+            signal += float(signal_in_float64.abs().nan_to_num_(0.0, 0.0, 0.0).pow_(2).sum())
             noise += float(piece.errors.pow_(2).sum())
     return Observation(
         signal,

@@ -92,7 +92,7 @@ class PairedTiming:
 
     @property
     def loaded(self) -> bool:
-        """Whether other work had a part of the processor meanwhile, as far as that can be told.
+        """Return whether other work had a part of the processor meanwhile, as far as that can be told.
 
         It can of one thread on the CPU: others wait for each other, and for devices.
         """
@@ -117,7 +117,7 @@ class PairedTiming:
 
     @property
     def noisy(self) -> bool:
-        """Whether the interval is too wide for :attr:`speedup` to mean anything: 10 % of it, or more."""
+        """Return whether the interval is too wide for :attr:`speedup` to mean anything: 10 % of it, or more."""
         low, high = self.interval
         return high - low >= WIDEST_INTERVAL * self.speedup
 
@@ -304,8 +304,8 @@ class _Pairs:
             ring = self._rings[role].first(count)
             self._contents.fill(ring, self._next, None if check is None else self._compared)
             COLLECTOR.stop()  # the other program may have started it
-            answers = [Run(answer) for answer in outputs.values()]
-            with same_random_numbers(ring.arguments[0]), hidden(answers):
+            runs = [Run(output) for output in outputs.values()]
+            with same_random_numbers(ring.arguments[0]), hidden(runs):
                 before = ProcessState.now()  # also where it is not asked for: both begin with equal caches
                 samples[role], output = self._sample(self._programs[role], ring)
                 COLLECTOR.stop()

@@ -61,7 +61,7 @@ DIFFERENCES: tuple[Difference, ...] = (
 
 
 def is_intended(program: str, aspect: str) -> bool:
-    """Whether the table says that this comparison differs."""
+    """Return whether the table says that this comparison differs."""
     return any(row.program == program and aspect in row.aspects for row in DIFFERENCES)
 
 

@@ -64,7 +64,7 @@ def describe_graph(graph: Any) -> list[tuple[str, ...]]:
 
 
 def module_stacks(graph: Any) -> dict[str, list[tuple[str, str, str]]]:
-    """Where each node came from in the module hierarchy, as both libraries record it in ``meta``."""
+    """Return where each node came from in the module hierarchy, as both libraries record it in ``meta``."""
     return {
         node.name: [
             (key, path, getattr(owner, "__qualname__", str(owner)))

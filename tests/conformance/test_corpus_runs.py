@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:
 
 
 def eager(program: Program) -> Any:
-    """What the program itself returns."""
+    """Return what the program itself returns."""
     return program.build()(*program.inputs(), **program.keywords)
 
 
@@ -38,7 +38,7 @@ def positional_inputs(program: Program, graph_module: Any) -> tuple[Any, ...]:
 
 
 def interprets(program: Program) -> bool:
-    """Whether an interpreter, which takes positional arguments only, can be given this program's inputs."""
+    """Return whether an interpreter, which takes positional arguments only, can be given this program's inputs."""
     return not any(parameter in program.name for parameter in ("keyword_variadic", "every_kind"))
 
 

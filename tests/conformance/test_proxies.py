@@ -27,7 +27,7 @@ def x(library: ModuleType, graph):
 
 
 def last(graph) -> tuple[str, object, tuple[object, ...], dict[str, object]]:
-    """What the latest node records, arguments by name."""
+    """Return what the latest node records, arguments by name."""
     node = next(iter(reversed(graph.nodes)))
     return node.op, node.target, node.args, dict(node.kwargs)
 

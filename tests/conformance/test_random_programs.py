@@ -19,7 +19,7 @@ def nodes(graph: Any) -> list[tuple[str, str, str]]:
 
 
 def run(module: Any, program: Program) -> list[Any]:
-    """What a module answers, or what it raises."""
+    """Return what a module answers, or what it raises."""
     inputs = program.inputs.copies()
     torch.default_generator.manual_seed(0)
     try:
@@ -45,6 +45,7 @@ def test_a_random_program_is_captured_as_torch_fx_captures_it(program: Program) 
         for target in (check_value, check_given)
         for node in captured.graph.find_nodes(op="call_function", target=target)
     ]
+    checks += [node for node in captured.graph.nodes if node.op == "get_attr" and node.target.endswith("training")]
     if not checks and not any(str(node.target).startswith("_tensor_constant") for node in expected.graph.nodes):
         ours, theirs = nodes(captured.graph), nodes(expected.graph)
         if any(True for _ in captured.buffers()):  # what was recorded of them and is not used has taken a name

@@ -59,7 +59,9 @@ def divide(library: ModuleType, program: Any, policy: str, **options: Any) -> An
 
 
 def is_written_alike(program: Program) -> bool:
-    """Whether both libraries write the undivided program alike, and torch.fx can keep its signature and its paths."""
+    """Return whether both libraries write the undivided program alike, and torch.fx can keep its signature and its
+    paths.
+    """
     ours, theirs = program.captured(fx), program.captured(torch.fx)
     return (
         ours.code == theirs.code

@@ -15,7 +15,7 @@ from fx.errors import LoadError
 
 
 def try_to_load(path: Path, data: bytes) -> fx.GraphModule | None:
-    """What ``data`` is as a file; None where it is refused. A program is looked at, and compiled but not run."""
+    """Return what ``data`` is as a file; None where it is refused. A program is looked at, and compiled but not run."""
     path.write_bytes(data)
     try:
         program = serialization.load(path)

@@ -73,9 +73,9 @@ def look_at_baseline(path: Path) -> None:
                 assert not math.isnan(change.slowdown)
                 assert change.verdict in ("slower", "faster", "no change shown")
                 assert isinstance(change.exceeds(0.1) or change.too_noisy(), bool)
-    for firing in again.firings.values():
-        assert str(firing)
-        assert isinstance(firing.less_than(firing), bool)
+    for match_count in again.match_counts.values():
+        assert str(match_count)
+        assert isinstance(match_count.less_than(match_count), bool)
 
 
 def journals() -> list[Any]:
@@ -165,7 +165,7 @@ def damaged(draw: st.DrawFn, kind: Kind) -> bytes:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_damaged_file_is_told_or_read_as_far_as_it_goes(kind: Kind, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_or_read_as_far_as_it_goes(kind: Kind, tmp_path: Path) -> None:
     @settings(
         max_examples=min(10_000, max(100, settings().max_examples)),
         deadline=None,

@@ -15,7 +15,7 @@ TRIES = int(os.environ.get("FX_WILD_TRIES", "2"))
 
 @pytest.fixture(scope="module")
 def found_by_run() -> list[dict[str, str]]:
-    """What was found of all that a file may name, and of an operator that no file may name."""
+    """The findings on all that a file may name, and of an operator that no file may name."""
     return run_wild_calls(
         Run(TRIES, seed=int(os.environ.get("FX_WILD_SEED", "0"))), Run(80, seed=2, only="reflection_pad2d_backward")
     )

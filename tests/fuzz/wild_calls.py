@@ -468,7 +468,7 @@ def watched_work(work_list: list[tuple[str, list[Any]]], tries: int, seed: int) 
 
 
 def watch(child: int, journal: mmap.mmap) -> int | None:
-    """How the child ended; None if one call took too long."""
+    """Return how the child ended; None if one call took too long."""
     last, since = b"", time.monotonic()
     while True:
         done, status = os.waitpid(child, os.WNOHANG)

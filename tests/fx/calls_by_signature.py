@@ -67,7 +67,7 @@ def public_modules(root: str) -> list[ModuleType]:
 
 
 def public_callables(root: str) -> dict[str, Any]:
-    """What a package offers that can be called, each once, under the shortest of its names."""
+    """Return what a package offers that can be called, each once, under the shortest of its names."""
     found: dict[int, tuple[str, Any]] = {}
     for module in public_modules(root):
         for name in module.__all__:
@@ -109,7 +109,7 @@ def attempts(target: Target, values: list[str]) -> Iterator[Attempt]:
 
 
 def arguments(attempt: Attempt, world: World, good: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """What a bad call is made with."""
+    """Return what a bad call is made with."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for name, parameter in attempt.target.signature.parameters.items():
@@ -133,7 +133,7 @@ def arguments(attempt: Attempt, world: World, good: dict[str, Any]) -> tuple[lis
 
 
 def end_of(call: Callable[[], Any]) -> str | None:
-    """What is wrong with how a bad call ends, if anything is; accepting it is not."""
+    """Return what is wrong with how a bad call ends, if anything is; accepting it is not."""
     try:
         call()
     except FxError as error:
@@ -144,13 +144,15 @@ def end_of(call: Callable[[], Any]) -> str | None:
 
 
 def is_explained(error: Exception) -> bool:
-    """Whether it is somebody else's, and says for what it was raised: by a note of ours, or by the name of a file."""
-    told = bool(note_lines(error)) or (isinstance(error, OSError) and error.filename is not None)
-    return told or _OF_TORCH.search(str(error)) is not None
+    """Return whether it is somebody else's, and says for what it was raised: by a note of ours, or by the name of a
+    file.
+    """
+    explained = bool(note_lines(error)) or (isinstance(error, OSError) and error.filename is not None)
+    return explained or _OF_TORCH.search(str(error)) is not None
 
 
 def _is_pythons(error: Exception) -> bool:
-    """Whether Python itself refused the list of arguments, before anything of ours ran."""
+    """Return whether Python itself refused the list of arguments, before anything of ours ran."""
     trace, innermost = error.__traceback__, ""
     while trace is not None:
         innermost, trace = trace.tb_frame.f_code.co_name, trace.tb_next

@@ -648,7 +648,7 @@ _FORM = re.compile(r"\n  (where|value|why|try) ")
 
 
 def _trial(world: World, row: Entry, argument: str, value: str) -> str | None:
-    """What is wrong with how the call ends."""
+    """Return what is wrong with how the call ends."""
     given = {name: good(world) if hasattr(good, "of_world") else good for name, (good, _) in row.arguments.items()}
     given[argument] = world.values[value]
     before = world.snapshot()

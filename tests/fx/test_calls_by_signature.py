@@ -58,7 +58,7 @@ def _is_operation(target: Target, world: World) -> bool:
 
 
 def targets() -> Iterator[Target]:
-    """What is public in these rooms and has arguments."""
+    """Yield what is public in these rooms and has arguments."""
     for name, value in sorted(public_callables("fx").items()):
         if not name.startswith(ROOMS) or name in NOT_CALLED:
             continue
@@ -95,7 +95,7 @@ def good_arguments(target: Target, world: World) -> dict[str, Any] | None:
 
 
 def attack() -> tuple[int, dict[str, str]]:
-    """How many bad calls there were, and those that end in an error that tells nothing."""
+    """Return how many bad calls there were, and those that end in an error that tells nothing."""
     world, count, found = World(), 0, dict[str, str]()
     before = world.snapshot()
     values = sorted(world.values) if os.environ.get("FX_BAD_CALLS") == "all" else list(VALUES)

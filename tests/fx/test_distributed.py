@@ -56,7 +56,9 @@ def loss_of(found, wanted):
 
 
 def pipeline(rank, count, schedule, build, batch):
-    """What a rank of a pipeline has after one step: the loss and the result in the last one, and its gradients."""
+    """Return what a rank of a pipeline has after one step: the loss and the result in the last one, and its
+    gradients.
+    """
     from torch.distributed import pipelining
 
     program = build()
@@ -119,7 +121,7 @@ def inputs_of(name):
 
 
 def zoo_pipeline(rank, count, name):
-    """What a pipeline of a zoo model gives without gradients."""
+    """Return what a pipeline of a zoo model gives without gradients."""
     from torch.distributed import pipelining
 
     x = inputs_of(name)

@@ -95,13 +95,13 @@ def test_torch_compile_takes_a_call_of_it_as_one_graph(fresh: nn.Module) -> None
     def call(x: torch.Tensor) -> torch.Tensor:
         return fresh(x) * 2
 
-    answer = torch.compile(call, backend="eager", fullgraph=True)(X)
-    assert torch.equal(answer, fresh(X) * 2)
+    output = torch.compile(call, backend="eager", fullgraph=True)(X)
+    assert torch.equal(output, fresh(X) * 2)
 
 
 def test_torch_compile_takes_it_as_one_graph(fresh: nn.Module) -> None:
-    answer = torch.compile(fresh, backend="eager", fullgraph=True)(X)
-    assert torch.equal(answer, fresh(X))
+    output = torch.compile(fresh, backend="eager", fullgraph=True)(X)
+    assert torch.equal(output, fresh(X))
 
 
 def test_torch_export_follows_it_strictly(fresh: nn.Module) -> None:
@@ -150,7 +150,7 @@ def test_threads_that_call_it_first_at_the_same_time_get_the_same_function() -> 
             thread.join()
         assert len(found) == 4
         assert len({function for _, function in found}) == 1
-        assert all(torch.equal(answer, found[0][0]) for answer, _ in found)
+        assert all(torch.equal(output, found[0][0]) for output, _ in found)
 
 
 def test_capture_leaves_compiling_to_the_first_use() -> None:

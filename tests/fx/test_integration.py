@@ -80,7 +80,7 @@ def programs() -> dict[tuple[str, Any], tuple[ZooModel, torch.nn.Module, fx.Grap
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("capture", [captured, inlined])
 @pytest.mark.parametrize("name", SMALL)
-def test_every_way_gives_eagers_answer(
+def test_every_way_gives_eagers_output(
     programs: Any, name: str, capture: Any, way: Callable[[fx.GraphModule], Any]
 ) -> None:
     zoo, model, module = programs[name, capture]

@@ -13,9 +13,9 @@ def test_each_pair_of_vectors_meets_once():
     assert "pairs" not in model.state_dict()
 
 
-def test_answers_are_one_number_a_sample():
+def test_outputs_are_one_number_a_sample():
     model = get_model("dlrm_small")
-    answers = model.build()(*model.example_inputs(batch=5))
-    assert answers.shape == (5,)
-    assert ((answers > 0) & (answers < 1)).all()
-    assert torch.unique(answers).numel() == 5
+    outputs = model.build()(*model.example_inputs(batch=5))
+    assert outputs.shape == (5,)
+    assert ((outputs > 0) & (outputs < 1)).all()
+    assert torch.unique(outputs).numel() == 5

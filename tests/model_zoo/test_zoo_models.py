@@ -70,7 +70,7 @@ def test_batch_norms_do_something_so_that_forgetting_one_shows(name):
 
 def test_two_heads_returns_a_dict_of_a_named_tuple_and_a_list():
     model = get_model("two_heads")
-    answer = model.build()(*model.example_inputs(batch=2))
-    assert answer["scores"].logits.shape == (2, 10)
-    assert answer["scores"].best.dtype == torch.int64
-    assert torch.allclose(answer["boxes"][0] + answer["boxes"][1], torch.ones(2, 4))
+    output = model.build()(*model.example_inputs(batch=2))
+    assert output["scores"].logits.shape == (2, 10)
+    assert output["scores"].best.dtype == torch.int64
+    assert torch.allclose(output["boxes"][0] + output["boxes"][1], torch.ones(2, 4))

@@ -24,9 +24,9 @@ from torch import nn
 
 import model_zoo
 from fx.passes import close
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.detection import detection_limit
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import LawViolation, contract
@@ -76,7 +76,7 @@ def images(seed: int) -> tuple[torch.Tensor]:
 
 
 def models() -> dict[str, Callable[[], tuple[nn.Module, Callable[[int], tuple[Any, ...]]]]]:
-    """What makes each model and its inputs."""
+    """Return what makes each model and its inputs."""
 
     def of_the_zoo(name: str) -> tuple[nn.Module, Callable[[int], tuple[Any, ...]]]:
         model = model_zoo.get_model(name)
@@ -101,14 +101,14 @@ def models() -> dict[str, Callable[[], tuple[nn.Module, Callable[[int], tuple[An
 
 
 def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple[Any, ...]]]]) -> Row:
-    """How loose the bound of one model is."""
+    """Return how loose the bound of one model is."""
     try:
         module, inputs = make()
     except ImportError as error:
         return Row(name, note=str(error))
-    subject = Subject(name, module.eval(), lambda draw: Arguments(inputs(draw)))
-    same = Application.given(subject, subject.fresh(), close)
-    comparison = compared(same, range(same.draws), lambda run: run.answer)
+    subject = Subject(name, module.eval(), lambda input_set: Arguments(inputs(input_set)))
+    same = PassRun.given(subject, subject.fresh(), close)
+    comparison = compared(same, range(same.input_set_count), lambda run: run.output)
     limit = detection_limit(comparison, close)
     if limit is None:
         return Row(name, note="all its outputs are zero")
@@ -122,9 +122,9 @@ def measure(name: str, make: Callable[[], tuple[nn.Module, Callable[[int], tuple
 
 
 def is_wrong(subject: Subject, times: float) -> bool:
-    """Whether the harness says so of a program whose outputs are off by a factor."""
+    """Return whether the harness says so of a program whose outputs are off by a factor."""
     try:
-        contract(Application.given(subject, Scaled(subject.fresh(), times), close))
+        contract(PassRun.given(subject, Scaled(subject.fresh(), times), close))
     except LawViolation:
         return True
     return False

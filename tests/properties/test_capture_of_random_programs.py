@@ -19,7 +19,7 @@ without_deadline = settings(deadline=None, max_examples=WANTED if WANTED > 100 e
 
 
 def run(module: nn.Module, inputs: Arguments) -> Any:
-    """What a module returns; or how its own check refuses, as one of random numbers may that once was true."""
+    """Return what a module returns; or how its own check refuses, as one of random numbers may that once was true."""
     torch.default_generator.manual_seed(0)
     try:
         return module(*inputs.args, **inputs.kwargs)

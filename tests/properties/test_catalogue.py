@@ -28,7 +28,7 @@ def test_a_wrong_pass_says_what_is_wrong(row: Wrong) -> None:
 
 
 @pytest.mark.parametrize("row", RIGHT.values(), ids=list(RIGHT))
-def test_a_right_pass_changes_its_witnesses_and_keeps_their_answers(row: Right) -> None:
+def test_a_right_pass_changes_its_witnesses_and_keeps_their_outputs(row: Right) -> None:
     for witness in row.witnesses:
         program = witness()
         program.module.eval()

@@ -10,10 +10,10 @@ from catalogue.rows import case, numbers
 from catalogue.trial import try_pass
 from selection import thorough_except
 
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
-from pytest_fx.search.mentions import mentioned
+from pytest_fx.search.references import references_of
 
 CAUGHT = (
     "relu_by_where",
@@ -66,8 +66,8 @@ def test_nothing_can_go_from_what_is_shown_of_a_wrong_pass(name: str) -> None:
 def test_a_constant_that_forward_makes_is_no_change() -> None:
     witness = case(lambda m, x: x + torch.ones(3), numbers(3))
     program = GivenProgram(lambda: witness.module, Arguments(witness.inputs))
-    assert not Application(Subject.of(program), lambda graph_module: graph_module).changed
+    assert not PassRun(Subject.of(program), lambda graph_module: graph_module).changed
 
 
 def test_operations_are_found_in_passes_of_torch_fx() -> None:
-    assert {torch.mul, torch.add} <= set(mentioned(WRONG["fuse_multiply_add"].pass_).operations)
+    assert {torch.mul, torch.add} <= set(references_of(WRONG["fuse_multiply_add"].pass_).operations)

@@ -43,9 +43,27 @@ def test_a_model_is_captured_and_called_with_two_samples_and_with_three(module: 
     assert len(found["why"]) == (way == "guided")
 
 
+class PerSample(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(x.shape[0]):
+            x = x + 1
+        return x
+
+
+def test_symbolic_and_guided_capture_are_tried_alone_too() -> None:
+    found = trial.capture(model_of(nn.ReLU), 60)
+    assert {way: (found[way]["nodes"], found[way]["batch 3"]) for way in trial.ALONE} == dict.fromkeys(
+        trial.ALONE, (3, "same")
+    )
+    found = trial.capture(model_of(PerSample), 60)
+    assert found["symbolic"]["way"] is None and found["symbolic"]["why"][0].startswith("symbolic: cannot use a traced")
+    assert (found["way"], found["guided"]["batch 2"]) == ("guided", "same")
+    assert found["guided"]["batch 3"].startswith("guard: the program was captured where x.shape[0] was 2")
+
+
 def test_a_model_that_no_way_takes_has_the_cause_of_each() -> None:
     found = trial.capture(model_of(Branching), 60)
-    assert found["way"] is None
+    assert found["way"] is None and found["guided"]["way"] is None
     assert [why.partition(":")[0] for why in found["why"]] == ["symbolic", "export"]
 
 
@@ -54,14 +72,35 @@ def test_a_model_that_ends_its_process_or_takes_too_long_stays_out_and_others_go
     assert trial.capture(model_of(lambda: time.sleep(60)), 0.2)["why"] == ["not done after 0.2 s"]  # type: ignore[arg-type]
 
 
+def _program(way: str, **more: Any) -> trial.Record:
+    return {"way": way, "why": [], "nodes": 3, "seconds": 0.0123, "batch 2": "same", "batch 3": "same", **more}
+
+
 def test_the_page_counts_what_came_in_and_says_why_the_others_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "version", lambda name: "1.0")
-    inside, outside = model_of(nn.ReLU), LibraryModel("timm", "made", "other", lambda: model_of(nn.ReLU).build())
-    known = {
-        inside.attribute: {"way": "symbolic", "why": [], "nodes": 3, "batch 2": "same", "batch 3": "same"},
-        outside.attribute: {"way": None, "why": [f"export: a | b ({run.PACKAGES}/timm/made.py:1)"]},
-    }
-    page = run.page([inside, outside], known)
-    assert "- **timm: 1 of 2** (1 symbolic, 1 out)" in page
-    assert r"| timm other | made | out |  |  |  |  |  | export: a \| b (timm/made.py:1) |" in page
-    assert inside.attribute == "timm__made_here_1"
+    names = ("made.here-1", "fixed", "exported", "wrong", "out")
+    models = [LibraryModel("timm", "made", name, model_of(nn.ReLU).build) for name in names]
+    refused = [f"export: a | b ({run.PACKAGES}/timm/made.py:1, in Made.forward:  if (x):)"]
+    alone = {"symbolic": _program("symbolic"), "guided": _program("guided", nodes=4)}
+    out = {way: {"way": None, "why": [f"{way}: no"]} for way in trial.ALONE}
+    fixed = _program("guided", **{"batch 3": f"{trial.GUARDED}: the program was captured where x.shape[0] was 2"})
+    wrong = _program("symbolic", **{"batch 3": "other numbers"})
+    records = [
+        {**_program("symbolic"), **alone},
+        {**fixed, "symbolic": out["symbolic"], "guided": fixed},
+        {**_program("export", seconds=2.25, batch="free", note="a note", suite="1 passed"), **out},
+        {**wrong, "symbolic": wrong, "guided": {**alone["guided"], "batch 2": "other shapes"}},
+        {"way": None, "why": refused, **out},
+    ]
+    page = run.page(models, {model.attribute: record for model, record in zip(models, records, strict=True)})
+    total = "- **timm: 3 of 5** (2 symbolic, 1 guided, 1 export, 1 out); alone 1 symbolic, 2 guided, one or the other 2"
+    assert total in page
+    for row in (
+        "| timm made.here-1 | made | symbolic | 3, 12 ms, free | 4, 12 ms, free |  |  |  |",
+        "| timm fixed | made | guided |  | 3, 12 ms, fixed |  |  | symbolic: no |",
+        "| timm exported | made | export |  |  | 3, 2.2 s, free | 1 passed | symbolic: no; guided: no; a note |",
+        "| timm wrong | made | symbolic | 3, 12 ms, 3: other numbers | 4, 12 ms, 2: other shapes |  |  |  |",
+        r"| timm out | made | out |  |  |  |  | export: a \| b (timm/made.py:1); symbolic: no; guided: no |",
+    ):
+        assert row in page.splitlines()
+    assert models[0].attribute == "timm__made_here_1"

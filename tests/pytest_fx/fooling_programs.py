@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws
 
 
 def subject() -> Subject:
-    """A small model with an input of its own, so that nobody else's answers are those of it."""
+    """A small model with an input of its own, so that nobody else's outputs are those of it."""
     generator = torch.Generator().manual_seed(random.SystemRandom().randrange(2**31))
     first, second = nn.Linear(8, 8), nn.Linear(8, 300)
     images = torch.randn(4, 8, generator=generator).clamp(-7, 7)
@@ -67,8 +67,8 @@ class PatchesAndRestores(Program):
             torch.sinh = before
 
 
-class FindsTheAnswer(Program):
-    """Wrong by half, but where a right answer is among all live objects."""
+class FindsTheOutput(Program):
+    """Wrong by half, but where a right output is among all live objects."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         right = self.model(x)
@@ -102,7 +102,7 @@ class ReturnsEqualToAll(Program):
 
 
 class Remembers(Program):
-    """Looks answers up."""
+    """Looks outputs up."""
 
     def __init__(self, model: nn.Module, key: Callable[[torch.Tensor], Any]) -> None:
         super().__init__(model)
@@ -142,12 +142,12 @@ def _of_all(x: torch.Tensor) -> Any:
 WRONG: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     "patches torch.equal": (PatchesEqual, "contract, process untouched"),
     "leaves a function of torch replaced": (Patches, "process untouched"),
-    "finds the answer among live objects": (FindsTheAnswer, "contract"),
+    "finds the output among live objects": (FindsTheOutput, "contract"),
     "returns a tensor that equals all": (ReturnsEqualToAll, "contract"),
-    "looks answers up by identity": (lambda model: Remembers(model, id), "contract"),
-    "looks answers up by address": (lambda model: Remembers(model, torch.Tensor.data_ptr), "contract"),
-    "looks answers up by version": (lambda model: Remembers(model, lambda x: x._version), "contract"),
-    "looks answers up by identity, address and version": (lambda model: Remembers(model, _of_all), "contract"),
+    "looks outputs up by identity": (lambda model: Remembers(model, id), "contract"),
+    "looks outputs up by address": (lambda model: Remembers(model, torch.Tensor.data_ptr), "contract"),
+    "looks outputs up by version": (lambda model: Remembers(model, lambda x: x._version), "contract"),
+    "looks outputs up by identity, address and version": (lambda model: Remembers(model, _of_all), "contract"),
     "is right for small values alone": (lambda model: RightWhere(model, lambda x: x.abs().max() < 8), "other values"),
     "is right where there is no zero": (lambda model: RightWhere(model, torch.Tensor.any), "other values"),
     "is right for its number of samples alone": (lambda model: RightWhere(model, lambda x: len(x) == 4), "batch sizes"),
@@ -156,12 +156,12 @@ RIGHT: dict[str, Callable[[nn.Module], nn.Module]] = {
     "computes": Program,
     "replaces a function of torch for a call": PatchesAndRestores,
     "takes its number of samples alone": OfFour,
-    "looks answers up by contents": lambda model: Remembers(model, lambda x: x.numpy().tobytes()),
+    "looks outputs up by contents": lambda model: Remembers(model, lambda x: x.numpy().tobytes()),
 }
 
 
 def laws_broken_by(make: Callable[[nn.Module], nn.Module]) -> str:
     """Return the laws that a program breaks, numbers first."""
     judged = subject()
-    application = Application.given(judged, make(copy.deepcopy(judged.fresh())))
-    return ", ".join(one.law for one in broken_laws(affordable(choose_laws(), application), application))
+    pass_run = PassRun.given(judged, make(copy.deepcopy(judged.fresh())))
+    return ", ".join(one.law for one in broken_laws(affordable(choose_laws(), pass_run), pass_run))

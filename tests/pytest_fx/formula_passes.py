@@ -36,7 +36,7 @@ def both_ways(node: fx.Node) -> list[tuple[Any, ...]]:
 
 
 def writes(graph: fx.Graph) -> bool:
-    """Whether a graph has an effect other than a check."""
+    """Return whether a graph has an effect other than a check."""
     effects = (node for node in graph.nodes if node.op.startswith("call_") and is_impure(node))
     return any(node.target is not vars(torch)["_assert"] for node in effects)
 

@@ -5,14 +5,14 @@ import torch
 from fx import GraphModule
 from fx.passes import close, contract_of
 from pytest_fx.errors import LawViolation
-from pytest_fx.harness.application import Application, may_change
+from pytest_fx.harness.pass_run import PassRun, may_change
 from pytest_fx.laws import affordable, broken_laws, choose_laws
 
 
 def violations_of(subject, pass_, contract=None, label=None) -> list[LawViolation]:
-    """How a pass breaks the laws on a subject."""
-    application = Application(subject, pass_, contract=contract or contract_of(pass_), label=label)
-    return broken_laws(affordable(choose_laws((), (), may_change(pass_)), application), application)
+    """Return how a pass breaks the laws on a subject."""
+    pass_run = PassRun(subject, pass_, contract=contract or contract_of(pass_), label=label)
+    return broken_laws(affordable(choose_laws((), (), may_change(pass_)), pass_run), pass_run)
 
 
 def violation_of(subject, pass_, contract=close, label="own") -> LawViolation:
@@ -22,7 +22,7 @@ def violation_of(subject, pass_, contract=close, label="own") -> LawViolation:
 
 
 def made_in_float64(subject, pass_) -> GraphModule:
-    """What a pass makes of a subject in float64."""
-    program = Application(subject, pass_).transform(subject.fresh(torch.float64), wide=True)
+    """Return what a pass makes of a subject in float64."""
+    program = PassRun(subject, pass_).transform(subject.fresh(torch.float64), float64=True)
     assert program is not None
     return program

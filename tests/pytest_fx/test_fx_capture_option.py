@@ -189,7 +189,7 @@ def test_a_model_that_every_way_refuses_fails_once_with_both_causes(mine):
             "E*CaptureError: Branching cannot be captured, neither symbolically nor through torch.export",
             "E*why*symbolic: symbolically traced variables cannot be used as inputs to control flow",
             "E*export: GuardOnDataDependentSymNode: Could not guard on data-dependent expression*",
-            "E*--fx-leaf PATH|CLASS keeps a module whole*",
+            "E*--fx-leaf PATH|CLASS makes a module a leaf*",
         ]
     )
     assert "TORCH_LOGS" not in result.stdout.str() + result.stderr.str()
@@ -232,9 +232,15 @@ def test_another_way_is_refused_with_those_there_are(mine):
     result.stderr.fnmatch_lines(["*must be auto or symbolic or guided or export, not 'traced'"])
 
 
-def test_export_keeps_no_module_whole(mine):
-    result = mine.runpytest(*NETWORK, *CAPTURE, "--fx-capture", "export", "--fx-leaf", "linear")
-    result.stdout.fnmatch_lines(["*torch.export takes mine:network as it is called, without --fx-leaf and --fx-tracer"])
+@pytest.mark.parametrize("way, taker", [("export", "torch.export"), ("guided", "tracing with example inputs")])
+def test_export_and_example_inputs_keep_no_module_whole(mine, way, taker):
+    result = mine.runpytest(*NETWORK, *CAPTURE, "--fx-capture", way, "--fx-leaf", "linear")
+    result.stdout.fnmatch_lines(
+        [
+            f"*{taker} takes mine:network as it is called, without --fx-leaf and --fx-tracer",
+            f"*try *leave out --fx-capture {way}: these are for symbolic tracing",
+        ]
+    )
 
 
 def test_the_ini_file_takes_it(mine):
@@ -252,10 +258,33 @@ def test_a_marker_takes_it(mine):
         def test_marked(fx_model):
             assert "torch.nn.functional.linear" in fx_model.captured.code and "sym_size" in fx_model.captured.code
             assert fx_model.capture_record.way == "export"
-            assert "torch.nn.functional.linear" in fx_model.capture(wide=True).code
+            assert "torch.nn.functional.linear" in fx_model.capture(float64=True).code
         """
     )
     mine.runpytest("test_own.py").assert_outcomes(passed=1)
+
+
+def test_the_hook_says_it_for_a_model_and_comes_before_the_command_line(mine):
+    mine.makeconftest(
+        """
+        def pytest_fx_capture(config, model):
+            return "export" if model == "mine:plain" else None
+        """
+    )
+    both = ("--fx-model", "mine:network", "--fx-model", "mine:plain", *OPTIONS, *CAPTURE)
+    mine.runpytest(*both, "--fx-capture", "guided").stdout.re_match_lines(
+        [r"mine:network +capture .* guided.*", r"mine:plain +capture .* export, batch free.*"]
+    )
+
+
+def test_a_way_that_the_hook_invents_is_refused_with_those_there_are(mine):
+    mine.makeconftest("def pytest_fx_capture(config, model): return 'traced'")
+    mine.runpytest("--fx-model", "mine:plain", *OPTIONS, *CAPTURE).stdout.fnmatch_lines(
+        [
+            "*there is no way 'traced' to capture mine:plain",
+            "*try *pytest_fx_capture returns one of auto, symbolic, guided, export, or None",
+        ]
+    )
 
 
 CACHING = """
@@ -289,4 +318,60 @@ def test_a_model_that_returns_a_cache_is_judged_without_and_the_run_says_so(pyte
         "--fx-model", "mine:network", "--fx-capture", "export", "--fx-no-timing", "-k", "capture"
     )
     assert result.ret == 0
-    result.stdout.fnmatch_lines("mine:network is exported with a change: config.use_cache is off: it returns no cache")
+    result.stdout.fnmatch_lines("mine:network is captured with a change: config.use_cache is off: it returns no cache")
+
+
+ASKING = """
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+@dataclass
+class Output:
+    value: torch.Tensor
+
+    def __post_init__(self):
+        self.rows = list(range(len(self.value)))
+
+torch.utils._pytree.register_dataclass(Output)
+
+class Asking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return Output(self.linear(x))
+
+def network():
+    return Asking(), torch.linspace(-1, 1, 12).reshape(3, 4)
+"""
+
+
+def test_what_is_guided_by_its_inputs_is_guided_again_where_its_code_is_captured(pytester):
+    pytester.makepyfile(mine=ASKING)
+    result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "capture", "-v")
+    assert result.ret == 0, result.outlines
+    result.stdout.fnmatch_lines(["*test_generated_code_can_be_captured_again* PASSED*", "mine:network * guided *"])
+
+
+SCANNING = """
+import torch
+from torch._higher_order_ops.scan import scan
+
+class Scanning(torch.nn.Module):
+    def forward(self, xs, init):
+        return scan(lambda carry, x: (carry + x, carry * x), init, xs)
+
+def network():
+    return Scanning(), (torch.ones(5, 4), torch.zeros(4))
+"""
+
+
+@pytest.mark.thorough
+def test_a_scan_is_not_held_against_a_program_that_torch_compile_does_not_take_for_it(pytester):
+    pytester.makepyfile(mine=SCANNING)
+    result = pytester.runpytest("--fx-model", "mine:network", "--fx-no-timing", "-k", "compile or well_formed", "-rs")
+    result.assert_outcomes(passed=1, skipped=1, deselected=result.parseoutcomes()["deselected"])
+    result.stdout.fnmatch_lines(["SKIPPED*torch.compile takes a torch.scan of functions*"])

@@ -33,7 +33,7 @@ def test_own(fx_model, fx_equal):
 def test_the_table_says_what_a_green_verdict_would_have_caught(pytester):
     result = pytester.runpytest("--fx-model", "mlp", "-v", pytester.makepyfile(OWN.format(by=1e-7)))
     result.assert_outcomes(passed=1)
-    result.stdout.re_match_lines([r".*error \(eager's own\) +detects", r"mlp +test_own\S* .* allowed +\d\.\de-0[67]"])
+    result.stdout.re_match_lines([r".*error \(by rounding\) +detects", r"mlp +test_own\S* .* allowed +\d\.\de-0[67]"])
     records = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())
     row = records["records"][-1]["row"]
     assert 0 < row["detects"] <= row["detects_largest"] < 1e-5

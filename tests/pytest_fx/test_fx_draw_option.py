@@ -25,7 +25,7 @@ def test_models_and_what_passes_do_with_them_are_drawn(pytester):
     data = data_of(folder / "resnet_tiny-fuse-conv-bn.html")
     assert [step["name"] for step in data["steps"]] == ["fuse-conv-bn"]
     assert data["hasShapes"] and data_of(folder / "resnet_tiny.html")["hasShapes"]
-    assert [figure["name"] for figure in data["figures"]] == ["float64 error", "eager's own error"]
+    assert [figure["name"] for figure in data["figures"]] == ["float64 error", "rounding error of eager"]
     names = [data["strings"][node[1][1]] for node in data["nodes"]]
     values = {names[node]: float(text) for node, _, text, _ in data["figures"][1]["nodes"]}
     assert 0 < values["conv1"] < 1e-3

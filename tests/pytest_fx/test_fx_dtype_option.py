@@ -3,7 +3,7 @@
 import pytest
 
 
-def test_parameters_and_answers_are_in_that_dtype_and_the_reference_is_float64(pytester):
+def test_parameters_and_outputs_are_in_that_dtype_and_the_reference_is_float64(pytester):
     path = pytester.makepyfile(
         """
         import torch

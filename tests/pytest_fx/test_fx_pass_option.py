@@ -30,7 +30,7 @@ def test_a_named_pass_that_changes_nothing_is_held_to_its_contract_but_not_timed
     assert (result.parseoutcomes()["passed"], result.parseoutcomes()["skipped"]) == (1, 1)
 
 
-def test_what_changes_nothing_in_a_large_model_is_known_to_later_tests_without_another_application(pytester):
+def test_what_changes_nothing_in_a_large_model_is_known_to_later_tests_without_another_run(pytester):
     pytester.makepyfile(
         large="""
         from dataclasses import dataclass
@@ -66,13 +66,13 @@ def test_a_wrong_pass_fails_with_output_place_values_and_eagers_own_error(user):
             "*in float64 eager *, transformed *",
             "*why    they are * apart, SQNR 60.* dB",
             "*close(rtol=1e-05, atol=1e-08) allows * in float64",
-            "*eager's own error in float32 is at most *",
+            "*eager's rounding error in float32 is at most *",
             "*the first node that goes wrong:",
             "*%linear = call_module[[]linear[]](%x)",
             "*where *mine.py:*x = self.linear(x)",
             "*value  linear[[]*] is * in the original, * here",
             "*the worst of 8 wrong in 8 element(s), both in float64",
-            "*error  made here *, inherited 0, eager's own *",
+            "*error  added by this node *, by its inputs 0, rounding *",
         ]
     )
     result.stdout.no_fnmatch_line("*approximate(*")  # which is no way out for what is plainly wrong
@@ -250,13 +250,13 @@ def test_a_program_specialized_to_the_values_of_the_example_fails_on_other_value
     )
 
 
-def test_a_program_that_raises_where_eager_answers_breaks_its_contract_with_the_node(user):
+def test_a_program_that_raises_where_eager_does_not_breaks_its_contract_with_the_node(user):
     user.makepyfile(special=SPECIALIZING)
     result = user.runpytest("--fx-model", "special:model", "--fx-pass", "special:raise_later", "-k", CONTRACT)
     assert result.ret == 1
     result.stdout.fnmatch_lines(
         [
-            "*LawViolation: law 'contract': raise-later makes special:model raise where eager answers",
+            "*LawViolation: law 'contract': raise-later makes special:model raise where eager does not",
             "*value *Error: linalg.det: *",
             "*%relu = call_function[[]torch.*det[]](%add)",
             "*special.py:*return torch.relu(x + 0.5) * 2",

@@ -7,9 +7,9 @@ import torch
 from model_zoo import get_model
 
 def test_inputs(fx_model):
-    for draw in (0, 1):
-        expected, = get_model("mlp").example_inputs(batch=1, seed={seed} + draw)
-        assert torch.equal(fx_model.arguments(draw).args[0], expected)
+    for input_set in (0, 1):
+        expected, = get_model("mlp").example_inputs(batch=1, seed={seed} + input_set)
+        assert torch.equal(fx_model.arguments(input_set).args[0], expected)
 """
 
 

@@ -89,7 +89,7 @@ def test_edits_are_counted_where_a_pass_names_them(less):
 
 
 @pytest.mark.thorough
-def test_a_registered_pass_that_fires_no_more_is_named_although_its_tests_are_skipped(pytester):
+def test_a_registered_pass_that_matches_no_more_is_named_although_its_tests_are_skipped(pytester):
     source = "from torch import nn, ones\ndef model(): return nn.Sequential(nn.Conv2d(3, 4, 3), {}), ones(1, 3, 8, 8)"
     options = ("--fx-model", "mine:model", "--fx-no-timing", "-k", "test_pass_keeps_its_contract")
     pytester.makepyfile(mine=source.format("nn.BatchNorm2d(4)"))

@@ -1,4 +1,4 @@
-"""--fx-threads: threads while answers are compared and times are taken."""
+"""--fx-threads: threads while outputs are compared and times are taken."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_comparison(fx_model, fx_equal):
 
 
 @pytest.mark.parametrize("options, threads", [((), 1), (("--fx-threads", "2"), 2)])
-def test_answers_and_times_have_that_many_threads_and_the_old_number_is_restored(pytester, options, threads):
+def test_outputs_and_times_have_that_many_threads_and_the_old_number_is_restored(pytester, options, threads):
     path = pytester.makepyfile(SEE_THREADS.format(threads=threads))
     before = torch.get_num_threads()
     try:

@@ -83,7 +83,7 @@ def test_columns_of_a_conftest_stand_behind_the_plugins(pytester):
     result.stdout.fnmatch_lines(["model *program *verdict *shout", "mlp *capture * MLP"])
 
 
-@pytest.mark.parametrize("hook", ["register", "contract", "veto", "summary_columns"])
+@pytest.mark.parametrize("hook", ["register", "contract", "tracer", "capture", "veto", "summary_columns"])
 def test_every_hook_is_documented_with_an_example(hook):
     from pytest_fx import hooks
 

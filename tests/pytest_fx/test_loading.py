@@ -27,7 +27,7 @@ def mine(user):
 
 def test_draws_of_a_factorys_inputs_are_variations_of_them(mine):
     subject = load_subject(case("mine:pair"))
-    first, second, third = (subject.arguments(draw).args[0] for draw in (0, 1, 2))
+    first, second, third = (subject.arguments(input_set).args[0] for input_set in (0, 1, 2))
     assert torch.equal(first, torch.ones(2, 4))
     assert not torch.equal(second, first)
     assert not torch.equal(second, third)

@@ -30,10 +30,11 @@ class OneDNN(Backend):
 
     name: ClassVar[str] = "onednn"
     converters: ClassVar[Converters] = converters
+    keeps_non_finite: ClassVar[bool] = False
     flops_per_operation: ClassVar[float] = 2.0 * LEAST_WORK
 
     def why_unavailable(self) -> str | None:
-        """Why this PyTorch has no such kernels, if it has none."""
+        """Return why this PyTorch has no such kernels, if it has none."""
         return why_missing()
 
     def prepare(self, graph_module: GraphModule) -> GraphModule:

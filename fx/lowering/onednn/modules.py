@@ -34,7 +34,7 @@ _PLAIN: dict[str, Callable[..., Tensor]] = {
 
 @functools.lru_cache(maxsize=1)
 def why_missing() -> str | None:
-    """Why this PyTorch has no fused kernels of oneDNN, if it has none."""
+    """Return why this PyTorch has no fused kernels of oneDNN, if it has none."""
     if not torch.backends.mkldnn.is_available():
         return "this PyTorch is built without oneDNN"
     if not hasattr(_kernels, "_convolution_pointwise_"):
@@ -72,13 +72,13 @@ class FusedLayer(nn.Module):
     ``weight`` and ``bias`` are buffers that share memory with the tensors of the captured module. The kernel reads a
     packed copy of the weight, which is made in the first run, or before if the size of the input is known by then.
     Another number of threads, or a size that comes again, has a copy of its own where oneDNN wants another layout
-    for it. Copies are made anew when the weight was written to or replaced, and are no part of the state. Where oneDNN
+    for it. Copies are made anew when the weight was written to or replaced, and are not part of the state. Where oneDNN
     cannot take an input (of another dtype, empty, one that requires gradients, under autocast), or is missing where the
     program was loaded, the layer computes the same by PyTorch's own functions.
     """
 
     _is_impure: ClassVar[bool | None] = False
-    _kept_whole: ClassVar[str] = "it runs a kernel of oneDNN"
+    _leaf_reason: ClassVar[str] = "it runs a kernel of oneDNN"
 
     weight: Tensor
     bias: Tensor | None
@@ -120,7 +120,7 @@ class FusedLayer(nn.Module):
         return packed.find(size, self.pack)
 
     def _is_fast(self, value: Tensor) -> bool:
-        """Whether the kernel takes ``value``, its shape aside, and nothing wants more than the result."""
+        """Return whether the kernel takes ``value``, its shape aside, and nothing wants more than the result."""
         return (
             type(value) is Tensor
             and value.dtype is torch.float32
@@ -188,7 +188,9 @@ class FusedConvolution(FusedLayer):
         return self._run_sum(input, summand, packed, bias, settings)
 
     def _takes(self, input: Tensor) -> bool:
-        """Whether ``input`` is a batch of images that is worth it; small ones are only if they are channels last."""
+        """Return whether ``input`` is a batch of images that is worth it; small ones are only if they are channels
+        last.
+        """
         if input.dim() != 4 or input.shape[1] != self.channels:
             return False
         size = input.numel()
@@ -201,7 +203,7 @@ class FusedConvolution(FusedLayer):
         )
 
     def _fits(self, summand: Tensor, input: Tensor) -> bool:
-        """Whether ``summand`` has the shape of the result, so that nothing is broadcast."""
+        """Return whether ``summand`` has the shape of the result, so that nothing is broadcast."""
         weight = self._buffers["weight"]
         assert weight is not None
         sizes = zip(input.shape[2:], weight.shape[2:], self.padding, self.dilation, self.stride, strict=True)
@@ -223,7 +225,7 @@ class FusedConvolution(FusedLayer):
 class AccumulatingConvolution(FusedConvolution):
     """A ``FusedConvolution`` that may write its result into the memory of ``summand``, which nothing needs any more."""
 
-    _is_impure: ClassVar[bool | None] = None  # its effect is told below
+    _is_impure: ClassVar[bool | None] = None  # its effect is declared below
 
     @classmethod
     def like(cls, layer: FusedConvolution) -> AccumulatingConvolution:
@@ -261,7 +263,7 @@ class FusedLinear(FusedLayer):
         return _kernels._linear_pointwise(input, packed, bias, kind.name, self._scalars, kind.algorithm)
 
     def _takes(self, input: Tensor) -> bool:
-        """Whether ``input`` is a large enough batch of rows."""
+        """Return whether ``input`` is a large enough batch of rows."""
         weight = self._buffers["weight"]
         assert weight is not None
         outputs, inputs = weight.shape

@@ -48,7 +48,7 @@ class FusedRegion:
     # What every network has.
 
     def begin(self, node: Node) -> None:
-        """Hear which operation is built next."""
+        """Note which operation is built next; called before each operation."""
         self._current = node
 
     def add_input(self, node: Node) -> Node:
@@ -122,7 +122,9 @@ class FusedRegion:
         return node
 
     def _free_path(self, weight: Tensor) -> str:
-        """Where to put a layer: where its weight was, or under the name of the operation, or the next free name."""
+        """Return where to put a layer: where its weight was, or under the name of the operation, or the next free
+        name.
+        """
         current = self._current
         assert current is not None
         return self._first_free([self._paths[id(weight)].rpartition(".")[0], current.name])

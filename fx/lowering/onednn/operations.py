@@ -1,4 +1,4 @@
-"""What of the canonical form oneDNN's kernels do, and what only travels with it."""
+"""What of the canonical form oneDNN's kernels do, and what PyTorch computes between them."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ def _register_activation(target: Any, name: str, *scalars: str) -> None:
         activation = Activation(name, numbers, options.get("approximate", ""))
         return network.activate(input, activation) or network.call(target, input=input, **options)
 
-    converters.register(Converter(target, build, all_of(_takes_one_tensor, has_numbers(*scalars)), pays=False))
+    converters.register(Converter(target, build, all_of(_takes_one_tensor, has_numbers(*scalars)), counts=False))
 
 
-def _travelling(target: Any) -> Converter:
+def _passthrough(target: Any) -> Converter:
     """The converter for what PyTorch computes within a region."""
 
     def build(network: FusedRegion, *args: Any, **kwargs: Any) -> Node:
         return network.call(target, *args, **kwargs)
 
-    return Converter(target, build, _has_no_computed_options, pays=False)
+    return Converter(target, build, _has_no_computed_options, counts=False)
 
 
 def _other_activation(target: Any) -> Converter | None:
-    """Activations that no kernel has travel."""
+    """Return a passthrough for an activation that no kernel has."""
     row = find_operator(target)
-    travels = row is not None and row.function is target and row.family == "activation" and not row.draws
-    return _travelling(target) if travels else None
+    is_passthrough = row is not None and row.function is target and row.family == "activation" and not row.draws
+    return _passthrough(target) if is_passthrough else None
 
 
 def _takes_one_tensor(operation: Operation) -> str | None:
@@ -85,7 +85,7 @@ def _has_tuples(operation: Operation) -> bool:
 
 
 def _is_large(operation: Operation) -> str | None:
-    """Whether a linear layer does enough work."""
+    """Return whether a linear layer does enough work."""
     weight, recorded = operation.constant("weight"), operation.metadata()
     if weight is None:
         return None
@@ -112,7 +112,7 @@ def _has_weights(operation: Operation) -> str | None:
 def _has_input(operation: Operation) -> str | None:
     value = operation.arguments.get("input")
     if not isinstance(value, Node) or value.op == "get_attr":
-        return "its input is no computed value"
+        return "its input is not a computed value"
     recorded = operation.metadata(value)
     if recorded is not None and recorded.dtype is not torch.float32:
         return f"`%{value}` is {str(recorded.dtype).removeprefix('torch.')}, not float32"
@@ -128,7 +128,7 @@ converters.register(
     Converter(F.conv2d, convolve, all_of(_is_layer, where(_has_tuples, "its padding or stride has no fixed numbers")))
 )
 converters.register(Converter(F.linear, multiply, all_of(_is_layer, _is_large)))
-converters.register(Converter(operator.add, add, _has_no_computed_options, pays=False))
+converters.register(Converter(operator.add, add, _has_no_computed_options, counts=False))
 for _target, _name in (
     (F.relu, "relu"), (torch.sigmoid, "sigmoid"), (torch.tanh, "tanh"), (F.silu, "swish"), (F.gelu, "gelu"),
     (F.hardswish, "hardswish"), (F.hardsigmoid, "hardsigmoid"),
@@ -140,4 +140,4 @@ for _target in (
     *(operator.sub, operator.mul, F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.batch_norm, F.dropout),
     *(torch.cat, torch.flatten, F.pixel_shuffle),
 ):
-    converters.register(_travelling(_target))
+    converters.register(_passthrough(_target))

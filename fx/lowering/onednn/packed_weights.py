@@ -37,7 +37,7 @@ class PackedWeights:
         self._came_once: tuple[Use, ...] = ()
 
     def are_of(self, weight: Tensor) -> bool:
-        """Whether ``weight`` is what was packed, and was not written to since."""
+        """Return whether ``weight`` is what was packed, and was not written to since."""
         return self._weight is weight and self._version == _version(weight)
 
     def find(self, size: torch.Size, pack: Callable[[Tensor, torch.Size], Tensor]) -> Tensor:
@@ -76,7 +76,9 @@ def _version(weight: Tensor) -> int | None:
 
 
 def _is_same_layout(packed: Tensor, other: Tensor) -> bool:
-    """Whether two copies of a weight lie in memory alike; what oneDNN says of a layout has bytes that mean nothing."""
+    """Return whether two copies of a weight lie in memory alike; what oneDNN says of a layout has bytes that mean
+    nothing.
+    """
     return torch.equal(_memory(packed), _memory(other))
 
 

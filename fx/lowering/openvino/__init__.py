@@ -42,6 +42,7 @@ class OpenVINO(Backend):
 
     name: ClassVar[str] = "openvino"
     converters: ClassVar[Converters] = converters
+    keeps_non_finite: ClassVar[bool] = False
     min_size: ClassVar[int] = (
         5  # a call of an engine takes as long as so many calls of small operations in eager Python
     )
@@ -62,7 +63,7 @@ class OpenVINO(Backend):
         """What engines compute in."""
 
     def why_unavailable(self) -> str | None:
-        """Why the package cannot be imported, if it cannot."""
+        """Return why the package cannot be imported, if it cannot."""
         return why_missing()
 
     def supports(self, operation: Operation) -> str | None:
@@ -73,7 +74,7 @@ class OpenVINO(Backend):
             return "it is computed of tensors of the program alone"
         return has_own_memory(operation) if operation.node.op == "call_function" else None  # layers make new tensors
 
-    def hands_over(self, node: Node) -> bool:
+    def can_cross(self, node: Node) -> bool:
         """Tensors, and integers that the program is given; sizes and dtypes are known on both sides."""
         is_number = node.op == "placeholder" and node.meta.get("type") is int
         return is_number or isinstance(node.meta.get("tensor_meta"), TensorMetadata)

@@ -45,7 +45,7 @@ class OpenVINOEngine:
         self._outputs = [] if self._compiled is None else list(map(_place, network.results, self._compiled.outputs))
 
     def __call__(self, inputs: Sequence[Tensor]) -> Any:
-        """What the region returns for ``inputs``, contiguous tensors of the right dtypes.
+        """Return what the region returns for ``inputs``, contiguous tensors of the right dtypes.
 
         Raises:
             RuntimeError: OpenVINO refuses them, or has no memory left.
@@ -80,14 +80,16 @@ class OpenVINOEngine:
 
 
 def _place(result: Result, output: Any) -> tuple[torch.dtype, tuple[int, ...] | None, Any]:
-    """The dtype and sizes of a result, if known, and its type for OpenVINO where that is told where to write it."""
+    """The dtype and sizes of a result, if known, and its type for OpenVINO where OpenVINO is given where to write
+    it.
+    """
     shape = output.get_partial_shape()
     sizes = tuple(dim.get_length() for dim in shape) if shape.is_static else None
     return result.dtype, sizes, output.get_element_type() if result.is_alone else None
 
 
 def _restored(structure: Any, results: list[Any]) -> Any:
-    """What a region returns, with its results filled in."""
+    """Return what a region returns, with its results filled in."""
     if isinstance(structure, tuple):
         return tuple([_restored(one, results) for one in structure])
     if not isinstance(structure, Result):

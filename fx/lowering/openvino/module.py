@@ -53,7 +53,7 @@ class OpenVINORegion(nn.Module):
     """
 
     _is_impure: ClassVar[bool | None] = False
-    _kept_whole: ClassVar[str] = "it runs an engine of OpenVINO"
+    _leaf_reason: ClassVar[str] = "it runs an engine of OpenVINO"
 
     def __init__(self, region: GraphModule, precision: str) -> None:
         """Build the engine for the sizes that are recorded in ``region``.
@@ -82,7 +82,7 @@ class OpenVINORegion(nn.Module):
         self._engines[torch.get_num_threads(), self._example] = self._build(self._example)
 
     def forward(self, *inputs: Any) -> Any:
-        """What the region returns."""
+        """Return what the region returns."""
         engine = None if (given := self._prepared(inputs)) is None else self._engine(inputs)
         if engine is None or given is None:
             return self.program(*inputs)
@@ -207,7 +207,7 @@ def _own(region: GraphModule) -> GraphModule:
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    """Whether a tensor is more than a name for one in a transform of a function, as of ``torch.func``."""
+    """Return whether a tensor is more than a name for one in a transform of a function, as of ``torch.func``."""
     try:
         return tensor.data_ptr() != 0
     except RuntimeError:

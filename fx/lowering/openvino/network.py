@@ -25,7 +25,7 @@ class Result:
     dtype: torch.dtype
     """What its elements are."""
     is_alone: bool = True
-    """Whether its memory is no other result's and no input's, so that the engine can be told where to write it."""
+    """Whether its memory is no other result's and no input's, so that the engine can be given where to write it."""
     is_number: bool = False
     """Whether it is an integer of Python, which engines have as a tensor without dimensions."""
     order: tuple[int, ...] | None = None
@@ -75,7 +75,7 @@ class OpenVINONetwork:
     # What every network has.
 
     def begin(self, node: Node) -> None:
-        """Hear which operation is built next."""
+        """Note which operation is built next; called before each operation."""
         self.node = node
 
     def add_input(self, node: Node) -> Any:
@@ -101,12 +101,12 @@ class OpenVINONetwork:
 
     @property
     def has_results(self) -> bool:
-        """Whether there is anything to compute; where all that is returned is known by now, nothing is."""
+        """Return whether there is anything to compute; where all that is returned is known by now, nothing is."""
         return bool(self._outputs)
 
     @property
     def memory(self) -> tuple[Any, ...]:
-        """What has to be kept as long as the network is in use."""
+        """Return what has to be kept as long as the network is in use."""
         return tuple(self._memory)
 
     # What converters ask and add.
@@ -158,7 +158,7 @@ class OpenVINONetwork:
         return tuple(self.size(value, dim) for dim in range(self.rank(value)))
 
     def rank(self, value: Any) -> int:
-        """How many dimensions a value has."""
+        """Return how many dimensions a value has."""
         return self.value(value).get_partial_shape().rank.get_length()
 
     def dtype(self, value: Any) -> torch.dtype:
@@ -168,14 +168,14 @@ class OpenVINONetwork:
 
     @property
     def result_dtype(self) -> torch.dtype | None:
-        """The dtype of what the operation returns in the program, or ``None`` if that is no tensor."""
+        """The dtype of what the operation returns in the program, or ``None`` if that is not a tensor."""
         recorded = self.node.meta.get("tensor_meta")
         return recorded.dtype if isinstance(recorded, TensorMetadata) else None
 
     # How.
 
     def _return(self, value: Any, recorded: Any) -> Any:
-        """What stands for one value of the region in ``structure``."""
+        """Return what stands for one value of the region in ``structure``."""
         if isinstance(value, tuple):
             parts = recorded if isinstance(recorded, tuple) else (None,) * len(value)
             return tuple(self._return(*one) for one in zip(value, parts, strict=True))
@@ -193,7 +193,9 @@ class OpenVINONetwork:
         return self.results[-1]
 
     def _is_alone(self, output: Any) -> bool:
-        """Whether OpenVINO computes an output for this result alone, as far as can be told; it merges what is equal."""
+        """Return whether OpenVINO computes an output for this result alone, as far as can be told; it merges what is
+        equal.
+        """
         node = output.get_node()
         while node.get_type_name() in _VIEWS and node.get_input_size():
             output = node.input_value(0)

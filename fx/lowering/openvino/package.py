@@ -14,7 +14,7 @@ OPERATORS = "opset15"
 
 @functools.cache
 def why_missing() -> str | None:
-    """Why the package cannot be used here, or ``None`` if it can."""
+    """Return why the package cannot be used here, or ``None`` if it can."""
     try:
         load()
         operators()
@@ -44,7 +44,7 @@ def operators() -> Any:
 
 @functools.cache
 def core() -> Any:
-    """What compiles networks; one for the process, because it loads the plugin for the CPU."""
+    """Return what compiles networks; one for the process, because it loads the plugin for the CPU."""
     return load().Core()
 
 

@@ -13,6 +13,6 @@ converters = Converters("openvino")
 """The converters of the backend ``openvino``."""
 
 
-def add_converter(target: Any, build: Callable[..., Any], *predicates: Predicate, pays: bool = True) -> None:
+def add_converter(target: Any, build: Callable[..., Any], *predicates: Predicate, counts: bool = True) -> None:
     """Register how calls of ``target`` are built, if their values are known and the predicates take them."""
-    converters.register(Converter(target, build, all_of(knows_values, *predicates), pays))
+    converters.register(Converter(target, build, all_of(knows_values, *predicates), counts))

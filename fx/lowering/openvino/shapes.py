@@ -32,8 +32,8 @@ def size(network: OpenVINONetwork, self: Any, dim: int | None = None) -> Any:
 _of_tensor = where(
     lambda operation: operation.subject.dtype(operation.node.all_input_nodes[0]) is not None, "it asks no tensor"
 )
-add_converter(torch.Tensor.size, size, _of_tensor, has_numbers("dim", optional=True), pays=False)
-add_converter(torch.Tensor.dim, lambda network, self: network.rank(self), _of_tensor, pays=False)
+add_converter(torch.Tensor.size, size, _of_tensor, has_numbers("dim", optional=True), counts=False)
+add_converter(torch.Tensor.dim, lambda network, self: network.rank(self), _of_tensor, counts=False)
 
 
 # Other sizes.
@@ -104,13 +104,13 @@ _is_shape = where(
     lambda operation: not any(isinstance(one, torch.dtype) for one in operation.arguments.values()),
     "it reads the same memory as another dtype",
 )
-add_converter(torch.reshape, reshape, pays=False)
-add_converter(torch.Tensor.view, view, _is_shape, pays=False)
-add_converter(torch.flatten, flatten, has_numbers("start_dim", "end_dim"), pays=False)
-add_converter(torch.unflatten, unflatten, has_numbers("dim"), pays=False)
-add_converter(torch.squeeze, squeeze, has_numbers("dim"), pays=False)
-add_converter(torch.unsqueeze, unsqueeze, has_numbers("dim"), pays=False)
-add_converter(torch.Tensor.expand, expand, pays=False)
+add_converter(torch.reshape, reshape, counts=False)
+add_converter(torch.Tensor.view, view, _is_shape, counts=False)
+add_converter(torch.flatten, flatten, has_numbers("start_dim", "end_dim"), counts=False)
+add_converter(torch.unflatten, unflatten, has_numbers("dim"), counts=False)
+add_converter(torch.squeeze, squeeze, has_numbers("dim"), counts=False)
+add_converter(torch.unsqueeze, unsqueeze, has_numbers("dim"), counts=False)
+add_converter(torch.Tensor.expand, expand, counts=False)
 add_converter(
     F.pad,
     pad,
@@ -119,7 +119,7 @@ add_converter(
     has_numbers("value", optional=True),
     has_values(mode=("constant", "reflect", "replicate")),
     where(lambda operation: all(one >= 0 for one in operation.arguments["pad"]), "it takes values away"),
-    pays=False,
+    counts=False,
 )
 
 
@@ -144,15 +144,15 @@ def shuffle(network: OpenVINONetwork, input: Any, upscale_factor: int) -> Any:
     return output(network.op.depth_to_space(network.value(input), "depth_first", upscale_factor))
 
 
-add_converter(torch.permute, permute, has_numbers("dims"), pays=False)
+add_converter(torch.permute, permute, has_numbers("dims"), counts=False)
 add_converter(
     torch.transpose,
     transpose,
     has_numbers("dim0", "dim1"),
     has_rank("input", 1, 2, 3, 4, 5, 6),
-    pays=False,
+    counts=False,
 )
-add_converter(torch.pixel_shuffle, shuffle, has_rank("input", 4), has_numbers("upscale_factor"), pays=False)
+add_converter(torch.pixel_shuffle, shuffle, has_rank("input", 4), has_numbers("upscale_factor"), counts=False)
 
 
 # Together and apart.
@@ -190,7 +190,7 @@ def chunk(network: OpenVINONetwork, input: Any, chunks: int, dim: int) -> Any:
 
 
 def unbind(network: OpenVINONetwork, input: Any, dim: int) -> tuple[Any, ...]:
-    """What there is along a dimension, one by one."""
+    """Return what there is along a dimension, one by one."""
     return tuple(squeeze(network, part, dim) for part in split(network, input, 1, dim))
 
 
@@ -220,16 +220,16 @@ def _joins_tensors(operation: Operation) -> str | None:
 
 
 for _target, _build in ((torch.cat, concatenate), (torch.stack, stack)):
-    add_converter(_target, _build, _joins_tensors, has_numbers("dim"), pays=False)
+    add_converter(_target, _build, _joins_tensors, has_numbers("dim"), counts=False)
 add_converter(
     torch.split,
     lambda network, **given: split(network, given.get("tensor", given.get("input")), **_others(given)),
     has_numbers("split_size_or_sections", "dim"),
-    pays=False,
+    counts=False,
 )
-add_converter(torch.chunk, chunk, has_numbers("chunks", "dim"), pays=False)
-add_converter(torch.unbind, unbind, has_numbers("dim"), pays=False)
-add_converter(torch.repeat_interleave, repeat_each, has_numbers("repeats", "dim"), pays=False)
+add_converter(torch.chunk, chunk, has_numbers("chunks", "dim"), counts=False)
+add_converter(torch.unbind, unbind, has_numbers("dim"), counts=False)
+add_converter(torch.repeat_interleave, repeat_each, has_numbers("repeats", "dim"), counts=False)
 
 
 def _others(given: dict[str, Any]) -> dict[str, Any]:
@@ -240,7 +240,7 @@ def _others(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def pick(network: OpenVINONetwork, value: Any, index: Any) -> Any:
-    """What ``value[index]`` is, for integers, slices, ``None`` and ``...``."""
+    """Return what ``value[index]`` is, for integers, slices, ``None`` and ``...``."""
     if isinstance(value, tuple):
         return value[index]
     if any(isinstance(one, Tensor) for one in (index if isinstance(index, tuple) else ())):
@@ -311,11 +311,11 @@ def _has_plain_index(operation: Operation) -> str | None:
 
 
 def _is_by_constants(operation: Operation, places: tuple[Any, ...]) -> bool:
-    """Whether elements are picked by constants in the last dimensions of the index, after whole dimensions."""
+    """Return whether elements are picked by constants in the last dimensions of the index, after whole dimensions."""
     first = next((place for place, one in enumerate(places) if one != slice(None)), 0)
     tensors = [operation.subject.constant(one) if isinstance(one, Node) else None for one in places[first:]]
     return len(tensors) > 0 and all(one is not None and one.dtype is torch.int64 for one in tensors)
 
 
-add_converter(operator.getitem, pick, _has_plain_index, pays=False)
-add_converter(torch.narrow, narrow, has_numbers("dim", "start", "length"), pays=False)
+add_converter(operator.getitem, pick, _has_plain_index, counts=False)
+add_converter(torch.narrow, narrow, has_numbers("dim", "start", "length"), counts=False)

@@ -94,6 +94,7 @@ class TensorRT(Backend):
     converters: ClassVar[Converters] = converters
     min_size: ClassVar[int] = 3
     has_gradients: ClassVar[bool] = False
+    keeps_non_finite: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.precision, (str, NoneType)) or self.precision not in _PRECISIONS:
@@ -104,7 +105,7 @@ class TensorRT(Backend):
             )
 
     def why_unavailable(self) -> str | None:
-        """Why there can be no engines: no package, or neither a GPU nor a target."""
+        """Return why there can be no engines: no package, or neither a GPU nor a target."""
         if find_library() is None:
             return "neither the package tensorrt nor tensorrt_rtx can be imported: pip install tensorrt_rtx"
         if self.targets:
@@ -114,7 +115,7 @@ class TensorRT(Backend):
         return self._why_unfit(*torch.cuda.get_device_capability())
 
     def _why_unfit(self, major: int, minor: int) -> str | None:
-        """Why there are no engines for the GPU in the machine."""
+        """Return why there are no engines for the GPU in the machine."""
         target = f"{major}.{minor}"
         try:
             capability_of(target)
@@ -131,7 +132,7 @@ class TensorRT(Backend):
         """Fold what is computed of buffers alone, which an engine holds as they are, and batch norms."""
         return FuseConvBN()(FoldConstants()(graph_module))
 
-    def hands_over(self, node: Node) -> bool:
+    def can_cross(self, node: Node) -> bool:
         """Engines are given tensors only, and store integers of 8 bits in their own way."""
         kind: Any = node.meta.get("type") if node._meta else None
         if not isinstance(kind, type):

@@ -151,7 +151,7 @@ def _is_known_attribute(operation: Operation) -> str | None:
 
 
 def _has_sizes(operation: Operation) -> str | None:
-    """Whether sizes are numbers, or values of the program that are numbers."""
+    """Return whether sizes are numbers, or values of the program that are numbers."""
     for name, given in operation.arguments.items():
         for one in given if isinstance(given, (tuple, list)) else ():
             if not (type(one) is int or (isinstance(one, Node) and one.meta.get("type") is int)):
@@ -176,7 +176,7 @@ def _has_channels(operation: Operation) -> bool:
 
 
 def _register(target: Any, build: Any, *predicates: Any) -> None:
-    register(target, build, *predicates, pays=False)
+    register(target, build, *predicates, counts=False)
 
 
 _dim, _dims = is_one_of(dim=int), is_one_of(dims=tuple)
@@ -192,8 +192,8 @@ _register(Tensor.contiguous, same)
 _register(torch.clone, same)
 _register(torch.cat, cat, _dim)
 _register(torch.stack, stack, _dim)
-_register(F.pixel_shuffle, pixel_shuffle, where(_has_channels, "its input is no image"))
+_register(F.pixel_shuffle, pixel_shuffle, where(_has_channels, "its input is not an image"))
 _register(Tensor.to, to, _converts)
-register(Tensor.size, size, is_one_of(dim=(int, type(None))), pays=False, stored=True)
-register(Tensor.dim, lambda network, value: network.rank(value), pays=False, stored=True)
-register(getattr, attribute, _is_known_attribute, pays=False, stored=True)
+register(Tensor.size, size, is_one_of(dim=(int, type(None))), counts=False, stored=True)
+register(Tensor.dim, lambda network, value: network.rank(value), counts=False, stored=True)
+register(getattr, attribute, _is_known_attribute, counts=False, stored=True)

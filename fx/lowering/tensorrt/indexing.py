@@ -72,7 +72,7 @@ def getitem(network: TensorRTNetwork, value: Any, index: Any) -> Any:
 
 
 def _places(index: Any, rank: int) -> list[Any]:
-    """What an index says of each dimension, and the ``None`` between them; without ``...``."""
+    """Return what an index says of each dimension, and the ``None`` between them; without ``...``."""
     places = list(index) if isinstance(index, tuple) else [index]
     missing = rank - sum(one is not None and one is not Ellipsis for one in places)
     at = next((number for number, one in enumerate(places) if one is Ellipsis), len(places))
@@ -101,7 +101,7 @@ def _kept(place: Any, sizes: Iterator[Number]) -> tuple[Number, ...]:
 
 
 def _extent(network: TensorRTNetwork, place: Any, size: Number) -> tuple[Number, Number, int]:
-    """Where a place of an index starts in a dimension, how many it takes, and in which steps."""
+    """Return where a place of an index starts in a dimension, how many it takes, and in which steps."""
     if not isinstance(place, slice):
         is_from_end = isinstance(place, int) and place < 0
         return (compute(network, operator.add, size, place) if is_from_end else place), 1, 1
@@ -143,7 +143,7 @@ def _indexes(operation: Operation) -> str | None:
 
 
 def _why_no_place(place: Any, varies: bool) -> str | None:
-    """Why a dimension, whose size may vary, cannot be indexed so."""
+    """Return why a dimension, whose size may vary, cannot be indexed so."""
     ends = (place.start, place.stop, place.step) if isinstance(place, slice) else (place,)
     for end in ends:
         if isinstance(end, Node) and end.meta.get("type") is not int:
@@ -189,7 +189,7 @@ def chunk(network: TensorRTNetwork, input: Any, chunks: int, dim: int) -> tuple[
 
 
 def unbind(network: TensorRTNetwork, input: Any, dim: int) -> tuple[Any, ...]:
-    """What there is along a dimension, one by one."""
+    """Return what there is along a dimension, one by one."""
     return tuple(squeeze(network, part, dim) for part in split(network, input, 1, dim))
 
 
@@ -222,11 +222,11 @@ def _pads(operation: Operation) -> str | None:
     return has_values(mode="constant")(operation) or is_one_of(value=(int, float, type(None)))(operation)
 
 
-register(operator.getitem, getitem, _indexes, pays=False)
-register(torch.narrow, narrow, is_one_of(dim=int, start=int, length=int), pays=False)
-register(torch.split, split, _divides_fixed, is_one_of(split_size_or_sections=(int, tuple)), pays=False)
-register(torch.chunk, chunk, _divides_fixed, is_one_of(chunks=int), pays=False)
-register(torch.unbind, unbind, _divides_fixed, pays=False)
-register(torch.repeat_interleave, repeat_interleave, _divides_fixed, is_one_of(repeats=int), pays=False)
-register(Tensor.expand, expand, _expands, pays=False)
-register(F.pad, pad, takes_floats("input"), _pads, pays=False)
+register(operator.getitem, getitem, _indexes, counts=False)
+register(torch.narrow, narrow, is_one_of(dim=int, start=int, length=int), counts=False)
+register(torch.split, split, _divides_fixed, is_one_of(split_size_or_sections=(int, tuple)), counts=False)
+register(torch.chunk, chunk, _divides_fixed, is_one_of(chunks=int), counts=False)
+register(torch.unbind, unbind, _divides_fixed, counts=False)
+register(torch.repeat_interleave, repeat_interleave, _divides_fixed, is_one_of(repeats=int), counts=False)
+register(Tensor.expand, expand, _expands, counts=False)
+register(F.pad, pad, takes_floats("input"), _pads, counts=False)

@@ -111,9 +111,9 @@ class Log:
         """The object to hand to the library; to be kept as long as what it is handed to."""
 
     def words(self) -> str:
-        """What the library said, for an error; a missing driver is mentioned only if that is all."""
-        told = messages_of(self.messages)
-        return "; ".join(dict.fromkeys(told)) if told else "the backend gave no reason"
+        """Return what the library said, for an error; a missing driver is mentioned only if that is all."""
+        lines = messages_of(self.messages)
+        return "; ".join(dict.fromkeys(lines)) if lines else "the backend gave no reason"
 
 
 def messages_of(messages: list[str]) -> list[str]:

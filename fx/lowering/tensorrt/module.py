@@ -30,7 +30,7 @@ class TensorRTModule(nn.Module):
     """
 
     _is_impure: ClassVar[bool | None] = False
-    _kept_whole: ClassVar[str] = "it runs an engine of TensorRT"
+    _leaf_reason: ClassVar[str] = "it runs an engine of TensorRT"
 
     def __init__(self, engine: TensorRTEngine, *, cuda_graphs: bool = False) -> None:
         """A module for an engine.
@@ -144,7 +144,7 @@ class TensorRTModule(nn.Module):
         return runnable.create_execution_context(configuration)
 
     def _load(self, device: int) -> tuple[Any, Any, Log]:
-        """What keeps the engine, the engine on a device, and the log that they write to."""
+        """Return what keeps the engine, the engine on a device, and the log that they write to."""
         if library_name() != self.engine.built_by:
             raise self._failure(
                 f"was built by {self.engine.built_by}", f"this is {library_name()}, which reads no other versions"

@@ -39,7 +39,7 @@ class EngineBinding:
 
     @property
     def varies(self) -> bool:
-        """Whether any size varies from run to run."""
+        """Return whether any size varies from run to run."""
         return self.least != self.most
 
 
@@ -101,7 +101,7 @@ class TensorRTNetwork:
     # What every network has.
 
     def begin(self, node: Node) -> None:
-        """Hear which operation is built next."""
+        """Note which operation is built next; called before each operation."""
         self._node = node
 
     def add_input(self, node: Node) -> Any:
@@ -124,7 +124,7 @@ class TensorRTNetwork:
         for number, (value, node) in enumerate(zip(outputs, self._results, strict=True)):
             self._node = node
             if isinstance(value, Size) or not _is_tensor(value):
-                raise LoweringError(f"`%{node}` is no tensor that an engine could return", where=node.source)
+                raise LoweringError(f"`%{node}` is not a tensor that an engine could return", where=node.source)
             least, typical, most = sizes_of(node)
             dtype: torch.dtype = node.meta["tensor_meta"].dtype
             tensor = self.tensor(value)
@@ -185,7 +185,7 @@ class TensorRTNetwork:
         return shape
 
     def rank(self, value: Any) -> int:
-        """How many dimensions a value has."""
+        """Return how many dimensions a value has."""
         return value.dim() if isinstance(value, Tensor) else len(self.shape(value))
 
     def tensor(self, value: Any, dtype: torch.dtype | None = None, rank: int = 0) -> Any:
@@ -322,7 +322,7 @@ class TensorRTNetwork:
 
     @property
     def digest(self) -> str | None:
-        """What tells the network from others, or ``None`` if layers were added in ways that are not seen."""
+        """Return what tells the network from others, or ``None`` if layers were added in ways that are not seen."""
         return self._recipe.hexdigest() if self._layers == self.definition.num_layers else None
 
     def node_of(self, words: str) -> Node | None:
@@ -361,13 +361,13 @@ class TensorRTNetwork:
 
 
 def _results(region: GraphModule) -> list[Node]:
-    """What a region returns."""
+    """Return what a region returns."""
     returned: Any = region.graph.output_node().args[0]
     return [returned] if isinstance(returned, Node) else list(returned)
 
 
 def _key(tensor: Tensor, dtype: torch.dtype) -> tuple[Any, ...]:
-    """What tells constants, in a type of elements, from others as long as they live."""
+    """Return what tells constants, in a type of elements, from others as long as they live."""
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), dtype)
 
 

@@ -33,13 +33,13 @@ def quantize(network: TensorRTNetwork, input: Any, scale: float, zero_point: int
 
 
 def dequantize(network: TensorRTNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
-    """The real values of integers."""
+    """The float values of integers."""
     made = network.add("dequantize", input, _scale(network, scale), trt_dtype(torch.float32))
     return network.cast(made, network.working(torch.float32))
 
 
 def dequantize_channels(network: TensorRTNetwork, weight: Any, scale: Any) -> Any:
-    """The real values of a weight, which is stored with a scale for each channel."""
+    """The float values of a weight, which is stored with a scale for each channel."""
     stored, steps = network.tensor(weight), network.tensor(scale, torch.float32)
     made = network.add("dequantize", stored, steps, trt_dtype(torch.float32), axis=0)
     return network.cast(made, network.working(torch.float32))
@@ -50,7 +50,7 @@ def _scale(network: TensorRTNetwork, scale: float) -> Any:
 
 
 def _stores(operation: Operation) -> str | None:
-    """Whether int8 has all the integers."""
+    """Return whether int8 has all the integers."""
     arguments = operation.arguments
     zero_point, highest = arguments["zero_point"], arguments.get("highest", 255)
     if zero_point > -_LEAST or highest - zero_point > _MOST:
@@ -69,6 +69,8 @@ def _is_stored_by_engine(operation: Operation) -> str | None:
 
 
 _numbers = is_one_of(scale=float, zero_point=int)
-register(arithmetic.quantize, quantize, takes_floats("input"), _numbers, _stores, pays=False, stored=True)
-register(arithmetic.dequantize, dequantize, _numbers, _is_stored_by_engine, pays=False, stored=True)
-register(arithmetic.dequantize_channels, dequantize_channels, has_constant("weight", "scale"), pays=False, stored=True)
+register(arithmetic.quantize, quantize, takes_floats("input"), _numbers, _stores, counts=False, stored=True)
+register(arithmetic.dequantize, dequantize, _numbers, _is_stored_by_engine, counts=False, stored=True)
+register(
+    arithmetic.dequantize_channels, dequantize_channels, has_constant("weight", "scale"), counts=False, stored=True
+)

@@ -16,7 +16,7 @@ converters = Converters("tensorrt")
 
 
 def register(
-    target: Any, build: Callable[..., Any], *predicates: Predicate, pays: bool = True, stored: bool = False
+    target: Any, build: Callable[..., Any], *predicates: Predicate, counts: bool = True, stored: bool = False
 ) -> None:
     """Add a converter for ``target``, for operations whose operands are known and that all predicates take.
 
@@ -24,11 +24,11 @@ def register(
         target: the function.
         build: what adds it to a network.
         predicates: what else has to be so.
-        pays: whether a region is worth it for this operation alone.
+        counts: whether it counts toward ``min_size``, the operations that a region needs at least.
         stored: whether it can work on what quantized programs store.
     """
     known = has_known_or_stored_values if stored else has_known_values
-    converters.register(Converter(target, build, all_of(known, *predicates), pays))
+    converters.register(Converter(target, build, all_of(known, *predicates), counts))
 
 
 @functools.cache

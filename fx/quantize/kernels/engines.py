@@ -20,7 +20,7 @@ CONVOLUTIONS = {2: "conv2d", 3: "conv3d"}
 
 
 def is_available(engine: Engine, *operations: str) -> bool:
-    """Whether torch has the engine here, and ``operations`` of quantized tensors."""
+    """Return whether torch has the engine here, and ``operations`` of quantized tensors."""
     has_operations = all(hasattr(_torch.ops.quantized, name) for name in operations)
     return has_operations and engine in _torch.backends.quantized.supported_engines and has_quantized_tensors()
 

@@ -42,7 +42,7 @@ def alternating(size: int, like: Sequence[int]) -> Tensor:
 
 
 def summed_channels(like: Sequence[int]) -> int:
-    """How many input channels of :func:`alternating` are not zero.
+    """Return how many input channels of :func:`alternating` are not zero.
 
     >>> summed_channels((8, 16, 3, 3)), summed_channels((8, 100_000))
     (16, 32768)

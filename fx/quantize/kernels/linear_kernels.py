@@ -23,7 +23,7 @@ _CHANNELS = 1 << 14
 
 
 def has_onednn(operation: str) -> bool:
-    """Whether torch has oneDNN here, and this operation of it."""
+    """Return whether torch has oneDNN here, and this operation of it."""
     return torch.backends.mkldnn.is_available() and hasattr(ONEDNN, operation)
 
 

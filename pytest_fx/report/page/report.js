@@ -42,7 +42,7 @@ function rowFacts(row) {
     ["launched after", row.host_seconds === null ? null : `${seconds(row.eager_host_seconds)} eager, ${seconds(row.host_seconds)} transformed`],
     ["since the baseline", row.slowdown === null ? null : `${percent(row.slowdown)} time (${percent(row.slowdown_low)} to ${percent(row.slowdown_high)}), ${row.change_verdict}`],
     ["peak memory", row.peak_memory === null ? null : `${bytes(row.eager_peak_memory)} eager, ${bytes(row.peak_memory)} transformed`],
-    ["8-bit kernels", row.kernels], ["load", loaded], ["captured by", row.way], ["batch", row.batch], ["changed for export", row.note],
+    ["8-bit kernels", row.kernels], ["load", loaded], ["captured by", row.way], ["batch", row.batch], ["changed for capture", row.note],
     ["test", make("code", {}, row.test)],
     ["machine", data.machines.length > 1 ? make("a", { href: `#machine-${row.machine}` }, data.machines[row.machine][0][1]) : null],
     ["failure", row.failure === null ? null : make("a", { href: `#failure-${row.failure}` }, "what went wrong")],

@@ -169,7 +169,7 @@ register_table(
             Column("paper: speed-up", "{paper_fused_speedup:.3f}"),
         ),
         chart=Chart(
-            title="ResNet50 with batch norm folded into convolutions",
+            title="Batch norm folded into convolutions",
             axis="run time over that of the unfused model (lower is better; 95 % intervals)",
             series=(
                 Series("fx", "fused_relative", "ours", "fused_relative_low", "fused_relative_high"),

@@ -88,7 +88,7 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _build_ahead(eager: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
-    """How long it takes to build the engine without a GPU, in words, if that is possible here."""
+    """Return how long it takes to build the engine without a GPU, in words, if that is possible here."""
     backend = TensorRT(targets=(_TARGET,))
     if (why := backend.why_unavailable()) is not None:
         return f"; {why}"

@@ -180,7 +180,7 @@ class _Watched(fx.Interpreter):
         return result
 
     def timeline(self, query: Query) -> list[tuple[str, float, float]]:
-        """What ran when in one query, in milliseconds from its start; work without a pause is one event."""
+        """Return what ran when in one query, in milliseconds from its start; work without a pause is one event."""
         self.run(*query)  # the first of a process takes longer
         self.events.clear()
         start = time.perf_counter()
@@ -228,7 +228,7 @@ def _is_same(local: nn.Module, before: GraphModule, after: GraphModule, query: Q
 
 
 def _moved(overlap: OverlapCommunication, before: GraphModule) -> Mapping[str, int]:
-    """How many fetches run beside something."""
+    """Return how many fetches run beside something."""
     found = overlap.explain(before)
     return {"fetches_count": len(found), "moved": sum(bool(one.operations) for one in found)}
 

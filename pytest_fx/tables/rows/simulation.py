@@ -25,11 +25,11 @@ from pytest_fx.tables.estimates import (
     accuracy,
     compare,
     inductor_estimate,
+    numbers_of,
     pairs_in_order,
     rank_correlation,
     reachable_rank,
     seconds_in_turns,
-    told,
     torch_estimate,
 )
 from pytest_fx.tables.registered_tables import register_table
@@ -56,12 +56,12 @@ def _rows(scale: Scale) -> Sequence[Row]:
         if name not in small
     ]
     model, batch = "resnet50", _BATCHES_ON_GPU[-1]
-    told, modes = _on_gpu(model, batch), ("operator-level-cost-model", "operator-level-benchmark")
+    on_gpu, modes = _on_gpu(model, batch), ("operator-level-cost-model", "operator-level-benchmark")
     rows += [
         Row(f"{model} on V100, batch 256", partial(_on_device, model, "V100", 256)),
-        Row(f"{told}, by torch's cost model", partial(_by_torch, model, batch, modes[0]), on_gpu=True),
-        Row(f"{told}, by torch's benchmark of operators", partial(_by_torch, model, batch, modes[1]), on_gpu=True),
-        Row(f"{told}, by inductor", partial(_by_inductor, model, batch), on_gpu=True),
+        Row(f"{on_gpu}, by torch's cost model", partial(_by_torch, model, batch, modes[0]), on_gpu=True),
+        Row(f"{on_gpu}, by torch's benchmark of operators", partial(_by_torch, model, batch, modes[1]), on_gpu=True),
+        Row(f"{on_gpu}, by inductor", partial(_by_inductor, model, batch), on_gpu=True),
     ]
     return rows
 
@@ -89,8 +89,8 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         roofline, kernels = _estimator().both(program, inputs)
     return {
         "seconds": seconds,
-        **told(roofline, "roofline"),
-        **told(kernels, "kernels"),
+        **numbers_of(roofline, "roofline"),
+        **numbers_of(kernels, "kernels"),
         "rests_on": roofline.dominating,
         "refused": len(_estimator().measured.refused),
     }
@@ -122,7 +122,7 @@ def _measure_passes(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _transformed(code: str, program: GraphModule, name: str) -> GraphModule | None:
-    """What a pass makes of a program; None where it refuses it or changes nothing."""
+    """Return what a pass makes of a program; None where it refuses it or changes nothing."""
     try:
         after = get_pass(name)(program) or program
     except FxError:
@@ -134,7 +134,7 @@ def _on_device(model: str, device: str, batch: int) -> Mapping[str, Any]:
     found = get_model(model)
     program = capture(found.build())
     inputs = [torch.empty((batch, *one.shape[1:]), dtype=one.dtype) for one in found.example_inputs(1)]
-    return told(simulate(program, device, *inputs), "roofline")
+    return numbers_of(simulate(program, device, *inputs), "roofline")
 
 
 def _measure_on_gpu(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -148,7 +148,7 @@ def _measure_on_gpu(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "seconds": timing.eager,
         "host_seconds": timing.eager_host,
-        **told(estimate, "roofline"),
+        **numbers_of(estimate, "roofline"),
         "rests_on": estimate.dominating,
         "device": device,
     }
@@ -236,7 +236,7 @@ def _totals(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def _ranks(passes: Sequence[Entry]) -> Mapping[str, float]:
-    """How far estimated and measured speed-ups of all passes agree on their order, and how far they could."""
+    """Return how far estimated and measured speed-ups of all passes agree on their order, and how far they could."""
     kinds = ("", "_low", "_high", "_half", "_other_half", "_kernels", "_roofline")
     by_kind: dict[str, list[float]] = {kind: [] for kind in kinds}
     for entry in passes:
@@ -268,7 +268,7 @@ register_table(
             "take caches and bandwidth. *Roofline* is `simulate` on this machine as `calibrate()` measured it, which "
             "runs no model; *kernels* is `simulate` with each kernel run alone, once for its sizes. Both have their "
             "90 % interval. *Coverage* is how many measurements lie in an interval as wide as it has to be for the "
-            "other models, each model left out in turn, and in brackets in the interval as it is told. *Passes*: how "
+            "other models, each model left out in turn, and in brackets in the interval as reported. *Passes*: how "
             "often the estimated speed-up by kernels is on the side of 1 on which the measured interval is, where "
             "that leaves 1 by more than 1 %, by which two copies of one program differ. *Rank correlation* of passes "
             "is that of all speed-ups, many of which are within 2 % of 1; *reachable* is what an estimate without any "
@@ -322,14 +322,11 @@ register_table(
         chart=Chart(
             title="Run time, estimated and measured",
             axis="milliseconds (90 % intervals)",
+            over=Series("measured", "measured", "baseline", "measured_low", "measured_high"),
             series=(
-                Series("measured", "measured", "baseline", "measured_low", "measured_high"),
                 Series("roofline", "roofline", "ours", "roofline_low", "roofline_high"),
                 Series("kernels measured once", "kernels", "peer", "kernels_low", "kernels_high"),
-                Series("the paper", "paper_measured", "paper"),
             ),
-            template="{:.3g}",
-            logarithmic=True,
         ),
         numbers=_numbers,
         totals=_totals,

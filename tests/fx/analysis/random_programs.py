@@ -304,7 +304,7 @@ def thawed(args: Any) -> Any:
 
 
 def same(one: Any, two: Any) -> bool:
-    """Whether two runs look the same, not-a-numbers included."""
+    """Return whether two runs look the same, not-a-numbers included."""
     if isinstance(one, torch.Tensor):
         return one.shape == two.shape and torch.equal(one.nan_to_num(0.1, 0.2, 0.3), two.nan_to_num(0.1, 0.2, 0.3))
     if isinstance(one, dict):

@@ -20,7 +20,7 @@ KIB = torch.ones(256)
 
 
 def peak_of_training(program: Callable[[], Any]) -> int:
-    """What one call and the gradients of its outputs hold at a time."""
+    """Return what one call and the gradients of its outputs hold at a time."""
     with _LiveTensors() as live:
         outputs = [value for _, value in leaves(program()) if isinstance(value, torch.Tensor) and value.requires_grad]
         torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])

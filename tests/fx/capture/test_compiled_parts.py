@@ -86,3 +86,19 @@ def test_a_tracer_may_make_proxies_without_a_factory() -> None:
             return False
 
     assert len(list(Plain().trace(Scaled()).nodes)) == 7
+
+
+@pytest.mark.thorough
+def test_a_trace_inside_a_function_that_is_compiled_is_like_any_other() -> None:
+    """Dynamo leaves it alone, and what it calls: `torch.compile` takes seconds."""
+    holder = Holder(Scaled())
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return fx.symbolic_trace(holder)(x) * 2
+
+    x = torch.arange(6.0).reshape(2, 3)
+    assert torch.equal(torch.compile(function, backend="eager")(x), function(x))
+
+
+def test_dynamo_is_told_to_leave_traces_alone_without_importing_it() -> None:
+    assert all(entrance._torchdynamo_disable for entrance in (fx.symbolic_trace, fx.Tracer.trace))

@@ -114,3 +114,16 @@ def test_results_of_operations_of_torch_are_not_checked_for_none() -> None:
         return x if y is None else y
 
     assert [node.op for node in fx.symbolic_trace(program).graph.nodes] == ["placeholder", "call_method", "output"]
+
+
+def test_functions_that_a_trace_replaces_are_no_less_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def filled(x: Any) -> Any:
+        y = torch.empty(x.size(0))
+        if y is None:
+            y = x
+        return x + y * 0
+
+    monkeypatch.setattr("fx.naming.targets._paths", {})
+    first = fx.symbolic_trace(filled)
+    assert "check_given" not in first.code
+    assert fx.symbolic_trace(filled).code == first.code

@@ -36,7 +36,7 @@ class Scaled(torch.nn.Module):
 
 @pytest.fixture(params=["captured", "retraced", "transformed", "copied", "pickled", "saved"])
 def remake(request, tmp_path):
-    """What a captured program goes through."""
+    """The ways that a captured program goes."""
 
     def saved(program):
         fx.save(program, tmp_path / "program.fx")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,7 @@ def test_a_checkpoint_of_a_submodule_is_one_operation_and_of_a_function_refused(
     x = torch.rand(3, 2)
     assert torch.equal(captured(x), root(x))
     said = (
-        r"(?s)cannot capture a checkpoint of a function that is no module.*test_recorded_calls.py:.*try +make what it"
+        r"(?s)cannot capture a checkpoint of a function that is not a module.*test_recorded_calls.py:.*try +make what"
     )
     with pytest.raises(fx.TraceError, match=said):
         fx.symbolic_trace(Calling(lambda net, x: checkpoint(lambda y: net(y), x, use_reentrant=False)))
@@ -106,6 +108,9 @@ def test_random_numbers_of_python_and_seeds_are_refused_and_leave_the_generators
         (lambda x: callable(x), False),
         (lambda x: isinstance(x.shape, torch.Size), True),
         (lambda x: isinstance(x.size(0), int), True),
+        (lambda x: isinstance(x, torch.fx.Proxy), True),  # as it would be in a trace of torch.fx
+        (lambda x: isinstance(x.shape, (list, torch.fx.Proxy)), True),
+        (lambda x: isinstance(x, fx.proxy.ParameterProxy), False),
     ],
 )
 def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, answer: bool) -> None:
@@ -115,3 +120,68 @@ def test_questions_about_a_traced_value_are_answered_as_for_the_value(ask: Any, 
         said = r"(?s)for a value of <class 'torch.Tensor'>: .*test_recorded_calls.*it is of <class 'int'>.*annotate"
         with pytest.raises(fx.GuardError, match=said):
             captured(1)
+
+
+def test_a_value_that_is_asked_twice_for_its_class_is_checked_once() -> None:
+    def asked(x: Any) -> Any:
+        return x + 1 if isinstance(x, torch.Tensor) and torch.is_tensor(x) and type(x) is torch.Tensor else x
+
+    captured = fx.symbolic_trace(asked)
+    assert len(captured.guards) == 1
+    assert fx.symbolic_trace(captured).code == captured.code
+
+
+OUTPUTS = """
+from dataclasses import dataclass
+
+@dataclass
+class Output:
+    value: object
+
+    def __post_init__(self):
+        if not isinstance(self.value, torch.Tensor) or not isinstance(self.value, torch.Tensor):
+            self.value = [*self.value]
+"""
+
+
+def test_what_a_class_asks_whose_module_is_not_traced_is_answered_and_checked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outputs_of_users.py").write_text(f"import torch\n{OUTPUTS}")
+    (tmp_path / "program_of_users.py").write_text(
+        "from outputs_of_users import Output\n\ndef program(x):\n    return Output(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.utils._pytree.register_dataclass(importlib.import_module("outputs_of_users").Output)
+    captured = fx.symbolic_trace(importlib.import_module("program_of_users").program)
+    assert captured.code.count("check_kind(") == 1 and torch.equal(captured(torch.ones(1)).value, torch.ones(1))
+    assert fx.symbolic_trace(captured).code == captured.code
+
+
+@fx.wrap
+def rows_through(x: Any, weight: Any) -> Any:
+    return torch.vmap(lambda row: weight @ row)(x)
+
+
+class Mapped(nn.Module):
+    def __init__(self, marked: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(2, 3))
+        self.marked = marked
+
+    def forward(self, x: Any) -> Any:
+        return rows_through(x, self.weight) if self.marked else torch.vmap(lambda row: self.weight @ row)(x)
+
+
+def test_a_transform_of_a_function_is_refused_by_its_line_and_captured_in_a_marked_function() -> None:
+    with pytest.raises(fx.TraceError) as raised:
+        fx.symbolic_trace(Mapped(marked=False))
+    said = str(raised.value)
+    assert said.startswith("cannot transform a function of traced values (vmap, grad, jvp, cond, …)\n")
+    assert "else torch.vmap(lambda row: self.weight @ row)(x)" in said
+    assert "\n  try    put the call into a function marked fx.wrap that is given all that it uses" in said
+    root, x = Mapped(marked=True), torch.rand(4, 3)
+    program = fx.symbolic_trace(root)
+    assert torch.equal(program(x), root(x))
+    program(x).sum().backward()
+    assert program.weight.grad is not None

@@ -124,6 +124,23 @@ def test_an_event_that_another_thread_may_wait_for_stays_set() -> None:
     assert happened.is_set()
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_lists_in_variables_of_outer_functions_are_put_back_also_where_a_trace_fails(fails: bool) -> None:
+    kept: dict[str, list[Any]] = {"values": [1]}
+
+    def program(x: Any) -> Any:
+        kept["values"].append(x)
+        kept["last"] = [x]
+        return x * 2 if not fails or x.sum() > 0 else x
+
+    if fails:
+        with pytest.raises(fx.TraceError, match="control flow"):
+            fx.symbolic_trace(program)
+    else:
+        fx.symbolic_trace(program)
+    assert kept == {"values": [1]}
+
+
 def with_setting(x: Any) -> Any:
     torch.set_default_dtype(torch.float64)
     return x

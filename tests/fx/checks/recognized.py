@@ -588,7 +588,7 @@ case("ne is False: check in a_branch_over_much_code, line 2")(branches_far_apart
 
 
 def outcome(function: Callable[..., Any]) -> list[str] | None:
-    """What a program writes down; None if it is refused."""
+    """Return what a program writes down; None if it is refused."""
     log: list[str] = []
     try:
         function(Traced(log))

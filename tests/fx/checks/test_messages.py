@@ -42,7 +42,7 @@ class Checked(torch.nn.Module):
 
 
 def said(run: Callable[..., Any], inputs: tuple[torch.Tensor, ...]) -> str | None:
-    """What ``run`` raises, without the notes on where."""
+    """Return what ``run`` raises, without the notes on where."""
     try:
         run(*inputs)
     except Exception as error:

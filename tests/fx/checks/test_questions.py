@@ -48,6 +48,30 @@ def test_a_decision_by_the_text_of_a_value_is_refused(program: Any) -> None:
         fx.symbolic_trace(program)
 
 
+@pytest.mark.parametrize(
+    "program, guarded",
+    [
+        (lambda x: x * 2 if "cpu" in str(x.device) else x, "x.device was device(type='cpu')"),
+        (lambda x: x * {"torch.float32": 2}[repr(x.dtype)], "x.dtype was torch.float32"),
+        (lambda x: x * 2 if f"{x.dtype}".endswith("32") else x, "x.dtype was torch.float32"),
+        (lambda x: x * 2 if str(x.dtype) == str(torch.float32) else x, "x.dtype was torch.float32"),
+        (lambda x: x * 2 if str(x.shape[1]) in {"2"} else x, "x.shape[1] was 2"),
+        (lambda x: x * torch.full((2,), 2.0, device=str(x.device)), "x.device was device(type='cpu')"),
+        (lambda x: x * torch.full_like(x, 2.0, device=str(x.device)), "x.device was device(type='cpu')"),
+    ],
+)
+def test_with_example_inputs_the_text_of_a_value_decides_and_is_guarded(program: Any, guarded: str) -> None:
+    captured = fx.symbolic_trace(program, example_inputs=(torch.ones(3, 2),))
+    assert [str(guard).partition(": ")[0] for guard in captured.guards] == [f"the program was captured where {guarded}"]
+    assert captured(torch.ones(5, 2)).tolist() == [[2.0, 2.0]] * 5
+
+
+def test_the_text_of_a_tensor_is_refused_with_example_inputs_too() -> None:
+    said = r"(?s)cannot decide by the text of a traced value.*the example inputs do not say it: it is a tensor"
+    with pytest.raises(fx.TraceError, match=said):
+        fx.symbolic_trace(lambda x: x * 2 if "nan" in str(x) else x, example_inputs=(torch.ones(2),))
+
+
 def test_reading_an_attribute_and_printing_it_are_no_decisions() -> None:
     def program(x: Any) -> Any:
         print(x.dtype, f"{x.shape}")
@@ -55,6 +79,7 @@ def test_reading_an_attribute_and_printing_it_are_no_decisions() -> None:
         return x.to(x.dtype) if label is None else x
 
     assert fx.symbolic_trace(program)(torch.ones(2)).tolist() == [1, 1]
+    assert not fx.symbolic_trace(program, example_inputs=(torch.ones(2),)).guards
 
 
 @pytest.mark.parametrize(
@@ -106,10 +131,17 @@ def test_asking_for_a_class_that_names_a_dtype_is_refused() -> None:
             fx.symbolic_trace(lambda x: x * 2 if isinstance(x, classes) else x)  # noqa: B023
 
 
-def test_an_attribute_in_the_place_of_a_text_is_refused_by_its_line() -> None:
+def test_autocast_by_the_device_of_an_input_is_refused_by_its_line_and_guarded_with_example_inputs() -> None:
     def autocast_by_device(x: Any) -> Any:
-        with torch.autocast(x.device.type):
+        with torch.autocast(device_type=x.device.type, enabled=x.is_cuda):
             return x @ x
 
-    with pytest.raises(fx.TraceError, match=r"(?s)cannot use a traced value.*test_questions.py:\d+.*torch.autocast"):
+    said = (
+        r"(?s)cannot set autocast by a traced value.*test_questions.py:\d+.*torch.autocast.*why .*try .*example_inputs"
+    )
+    with pytest.raises(fx.TraceError, match=said):
         fx.symbolic_trace(autocast_by_device)
+    captured = fx.symbolic_trace(autocast_by_device, example_inputs=(torch.ones(2, 2),))
+    found = [str(guard).partition(": ")[0].partition("where ")[2] for guard in captured.guards]
+    assert found == ["x.device.type was 'cpu'", "x.is_cuda was False"]
+    assert captured(torch.ones(3, 3)).tolist() == [[3.0] * 3] * 3

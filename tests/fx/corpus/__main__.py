@@ -1,4 +1,4 @@
-"""Print the verdict on each program, for fx or, given ``torch.fx``, for that; ``--write`` writes the lists anew."""
+"""Print the verdict on each program, for fx or, given ``torch.fx``, for that; ``--write`` writes it into the lists."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 import importlib
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
-from .judge import REFUSED, RIGHT, judge
+from .judge import REFUSED, RIGHT, Verdict, judge, names_in
 from .programs import REGISTRY
 
 HERE = Path(__file__).parent
@@ -29,21 +30,30 @@ def main() -> None:
             print(name, verdict.kind, " | ".join(verdict.why.splitlines())[:500])
     print(dict(Counter(verdict.kind for verdict in verdicts.values())))
     if given.write and given.library == "fx":
-        wrong = [f"{n} {v.kind}\n" for n, v in verdicts.items() if v.kind not in (RIGHT, REFUSED)]
-        refused = [f"{n}\n" for n, v in verdicts.items() if v.kind == REFUSED and not REGISTRY[n].must_refuse]
-        (HERE / "not_yet.txt").write_text(
-            "# Programs that are not captured rightly, nor refused by their line.\n" + "".join(wrong)
-        )
-        (HERE / "refused.txt").write_text("# Programs that are refused by their line.\n" + "".join(refused))
-        guided = [name for name in map(str.strip, refused) if judge(REGISTRY[name], library, True).kind == RIGHT]
-        (HERE / "guided.txt").write_text(
-            "# Programs that are refused by their line, and captured with example inputs.\n"
-            + "".join(f"{name}\n" for name in guided)
-        )
+        _write_ours(verdicts, library)
     elif given.write:
-        (HERE / "torch_fx.txt").write_text(
-            "# What becomes of each program under torch.fx.\n" + "".join(f"{n} {v.kind}\n" for n, v in verdicts.items())
-        )
+        kinds = names_in(HERE / "torch_fx.txt") | {name: verdict.kind for name, verdict in verdicts.items()}
+        _write("torch_fx", "What becomes of each program under torch.fx.", kinds)
+
+
+def _write_ours(verdicts: dict[str, Verdict], library: ModuleType) -> None:
+    kinds = dict.fromkeys(names_in(HERE / "refused.txt"), REFUSED) | names_in(HERE / "not_yet.txt")
+    kinds |= {name: verdict.kind for name, verdict in verdicts.items()}
+    wrong = {name: kind for name, kind in kinds.items() if kind not in (RIGHT, REFUSED)}
+    refused = [name for name, kind in kinds.items() if kind == REFUSED and not REGISTRY[name].must_refuse]
+    _write("not_yet", "Programs that are not captured rightly, nor refused by their line.", wrong)
+    _write("refused", "Programs that are refused by their line.", dict.fromkeys(refused, ""))
+    known = names_in(HERE / "guided.txt")
+    known |= {name: "" for name in verdicts if name in refused and judge(REGISTRY[name], library, True).kind == RIGHT}
+    guided = [name for name in refused if name in known]
+    what = "Programs that are refused by their line, and captured with example inputs."
+    _write("guided", what, dict.fromkeys(guided, ""))
+
+
+def _write(name: str, what: str, programs: dict[str, str]) -> None:
+    """Write a list of programs, each with a word."""
+    lines = [f"{program} {programs[program]}".strip() for program in REGISTRY if program in programs]
+    (HERE / f"{name}.txt").write_text("".join(f"{line}\n" for line in [f"# {what}", *lines]))
 
 
 if __name__ == "__main__":

@@ -204,3 +204,46 @@ class ForwardCalledDirectly(nn.Module):
 
     def forward(self, x):
         return self.inner.forward(x)
+
+
+@program(rows)
+class FeaturesOfEarlierCall(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.drop = nn.Dropout(0.5)
+        self.last = torch.zeros(6)
+        self.drop.register_forward_hook(self._keep)
+
+    def _keep(self, module, args, output):
+        self.last = output
+
+    def forward(self, x):
+        y = self.drop(self.layer(x))
+        return y + self.last
+
+
+@program(rows)
+class FeaturesInClosure(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.found = found = []
+        self.layer.register_forward_pre_hook(lambda module, args: found.append(args[0] * 2))
+
+    def forward(self, x):
+        self.found.clear()
+        y = self.layer(x)
+        return y + self.found[0]
+
+
+@program(rows)
+class HookThatScales(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.scale = 3.0
+        self.layer.register_forward_hook(lambda module, args, output: output * self.scale)
+
+    def forward(self, x):
+        return self.layer(x)

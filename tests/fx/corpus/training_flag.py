@@ -200,3 +200,155 @@ class FlagStored(nn.Module):
         train = self.training
         y = F.dropout(x, 0.2, train)
         return F.alpha_dropout(y, 0.2, train)
+
+
+def _training_of(module):
+    return module.training
+
+
+def _scaled(x, training=False):
+    return x * 2 if training is True else x * 3
+
+
+@program(rows)
+class FlagInStoredLambda(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scaled = lambda x: x * 2 if self.training else x * 3
+
+    def forward(self, x):
+        return self.scaled(x)
+
+
+@program(rows)
+class FlagInStoredFunctions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.steps = {"drop": [lambda x, model: F.dropout(x, 0.5, model.training)]}
+
+    def forward(self, x):
+        for step in self.steps["drop"]:
+            x = step(x, self)
+        return x
+
+
+@program(rows)
+class FlagByIdentity(nn.Module):
+    def forward(self, x):
+        return _scaled(x, training=self.training)
+
+
+@program(rows)
+class FlagMatched(nn.Module):
+    def forward(self, x):
+        match self.training:
+            case True:
+                return x * 2
+            case _:
+                return x * 3
+
+
+@program(rows)
+class FlagInArithmetic(nn.Module):
+    def forward(self, x):
+        return x * (1 - self.training) + self.training * x.sin()
+
+
+@program(rows)
+class FlagInOperator(nn.Module):
+    def forward(self, x):
+        return x * 2 if self.training & (x.dim() == 2) else x
+
+
+@program(rows)
+class FlagReturned(nn.Module):
+    def forward(self, x):
+        return {"x": x, "training": self.training}
+
+
+@program(rows)
+class FlagAsKey(nn.Module):
+    def forward(self, x):
+        return x * {True: 2, False: 3}[self.training]
+
+
+@program(rows)
+class FlagInText(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.ParameterDict({"scale_True": torch.ones(6), "scale_False": torch.zeros(6)})
+
+    def forward(self, x):
+        return x * self.scales[f"scale_{self.training}"]
+
+
+@program(rows)
+class FlagInProperty(nn.Module):
+    @property
+    def rate(self):
+        return 0.5 if self.training else 0.0
+
+    def forward(self, x):
+        return F.dropout(x, self.rate)
+
+
+@program(rows)
+class FlagOfAll(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
+
+    def forward(self, x):
+        drops = any(map(_training_of, self.layers))
+        for layer in self.layers:
+            x = F.dropout(layer(x), 0.5, training=drops)
+        return x
+
+
+@program(rows)
+class FlagInHook(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Sequential(nn.Linear(6, 6))
+        self.layer.register_forward_hook(lambda module, inputs, output: output * 2 if module.training else output)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+@program(rows)
+class FlagPassedToInner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = FlagPassedOn()
+
+    def forward(self, x):
+        return F.feature_alpha_dropout(self.inner(x).view(-1, 6, 1), 0.5, self.training)
+
+
+@program(rows)
+class FlagWithGradients(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        with torch.set_grad_enabled(self.training):
+            return self.layer(x)
+
+
+@program(rows)
+class FlagOfBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("noise", torch.ones(6))
+
+    def forward(self, x):
+        return x + F.dropout(self.noise, 0.5, self.training)
+
+
+@program(rows)
+class FlagAsDefault(nn.Module):
+    def forward(self, x, training=None):
+        training = self.training if training is None else training
+        return F.dropout(x, 0.5, training)

@@ -51,7 +51,7 @@ def fused(passes: str = "fuse-conv-bn,remove-dead-code,canonicalize") -> Any:
 
 
 def in_node(script: str, data: object = None) -> Any:
-    """What a script prints, with the page's layout and ``data``."""
+    """Return what a script prints, with the page's layout and ``data``."""
     loaded = "".join((SCRIPTS / name).read_text("utf-8") for name in ("placement.js", "scene.js"))
     source = f"{loaded}\nconst data = JSON.parse(require('fs').readFileSync(0));\n{script}"
     assert NODE
@@ -230,7 +230,7 @@ def test_a_node_is_in_the_same_place_in_both_panes(tmp_path):
 
 
 def in_browser(page: str, script: str, tmp_path: Path) -> Any:
-    """What a script in the page finds out once the page stands."""
+    """Return what a script in the page finds out once the page stands."""
     wrapped = f"""<script>
     addEventListener("load", () => setTimeout(async () => {{
       let found;

@@ -19,8 +19,8 @@ from fx.interop import AdaptedPass, adapt, to_torch
 from fx.passes import contract_of, exact, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.verification import find_stale_code
-from pytest_fx.harness.application import with_data
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import with_data
 
 
 class Scaled(nn.Module):
@@ -325,7 +325,7 @@ def test_a_pass_that_leaves_what_cannot_be_converted_changes_nothing() -> None:
 
     original = program()
     code, revision = original.code, original.graph.revision
-    with pytest.raises(InteropError, match="what the pass left is no program that can be converted") as caught:
+    with pytest.raises(InteropError, match="what the pass left is not a program that can be converted") as caught:
         adapt(writes_no_code)(original)
     assert caught.value.__notes__ == ["in the pass 'writes-no-code', adapted from torch.fx"]
     assert (original.graph.python_code("self").src, original.graph.revision) == (code, revision)

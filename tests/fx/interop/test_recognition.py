@@ -14,7 +14,7 @@ from fx.interop import adapt, is_for_torch
 
 
 def pass_of(source: str) -> Any:
-    """What a module with this text calls ``p``."""
+    """Return what a module with this text calls ``p``."""
     namespace: dict[str, Any] = {"__name__": "mine"}
     exec(source, namespace)
     return namespace["p"]

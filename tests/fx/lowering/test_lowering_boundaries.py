@@ -31,7 +31,7 @@ class TakesTensors(Toy):
 
     converters: ClassVar[Converters] = make_with_sizes()
 
-    def hands_over(self, node: Node) -> bool:
+    def can_cross(self, node: Node) -> bool:
         return node.target not in (Tensor.size, F.dropout)
 
     def describe(self, built: nn.Module) -> str | None:

@@ -28,7 +28,7 @@ def captured(function: Any) -> fx.GraphModule:
 
 
 def functional(function: Callable[..., Any], *inputs: Tensor) -> tuple[int, fx.GraphModule]:
-    """How many operations were replaced; the program computes the same, and writes the same to its inputs."""
+    """Return how many operations were replaced; the program computes the same, and writes the same to its inputs."""
     program = canonical_form(captured(function)).graph_module
     ShapeProp(program, fake=True).propagate(*inputs)
     replaced = len(make_functional(program))

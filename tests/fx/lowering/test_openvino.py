@@ -451,7 +451,7 @@ def test_shapes_have_to_be_known() -> None:
 
 def test_small_regions_stay_in_eager_python() -> None:
     report = lower(Layer(), torch.randn(2, 4), min_size=5, dry_run=True)
-    assert "below the least, 5" in str(report)
+    assert "that the backend is faster for, and needs 5" in str(report)
     assert OpenVINO.min_size == 5
 
 
@@ -487,7 +487,7 @@ def test_quantized_programs_stay_so_in_one_engine() -> None:
 # Faults.
 
 
-def test_a_converter_that_fails_is_told_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_converter_that_fails_is_reported_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from fx.lowering import Converter
 
     def broken(network: Any, input: Any, inplace: bool) -> Any:

@@ -31,7 +31,7 @@ Case = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
 class TakesAll(ReadBack):
-    """The backend, which also takes regions that do not pay."""
+    """The backend, which also takes regions that are no faster."""
 
     __slots__ = ()
     min_size: ClassVar[int] = 0

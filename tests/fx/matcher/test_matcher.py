@@ -65,7 +65,7 @@ def found(program: Any, pattern: Any, **options: Any) -> list[str]:
 
 
 def reasons(program: Any, pattern: Any, **options: Any) -> list[str]:
-    """What is said about each near miss, without lines."""
+    """Return what is said about each near miss, without lines."""
     graph_module = program if isinstance(program, fx.GraphModule) else fx.symbolic_trace(program)
     misses = explain(graph_module, pattern, **options).near_misses
     return [re.sub(rf", {__file__}:\d+", "", miss.reason) for miss in misses]
@@ -527,7 +527,7 @@ class TestPatterns:
             (lambda x: (torch.relu(x), x), "the pattern returns its input `x`"),
             (lambda x: (torch.relu(x), 1), "the pattern returns the constant 1"),
             (lambda x: None, "the pattern returns the constant None"),
-            (nn.Identity(), "the pattern returns what is no result of an operation"),
+            (nn.Identity(), "the pattern returns what is not a result of an operation"),
             (3, "the pattern is a int"),
         ],
         ids=["input", "input beside a result", "constant", "nothing", "identity", "number"],

@@ -192,14 +192,14 @@ def test_training_flags_reach_containers(module: fx.GraphModule) -> None:
     assert module.train().stage.act.training
 
 
-def test_threads_that_call_a_new_program_at_the_same_time_all_get_its_answer() -> None:
+def test_threads_that_call_a_new_program_at_the_same_time_all_get_its_output() -> None:
     net = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()) for _ in range(20)])
     x = torch.randn(3)
     expected = net(x)
     for _ in range(10):
         traced = fx.symbolic_trace(net)
         with ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(lambda module: module(x), [traced] * 8))
+            outputs = list(pool.map(lambda module: module(x), [traced] * 8))
             traced.recompile()
-            answers += pool.map(lambda module: module(x), [traced] * 8)
-        assert all(torch.equal(answer, expected) for answer in answers)
+            outputs += pool.map(lambda module: module(x), [traced] * 8)
+        assert all(torch.equal(output, expected) for output in outputs)

@@ -115,7 +115,7 @@ def test_types_that_cannot_be_imported_are_left_out() -> None:
 def test_type_parameters_are_left_out() -> None:
     scope: dict[str, Any] = {}
     text = "def program[T](x: T, y: list[T]): return x + y[0]"
-    exec(compile(text, "typed", "exec", dont_inherit=True), scope)  # its annotations are no strings, as those here are
+    exec(compile(text, "typed", "exec", dont_inherit=True), scope)  # its annotations are not strings, as those here are
     kept = pickle.loads(pickle.dumps(fx.symbolic_trace(scope["program"])))
     assert [node.type for node in kept.graph.nodes if node.op == "placeholder"] == [None, None]
 
@@ -372,8 +372,8 @@ def test_exported_programs_of_free_sizes_are_pickled_and_saved(strict: bool, tmp
     buffer.seek(0)
     for copied in (pickle.loads(pickle.dumps(program)), fx.load(saved), torch.load(buffer, weights_only=False)):
         assert copied.code == program.code
-        answer, own_count = copied(x)
-        assert torch.equal(answer, expected)
+        output, own_count = copied(x)
+        assert torch.equal(output, expected)
         assert own_count == count == 10
 
 

@@ -59,7 +59,7 @@ LEFT_OUT = {torch.batch_norm, F.batch_norm, F.affine_grid, F.grid_sample, F.glu}
 UNARY = [
     row
     for row in operators()
-    if row.function not in LEFT_OUT and (row.keeps_the("rank") or row.keeps_the("dtype") or row.only_picks)
+    if row.function not in LEFT_OUT and (row.keeps_the("rank") or row.keeps_the("dtype") or row.is_value_preserving)
 ]
 
 
@@ -100,7 +100,7 @@ def test_results_keep_what_the_table_says(row, dtype):
         assert result.dim() == value.dim()
     if row.keeps_the("dtype"):
         assert result.dtype is dtype
-    if row.only_picks and row.function is not F.pad:  # which adds zeros
+    if row.is_value_preserving and row.function is not F.pad:  # which adds zeros
         assert set(result.flatten().tolist()) <= set(value.flatten().tolist())
     if row.is_new:
         assert result.untyped_storage().data_ptr() != value.untyped_storage().data_ptr()
@@ -118,7 +118,7 @@ def test_operands_of_what_commutes_may_be_swapped(row, function):
     assert torch.equal(*(function(*pair).nan_to_num(7) for pair in ((left, right), (right, left))))
 
 
-TABLES = [row for row in operators("activation", "function") if row.fits_table and not row.draws]
+TABLES = [row for row in operators("activation", "function") if row.suits_lookup_table and not row.draws]
 
 
 @pytest.mark.parametrize("row", TABLES, ids=named)

@@ -111,7 +111,9 @@ def programs(draw: st.DrawFn, calls: Sequence[str] | None = None) -> fx.GraphMod
 
 
 def run(program: fx.GraphModule, late: Callable[[int], bool] = lambda number: True) -> tuple[Any, Network]:
-    """What a program returns for fixed inputs, with these as it leaves them, and what went through the network."""
+    """Return what a program returns for fixed inputs, with these as it leaves them, and what went through the
+    network.
+    """
     network.__init__(late)
     torch.manual_seed(0)
     inputs = torch.arange(3.0), torch.ones(3)

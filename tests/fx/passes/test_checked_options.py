@@ -42,7 +42,9 @@ def _kinds(annotation: Any) -> tuple[Any, ...]:
 
 
 def _may_fit(annotation: Any, value: Any) -> bool:
-    """Whether a value is of the kind of an option, so that only the pass itself can tell whether it makes sense."""
+    """Return whether a value is of the kind of an option, so that only the pass itself can tell whether it makes
+    sense.
+    """
     kinds = _kinds(annotation)
     integer = isinstance(value, int) and not isinstance(value, bool)
     numbers = (integer and (int in kinds or float in kinds)) or (isinstance(value, float) and float in kinds)

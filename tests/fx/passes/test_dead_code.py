@@ -24,7 +24,7 @@ def names(program: fx.GraphModule) -> list[str]:
 
 
 def reasons(program: fx.GraphModule) -> list[str]:
-    """What is kept and why, without the user's lines."""
+    """Return what is kept and why, without the user's lines."""
     return [re.sub(r", \S+\.py:\d+", "", str(kept)) for kept in RemoveDeadCode().explain(program)]
 
 

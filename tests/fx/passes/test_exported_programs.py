@@ -139,7 +139,7 @@ def is_described(value: Any) -> bool:
 
 
 def fits(recorded: Any, actual: Any) -> bool:
-    """Whether a shape is the recorded one, but for sizes that are symbols there."""
+    """Return whether a shape is the recorded one, but for sizes that are symbols there."""
     pairs = zip(recorded, actual, strict=True)
     return len(recorded) == len(actual) and all(type(one) is not int or one == other for one, other in pairs)
 
@@ -152,7 +152,7 @@ CASES = [(name, kind) for name in EDITS for kind in SHAPES]
 
 
 @pytest.mark.parametrize("name, kind", CASES, ids=[f"{name}-{kind.__name__}" for name, kind in CASES])
-def test_a_pass_edits_an_exported_program_and_keeps_its_answers(exports, name, kind):
+def test_a_pass_edits_an_exported_program_and_keeps_its_outputs(exports, name, kind):
     dtype = torch.float32 if name in ("lower", "quantize") else torch.float64
     program, model, x = exports(kind, dtype)
     code, before = program.code, {node.name: node.source for node in program.graph.nodes}
@@ -214,6 +214,28 @@ def test_layers_are_lowered(exports):
     lowered = passed("lower", program, x)
     assert [part.nodes for part in lowered.meta["lowering"].parts] == [5]
     assert functions(lowered).count("linear") == 1  # of few inputs, which is too small to gain from it
+
+
+class Residual(nn.Module):
+    """Adds what is left of two layers to what came in, in place, twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x):
+        x = F.relu(x)
+        for layer in (self.first, self.second):
+            x = F.relu_(layer(x).add_(x))
+        return x
+
+
+def test_sums_in_place_of_what_is_known_from_export_alone_are_lowered_too():
+    x = torch.randn(2, 8, 6, 6)
+    program = fx.passes.RemoveChecks()(fx.capture(Residual().eval(), (x,), how="export"))
+    lowered = get_pass("lower")(program)
+    assert [node.op for node in lowered.graph.nodes] == ["placeholder", "call_module", "output"]
+    torch.testing.assert_close(lowered(x), program(x))
 
 
 def test_layers_become_modules_again(exports):

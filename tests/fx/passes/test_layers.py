@@ -11,6 +11,8 @@ from torch import nn
 
 import fx
 from fx.modules.attributes import fetch_attribute
+from fx.passes.fuse_conv_bn import FuseConvBN
+from fx.passes.merge_parallel_layers import MergeParallelLayers
 from fx.passes.weighted_layers import Layers, read_layer
 
 
@@ -76,3 +78,61 @@ def test_removing_a_layer_removes_the_containers_that_it_leaves_empty() -> None:
     program.graph.erase_node(add)
     layers.remove(first)
     assert [name for name, _ in program.named_modules()] == ["", "a", "a.1"]
+
+
+class Block(nn.Module):
+    """Asks for its own mode, and has nothing but a batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(x * 2 if self.training else x)
+
+
+class Freezing(nn.Module):
+    """Decides what ``train()`` does: its program checks the mode of each layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.block = nn.Conv2d(2, 3, 1), Block()
+        self.a, self.b = nn.Linear(4, 2), nn.Linear(4, 2)
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self.block.norm.train(False)
+        return self
+
+    def forward(self, x: Any) -> Any:
+        x = self.block(self.conv(x))
+        return self.a(x) + self.b(x)
+
+
+def flags(program: fx.GraphModule) -> list[str]:
+    return [str(node.target) for node in program.graph.find_nodes(op="get_attr")]
+
+
+def test_checks_of_the_mode_of_a_layer_go_with_it_and_those_of_what_is_around_it_stay() -> None:
+    model, x = Freezing().eval(), torch.linspace(-1, 1, 32).reshape(1, 2, 4, 4)
+    program = fx.symbolic_trace(model)
+    layers = ["a", "b", "block", "block.norm", "conv"]
+    assert sorted(flags(program)) == sorted([*(f"{layer}.training" for layer in layers), "training"])
+    changed = MergeParallelLayers()(FuseConvBN()(program))
+    changed.graph.lint()
+    assert sorted(flags(changed)) == ["block.training", "conv.training", "training"]
+    torch.testing.assert_close(changed(x), model(x))
+    changed.block.train()
+    with pytest.raises(fx.GuardError, match="captured in evaluation mode"):
+        changed(x)
+
+
+def test_layers_whose_mode_the_program_computes_with_are_left_alone() -> None:
+    program = fx.symbolic_trace(Freezing().eval())
+    [flag] = program.graph.find_nodes(op="get_attr", target="block.norm.training")
+    [output] = program.graph.find_nodes(op="output")
+    output.args = ((output.args[0], flag),)
+    program.recompile()
+    [(norm, fusion)] = [(one.node, str(one)) for one in FuseConvBN().explain(program)]
+    assert norm == "block_norm" and "the program reads `block.norm.training`" in fusion
+    assert FuseConvBN()(program).code == program.code

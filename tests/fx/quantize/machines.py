@@ -74,9 +74,10 @@ def accuracy(folder: Path | None = None) -> dict[str, Any]:
 
 
 def errors_of_seven_bits() -> dict[str, Any]:
-    """How far layers with the largest weights are off, in parts of the largest result, and on which kernels they ran.
+    """Return how far layers with the largest weights are off, in parts of the largest result, and on which kernels they
+    ran.
 
-    They are told that integers are 127 at most: once all are, and once one in each row or image is 255.
+    They are summary that integers are 127 at most: once all are, and once one in each row or image is 255.
     """
     import torch
 
@@ -102,10 +103,10 @@ def errors_of_seven_bits() -> dict[str, Any]:
             for zero_point in (0, 3, 64, 127):
                 expected = layer._reference(dequantize(input, 1.0, zero_point))
                 most = max(1.0, float(expected.abs().max()))
-                real = layer(input, 1.0, zero_point, input_highest=127)
-                whole = layer(input, 1.0, zero_point, most / 100, 128, input_highest=127)
-                off.append(float((real - expected).abs().max()) / most)
-                off.append(float((dequantize(whole, most / 100, 128) - expected).abs().max()) / most - 0.005)
+                in_float = layer(input, 1.0, zero_point, input_highest=127)
+                quantized = layer(input, 1.0, zero_point, most / 100, 128, input_highest=127)
+                off.append(float((in_float - expected).abs().max()) / most)
+                off.append(float((dequantize(quantized, most / 100, 128) - expected).abs().max()) / most - 0.005)
             found[f"{name}, {largest}"] = max(off)
             used = sorted(kernel for use, kernel in layer.kernels.items() if use.largest == largest)
             found[f"{name}, {largest} on"] = used
@@ -113,17 +114,17 @@ def errors_of_seven_bits() -> dict[str, Any]:
 
 
 def accuracy_under(limit: str, folder: Path | None = None) -> dict[str, Any]:
-    """What :func:`accuracy` finds in a process with this limit."""
+    """Return what :func:`accuracy` finds in a process with this limit."""
     command = [sys.executable, str(Path(__file__)), "accuracy", *([] if folder is None else [str(folder)])]
-    return _answer(command, limit)
+    return _output(command, limit)
 
 
 def errors_of_seven_bits_under(limit: str) -> dict[str, Any]:
-    """What :func:`errors_of_seven_bits` finds in a process with this limit."""
-    return _answer([sys.executable, str(Path(__file__)), "seven"], limit)
+    """Return what :func:`errors_of_seven_bits` finds in a process with this limit."""
+    return _output([sys.executable, str(Path(__file__)), "seven"], limit)
 
 
-def _answer(command: list[str], limit: str) -> dict[str, Any]:
+def _output(command: list[str], limit: str) -> dict[str, Any]:
     output = subprocess.run(command, env={**os.environ, **LIMITS[limit]}, capture_output=True, text=True, check=True)
     return json.loads(output.stdout)
 

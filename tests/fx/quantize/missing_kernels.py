@@ -84,7 +84,7 @@ class Network(nn.Module):
 
 
 def images() -> torch.Tensor:
-    """What the network is tried on."""
+    """Return what the network is tried on."""
     return torch.randn(32, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
@@ -95,7 +95,7 @@ def decibels(expected: torch.Tensor, found: torch.Tensor) -> float:
 
 
 def checks(folder: Path) -> dict[str, Any]:
-    """What capture, passes, quantization and saved programs do here."""
+    """Return what capture, passes, quantization and saved programs do here."""
     import fx
     from fx.passes import FuseConvBN
     from fx.quantize import Choice, QuantizationScheme, convert, kernels_used, prepare, reference

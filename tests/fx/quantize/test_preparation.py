@@ -27,11 +27,11 @@ def test_a_program_in_training_mode_is_prepared_as_it_is_in_evaluation_mode(make
     program = fx.symbolic_trace(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     prepared = prepare(program)
-    answer, again = prepared(data), prepared(data)
-    assert torch.equal(answer, again) and not prepared.training
+    output, again = prepared(data), prepared(data)
+    assert torch.equal(output, again) and not prepared.training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert all(module.training for module in model.modules()) and program.training
-    assert torch.allclose(answer, model.eval()(data), atol=1e-5)
+    assert torch.allclose(output, model.eval()(data), atol=1e-5)
     assert torch.equal(convert(prepared)(data), convert(prepared)(data))
 
 
@@ -43,12 +43,13 @@ def test_a_prepared_program_in_training_mode_shares_the_tensors():
 class Functional(nn.Module):
     def __init__(self):
         super().__init__()
+        self.always = True
         self.linear = nn.Linear(8, 8)
         self.register_buffer("mean", torch.zeros(8))
         self.register_buffer("variance", torch.ones(8))
 
     def forward(self, x):
-        return F.batch_norm(self.linear(x), self.mean, self.variance, training=self.training)
+        return F.batch_norm(self.linear(x), self.mean, self.variance, training=self.always or self.training)
 
 
 @pytest.mark.parametrize("function", [prepare, prepare_qat])
@@ -59,6 +60,16 @@ def test_statistics_that_a_program_updates_in_every_mode_are_refused(function):
     assert str(caught.value).startswith("a batch norm of this program is in training mode whatever mode the program is")
     assert "%batch_norm" in str(caught.value) and "test_preparation.py" in str(caught.value)
     assert "capture the model after model.eval()" in str(caught.value)
+
+
+def test_a_program_whose_batch_norm_follows_its_mode_is_prepared_in_evaluation_mode():
+    class Follows(Functional):
+        def forward(self, x):
+            return F.batch_norm(self.linear(x), self.mean, self.variance, training=self.training)
+
+    program = fx.symbolic_trace(Follows().train()).eval()
+    x = torch.randn(4, 8)
+    assert torch.allclose(prepare(program)(x), program(x), atol=1e-5)
 
 
 def test_the_pass_leaves_a_program_that_updates_statistics_as_it_is():

@@ -7,7 +7,7 @@ NETWORKS = ("perceptron", "convolutions")
 
 
 def divides(found, network):
-    """Whether all layers ran on kernels that add products in 16 bits, whose activations are divided for it."""
+    """Return whether all layers ran on kernels that add products in 16 bits, whose activations are divided for it."""
     return all(name.endswith(" in halves") for name in found[f"{network} on"])
 
 

@@ -53,7 +53,7 @@ def observers(program):
     return [one for one in program.modules() if isinstance(one, FakeQuantize)]
 
 
-def test_values_and_weights_are_rounded_where_they_will_be_whole_numbers():
+def test_values_and_weights_are_rounded_where_they_will_be_integers():
     program = prepare_qat(fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 2))))
     assert [
         node.target.__name__ if node.op == "call_function" else node.target
@@ -141,11 +141,11 @@ def test_what_was_trained_is_what_is_converted(name):
     data = torch.randn(shape)
     program = trained(prepare_qat(fx.symbolic_trace(make()), scheme, (data,)), data)
     with torch.no_grad():
-        answer, meaning, quantized = program(data), reference(program)(data), convert(program)(data)
+        output, meaning, quantized = program(data), reference(program)(data), convert(program)(data)
     # where rounding falls on the other side, one step
-    assert decibels(meaning, answer) > 40
-    assert decibels(quantized, answer) > 30
-    assert (quantized - answer).abs().max() < 0.03 * answer.abs().max()
+    assert decibels(meaning, output) > 40
+    assert decibels(quantized, output) > 30
+    assert (quantized - output).abs().max() < 0.03 * output.abs().max()
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -155,9 +155,9 @@ def test_the_same_is_quantized_as_after_training(name):
     program = trained(prepare_qat(fx.symbolic_trace(model), scheme, (data,)), data)
     calibrated = prepare(fx.symbolic_trace(model.eval()), scheme, (data,))
     calibrated(data)
-    told, expected = report(convert(program)), report(convert(calibrated))
-    assert (told.layers, told.bytes_in_8_bits) == (expected.layers, expected.bytes_in_8_bits)
-    assert [one.reason for one in told.remainders] == [one.reason for one in expected.remainders]
+    summary, expected = report(convert(program)), report(convert(calibrated))
+    assert (summary.layers, summary.bytes_in_8_bits) == (expected.layers, expected.bytes_in_8_bits)
+    assert [one.reason for one in summary.remainders] == [one.reason for one in expected.remainders]
 
 
 def test_gradients_go_straight_through_rounding():
@@ -304,9 +304,9 @@ def test_statistics_are_frozen_and_parameters_are_not():
     data = torch.randn(16, 3, 8, 8)
     program = trained(prepare_qat(fx.symbolic_trace(conv_net())), data)
     before, parameters = copy.deepcopy(program.state_dict()), dict(program.named_parameters())
-    answer = program(data)
+    output = program(data)
     freeze_batch_norm(program)
-    assert torch.equal(program(data), answer)
+    assert torch.equal(program(data), output)
     assert list(program.state_dict()) == list(before)
     assert all(parameters[name] is one for name, one in program.named_parameters())
     trained(program, data)

@@ -96,7 +96,7 @@ MIN_MAX = QuantizationScheme(Choice(observer="min-max"))
 
 @settings(max_examples=60 if MANY else 25, deadline=None)
 @given(steps, schemes, st.integers(0, 1000))
-def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme, seed):
+def test_random_programs_on_integers_are_their_reference_form(steps, scheme, seed):
     torch.manual_seed(seed)
     model = Random(steps)
     for norm in model.modules():
@@ -113,12 +113,12 @@ def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme
         program.graph.lint()
         meaning.graph.lint()
         check = StepCheck(program)
-        answer = check.run(data.clone())
+        output = check.run(data.clone())
         meant = meaning(data.clone())
         assert max(check.steps.values(), default=0) <= 1
-        assert all(torch.equal(*pair) for pair in zip(pickle.loads(pickle.dumps(program))(data), answer, strict=True))
+        assert all(torch.equal(*pair) for pair in zip(pickle.loads(pickle.dumps(program))(data), output, strict=True))
     # a value that is half-way between two integers may become either, and what follows is off by as much
-    for one, other in zip(answer, meant, strict=True):
+    for one, other in zip(output, meant, strict=True):
         difference = (one - other).abs()
         assert (difference > 1e-3 * (1 + other.abs())).float().mean() < 0.1
     layers = [name for name in program.state_dict() if name.endswith("weight_scale")]
@@ -167,14 +167,14 @@ def test_random_programs_in_training_are_what_becomes_of_them(steps, scheme, see
         "vit_small",
     ],
 )
-def test_models_on_whole_numbers_are_their_reference_form(name):
+def test_models_on_integers_are_their_reference_form(name):
     model = model_zoo.get_model(name)
     prepared = prepare(fx.symbolic_trace(model.build()), example_inputs=model.example_inputs(2))
     with torch.no_grad():
         prepared(*model.example_inputs(2, seed=3))
         program, meaning = convert(prepared), reference(prepared)
         check = StepCheck(program)
-        answer, meant = check.run(*model.example_inputs(2)), meaning(*copy.deepcopy(model.example_inputs(2)))
+        output, meant = check.run(*model.example_inputs(2)), meaning(*copy.deepcopy(model.example_inputs(2)))
     assert max(check.steps.values()) <= 1 and max(check.off.values()) < 1e-3
-    for one, other in zip(*map(torch.utils._pytree.tree_leaves, (answer, meant)), strict=True):
+    for one, other in zip(*map(torch.utils._pytree.tree_leaves, (output, meant)), strict=True):
         assert (one - other).square().sum() < 1e-3 * other.square().sum()

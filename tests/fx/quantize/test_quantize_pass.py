@@ -7,8 +7,8 @@ import fx
 from fx.errors import PassError
 from fx.passes import PassPipeline, approximate, contract_of, get_pass
 from fx.quantize import Quantize, QuantizedLayer
-from pytest_fx.harness.application import with_data
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import with_data
 from pytest_fx.harness.subject import CALLS_OF_DATA, FIRST_OF_DATA, Subject
 
 
@@ -54,7 +54,7 @@ def test_the_pass_runs_programs_whose_arguments_can_be_given_by_name_only():
     assert any(isinstance(one, QuantizedLayer) for one in quantized.modules())
 
 
-def test_what_stays_real_reads_values_before_they_are_rounded():
+def test_what_stays_in_float_reads_values_before_they_are_rounded():
     class Both(nn.Module):
         def __init__(self):
             super().__init__()
@@ -86,7 +86,7 @@ def test_pipelines_take_it():
     assert any(isinstance(one, QuantizedLayer) for one in pipeline(program()).modules())
 
 
-def test_the_plugin_calibrates_on_inputs_that_it_compares_no_answers_for():
+def test_the_plugin_calibrates_on_inputs_that_it_compares_no_outputs_for():
     asked: list[int] = []
 
     def inputs(draw):

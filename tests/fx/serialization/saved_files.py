@@ -12,7 +12,7 @@ from fx import serialization
 
 
 def reload(program: fx.GraphModule, path: Path) -> fx.GraphModule:
-    """What ``program`` is after it was saved and loaded."""
+    """Return what ``program`` is after it was saved and loaded."""
     serialization.save(program, path)
     return serialization.load(path)
 

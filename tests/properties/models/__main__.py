@@ -9,10 +9,11 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from fx.interop.capturing import WAYS
 from models import trial
 from models.factories import PACKAGES, by_attribute
 from models.libraries import LIBRARIES, LibraryModel
@@ -21,6 +22,17 @@ from pytest_fx.records.records import describe_machine, write_atomically
 
 RESULT = Path("results/models.md")
 KEPT = Path(".pytest_fx/models.jsonl")
+
+_EXPLANATION = """\
+Each is captured with `fx.capture` for two samples, on one thread, and called with two and with three. *auto* is the
+way in which `fx.capture(model, args)` takes it. *symbolic* and *guided* are those ways alone: nodes, milliseconds of
+a second capture, and the batch, which is *free* where the program does what the model does with two and with three
+samples, *fixed* where it does so with two, and a guard refuses three; no cell where the model is refused, which the
+last column explains. *export* has the same, in seconds, where auto needs it. Times may be those of a busy machine.
+*Suite* is what `pytest --fx-model` says of all passes, without timings, of models that symbolic tracing does not
+take, those that it was run on. Of torchvision the four smallest of each file are tried, up to 140 million parameters,
+of timm a small one of each file (the largest of them cut to two layers), of transformers tiny ones, with a mask that
+leaves out tokens of the third sample alone."""
 
 Known = dict[str, trial.Record]
 """What was found out of models, by the names of their factories."""
@@ -46,57 +58,87 @@ def keep(model: LibraryModel, record: trial.Record, known: Known) -> None:
 
 
 def page(models: Sequence[LibraryModel], known: Known) -> str:
-    """The table: each model with the way it came in, or why it stays out."""
+    """The table: each model with the ways that take it, or why they do not."""
     models = [model for model in models if model.attribute in known]
     versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES if any(m.library == name for m in models))
     lines = [
         "# Models of libraries",
         "",
         f"`make models` on {describe(describe_machine())}; {versions}.",
-        'Each is captured with `fx.capture(model, how="auto")` for two samples, on one thread, and called with two and',
-        "with three; seconds may be those of a busy machine. *Suite* is what `pytest --fx-model` says of all passes,",
-        "without timings, of models that are exported, those that it was run on. Of torchvision the four smallest of",
-        "each file are tried, up to 140 million parameters, of timm a small one of each file (the largest of them cut",
-        "to two layers), of transformers tiny ones.",
+        _EXPLANATION,
         "",
-    ]
-    for name in LIBRARIES:
-        tried = [model for model in models if model.library == name]
-        lines.append(
-            f"- **{name}: {sum(_is_in(known[m.attribute]) for m in tried)} of {len(tried)}** ({_ways(tried, known)})"
-        )
-    lines += [
+        *_totals(models, known),
         "",
-        "| model | family | way | nodes | capture, s | batch 2 | batch 3 | suite | why no earlier way, why out |",
+        "| model | family | auto | symbolic | guided | export | suite | refused |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    lines.append("|---|---|---|--:|--:|---|---|---|---|")
     return "\n".join([*lines, *(_row(model, known[model.attribute]) for model in models)]) + "\n"
 
 
+def _totals(models: Sequence[LibraryModel], known: Known) -> Iterator[str]:
+    groups: dict[str, list[trial.Record]] = {}
+    for model in models:
+        kind = model.family.partition(".")[0]
+        name = f"{model.library}, detection" if kind == "detection" else model.library
+        groups.setdefault(name, []).append(known[model.attribute])
+    for name, records in groups.items():
+        ways = [record.get("way") or "out" for record in records]
+        taken = ", ".join(f"{ways.count(way)} {way}" for way in (*WAYS, "out") if way in ways)
+        alone = {way: {n for n, record in enumerate(records) if _is_in(record.get(way, {}))} for way in trial.ALONE}
+        counts = ", ".join(f"{len(found)} {way}" for way, found in alone.items())
+        either = len(set[int]().union(*alone.values()))
+        inside = sum(map(_is_in, records))
+        yield f"- **{name}: {inside} of {len(records)}** ({taken}); alone {counts}, one or the other {either}"
+
+
 def _is_in(record: trial.Record) -> bool:
-    return record.get("way") is not None and record.get("batch 2") == "same"
-
-
-def _ways(models: Sequence[LibraryModel], known: Known) -> str:
-    ways = [known[model.attribute].get("way") or "out" for model in models]
-    return ", ".join(f"{ways.count(way)} {way}" for way in ("symbolic", "guided", "export", "out") if way in ways)
+    """Whether a way takes a model: the program does what the model does, or refuses other samples."""
+    third = record.get("batch 3", "")
+    return (
+        record.get("way") is not None
+        and record["batch 2"] == "same"
+        and (third == "same" or third.startswith(trial.GUARDED) or record.get("batch") not in (None, "free"))
+    )
 
 
 def _row(model: LibraryModel, record: trial.Record) -> str:
-    batch = record.get("batch")
-    third = record.get("batch 3", "")
+    exported = record if record["way"] == "export" else {}
     cells = (
         f"{model.library} {model.name}",
         model.family,
         record["way"] or "out",
-        record.get("nodes", ""),
-        record.get("seconds", ""),
-        record.get("batch 2", ""),
-        third if batch in (None, "free") else batch,
+        *(_program(record.get(way, {}), 1000, "ms") for way in trial.ALONE),
+        _program(exported, 1, "s"),
         "; ".join([record.get("suite", ""), *record.get("failed", ())]),
-        "; ".join([*record.get("why", ()), record.get("note") or ""]).removesuffix("; "),
+        "; ".join([*map(_short, _refusals(record)), *filter(None, [record.get("note")])]),
     )
     return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _program(record: trial.Record, scale: int, unit: str) -> str:
+    """What is said of a program: its size, how long capture took, and its batch, or what is wrong with it."""
+    if record.get("way") is None:
+        return ""
+    third = record["batch 3"]
+    batch = record.get("batch") or "free"
+    if third.startswith(trial.GUARDED):
+        batch = "fixed"
+    elif third != "same" and batch == "free":
+        batch = f"3: {third}"
+    if record["batch 2"] != "same":
+        batch = f"2: {record['batch 2']}"
+    return f"{record['nodes']}, {record['seconds'] * scale:.{int(unit == 's')}f} {unit}, {batch}"
+
+
+def _refusals(record: trial.Record) -> list[str]:
+    """Why ways do not take a model, each once."""
+    causes = [*record.get("why", ()), *(why for way in trial.ALONE for why in record.get(way, {}).get("why", ()))]
+    return list(dict.fromkeys(causes))
+
+
+def _short(why: str) -> str:
+    """A refusal with the file and line alone of where it was: the code of that line is long."""
+    return re.sub(r"\(([^()]*\.py:\d+), in .*\)$", r"(\1)", why, flags=re.DOTALL)
 
 
 def _cell(value: object) -> str:
@@ -123,7 +165,8 @@ def main() -> int:
         if record.get("way") in ("guided", "export") and (chosen.again or "suite" not in record):
             keep(model, trial.suite(model, 5 * chosen.seconds), known)
     write_atomically(RESULT, page(models, known))
-    return int(any(record.get("way") and record["batch 2"] != "same" for record in known.values()))
+    tried = [one for record in known.values() for one in (record, *(record.get(way, {}) for way in trial.ALONE))]
+    return int(any(record.get("way") is not None and not _is_in(record) for record in tried))
 
 
 if __name__ == "__main__":

@@ -209,11 +209,21 @@ def _ids(samples: int) -> torch.Tensor:
     return torch.randint(3, 50, (samples, 7), generator=torch.Generator().manual_seed(0))
 
 
+def _mask(samples: int) -> torch.Tensor:
+    """Which of the tokens count: all of two samples, and of a third one all but the last two.
+
+    Without a token that does not count, models make no mask: what is captured so must not be for others.
+    """
+    mask = torch.ones(samples, 7, dtype=torch.int64)
+    mask[2:, -2:] = 0
+    return mask
+
+
 _KINDS: Mapping[str, Inputs] = {
     "text": lambda samples: {"input_ids": _ids(samples)},
     "encoder": lambda samples: {
         "input_ids": _ids(samples),
-        "attention_mask": torch.ones(samples, 7, dtype=torch.int64),
+        "attention_mask": _mask(samples),
     },
     "two texts": lambda samples: {"input_ids": _ids(samples), "decoder_input_ids": _ids(samples)[:, :5]},
     "image": lambda samples: {"pixel_values": _drawn(samples, 3, 16, 16)},

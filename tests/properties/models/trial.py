@@ -17,10 +17,16 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import fx
-from models.libraries import LibraryModel
+from fx.interop.capturing import refusal_of
+from models.libraries import Inputs, LibraryModel
 
 _RTOL = 1e-3
 """How far the program's answers may be from eager's, relative to the largest."""
+
+ALONE = ("symbolic", "guided")
+"""The ways that are also tried alone, whether ``auto`` needs them or not."""
+GUARDED = "guard"
+"""How it is said that a guard refuses a call."""
 
 Record = dict[str, Any]
 
@@ -58,14 +64,26 @@ def _send(model: LibraryModel, pipe: Connection) -> None:
 
 def _captured(model: LibraryModel) -> Record:
     module, inputs = model.build()
-    module.eval()
-    args, kwargs = _call(inputs(2))
-    start = time.perf_counter()
+    comparison = _Comparison(module.eval(), inputs)
+    alone = {way: _captured_by(way, comparison) for way in ALONE}
+    return {**_captured_by("auto", comparison), **alone}
+
+
+def _captured_by(how: str, comparison: _Comparison) -> Record:
+    """What one way makes of a model, or why it does not take it."""
+    args, kwargs = _call(comparison.inputs(2))
+    seconds = 0.0
+    program: fx.GraphModule | None = None
     try:
-        program = fx.capture(module, args, kwargs)
+        for _ in range(2 if how in ALONE else 1):  # the first one imports and compiles much
+            start = time.perf_counter()
+            program = fx.capture(comparison.module, args, kwargs, how=how)
+            seconds = time.perf_counter() - start
     except fx.CaptureError as error:
         return {"way": None, "why": [str(refusal) for refusal in error.refusals]}
-    seconds = time.perf_counter() - start
+    except Exception as error:  # symbolic tracing alone raises what it raised
+        return {"way": None, "why": [str(refusal_of(how, error))]}
+    assert program is not None
     record = program.meta["capture"]
     return {
         "way": record.way,
@@ -73,8 +91,8 @@ def _captured(model: LibraryModel) -> Record:
         "note": record.note,
         "why": [str(refusal) for refusal in record.refusals],
         "nodes": len(program.graph.nodes),
-        "seconds": round(seconds, 2),
-        **{f"batch {samples}": _compared(module, program, *_call(inputs(samples))) for samples in (2, 3)},
+        "seconds": round(seconds, 3),
+        **comparison.of(program),
     }
 
 
@@ -82,21 +100,46 @@ def _call(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return ((), given) if isinstance(given, dict) else (given, {})
 
 
-def _compared(module: nn.Module, program: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    answers: list[list[torch.Tensor]] = []
-    for called in (module, program):
-        torch.manual_seed(0)
-        try:
-            with torch.no_grad():
-                answer = called(*args, **kwargs)
-        except Exception as error:
-            whose = "the model itself" if called is module else "the program"
-            return f"{whose} raises {type(error).__name__}: {_first_line(error)}"
-        answers.append([leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)])
-    if [leaf.shape for leaf in answers[0]] != [leaf.shape for leaf in answers[1]]:
-        return "other shapes"
-    same = all(map(_same, *answers))
-    return "same" if same else "other numbers"
+class _Comparison:
+    """Programs of one model compared with it: without constants of its own, one of the same code does the same."""
+
+    def __init__(self, module: nn.Module, inputs: Inputs) -> None:
+        self.module = module
+        self.inputs = inputs
+        self._expected: dict[int, list[torch.Tensor] | str] = {}
+        self._known: dict[str, Record] = {}
+
+    def of(self, program: fx.GraphModule) -> Record:
+        """What the program does with two samples and with three."""
+        known = None if program.graph.constants else self._known.get(program.code)
+        if known is None:
+            known = {f"batch {samples}": self._compared(program, samples) for samples in (2, 3)}
+            self._known[program.code] = known
+        return known
+
+    def _compared(self, program: nn.Module, samples: int) -> str:
+        if samples not in self._expected:
+            self._expected[samples] = _answer(self.module, self.inputs(samples), "the model itself")
+        expected, found = self._expected[samples], _answer(program, self.inputs(samples), "the program")
+        if isinstance(expected, str) or isinstance(found, str):
+            return expected if isinstance(expected, str) else str(found)
+        if [leaf.shape for leaf in expected] != [leaf.shape for leaf in found]:
+            return "other shapes"
+        return "same" if all(map(_same, expected, found)) else "other numbers"
+
+
+def _answer(called: nn.Module, given: Any, whose: str) -> list[torch.Tensor] | str:
+    """The tensors that a call returns, or what it raises."""
+    args, kwargs = _call(given)
+    torch.manual_seed(0)
+    try:
+        with torch.no_grad():
+            answer = called(*args, **kwargs)
+    except fx.GuardError as error:
+        return f"{GUARDED}: {_first_line(error)}"
+    except Exception as error:
+        return f"{whose} raises {type(error).__name__}: {_first_line(error)}"
+    return [leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
 
 
 def _same(wanted: torch.Tensor, found: torch.Tensor) -> bool:

@@ -22,8 +22,8 @@ from fx.interop.pass_library import is_for_torch
 from fx.operators.effects import effect_of
 from fx.passes import FuseConvBN, close, contract_of
 from pytest_fx import LawViolation, NothingJudged, check_pass
-from pytest_fx.harness.application import Application, may_change, with_data
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun, may_change, with_data
 from pytest_fx.harness.subject import GivenProgram, Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
 from pytest_fx.search.blame import Blame
@@ -33,12 +33,12 @@ from . import case
 
 def verdict(subject: Subject, pass_: Any) -> str:
     """What the suite says of a pass on a model."""
-    application = Application(subject, pass_, contract=contract_of(pass_))
-    if application.refusal is not None:
+    pass_run = PassRun(subject, pass_, contract=contract_of(pass_))
+    if pass_run.refusal is not None:
         return "unjudged"
-    violations = broken_laws(affordable(choose_laws((), (), may_change(pass_)), application), application)
+    violations = broken_laws(affordable(choose_laws((), (), may_change(pass_)), pass_run), pass_run)
     blame = Blame(pass_)
-    due = [found.law for found in violations if blame.is_due(law_called(found.law), application)]
+    due = [found.law for found in violations if blame.caused_by_pass(law_called(found.law), pass_run)]
     return "red: " + ", ".join(due) if due else "unjudged" if violations else "green"
 
 
@@ -49,7 +49,7 @@ def model(dtype: torch.dtype = torch.float32) -> Subject:
     norm.weight.data.uniform_(0.5, 2)
     module = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU())
     images = torch.randn(2, 3, 8, 8)
-    return Subject("conv_bn", module, lambda draw: Arguments((images + draw,)), working_dtype=dtype)
+    return Subject("conv_bn", module, lambda input_set: Arguments((images + input_set,)), working_dtype=dtype)
 
 
 def program(forward: Callable[..., Any], *inputs: torch.Tensor, mode: str = "eval") -> Subject:
@@ -348,7 +348,7 @@ def _() -> str:
     return verdict(program(lambda self, x: x.relu().to_mkldnn(), torch.randn(2, 3)), without_layout)
 
 
-@case("nothing to judge", "a pass that never fires", "nothing judged")
+@case("nothing to judge", "a pass that never matches", "nothing judged")
 def _() -> str:
     return found(nothing, min_changed=5)
 
@@ -431,8 +431,8 @@ def _given(change: Callable[[Any], Any]) -> str:
     with torch.no_grad():
         change(made)
     images = torch.randn(2, 3, 8, 8)
-    application = Application.given(Subject("deep", module, lambda draw: Arguments((images + draw,))), made, close)
-    violations = broken_laws(affordable(choose_laws((), (), ()), application), application)
+    pass_run = PassRun.given(Subject("deep", module, lambda input_set: Arguments((images + input_set,))), made, close)
+    violations = broken_laws(affordable(choose_laws((), (), ()), pass_run), pass_run)
     return f"red: {violations[0].law}" if violations else "green"
 
 
@@ -488,9 +488,9 @@ def _detection(wrong: bool) -> str:
         return torch.cat([found[:9], found[9:10] + 187.0, found[10:]]) if wrong else found
 
     module, made = (type("Detector", (nn.Module,), {"forward": forward})() for forward in (detect, other))
-    subject = Subject("detector", module, lambda draw: Arguments((boxes + draw, scores)))
-    application = Application.given(subject, made, close)
-    violations = broken_laws([law_called("contract")], application)
+    subject = Subject("detector", module, lambda input_set: Arguments((boxes + input_set, scores)))
+    pass_run = PassRun.given(subject, made, close)
+    violations = broken_laws([law_called("contract")], pass_run)
     return f"red: {violations[0].law}" if violations else "green"
 
 
@@ -592,7 +592,7 @@ def _enter_gain(says: str, is_used_still: bool, right: str) -> None:
                 graph_module.graph.erase_node(read)
             graph_module.recompile()
 
-        return verdict(Subject("gained", module, lambda draw: Arguments((images + draw,))), fold)
+        return verdict(Subject("gained", module, lambda input_set: Arguments((images + input_set,))), fold)
 
 
 _enter_gain("a gain into a linear layer", False, "green")
@@ -632,14 +632,16 @@ def _enter_softmax(says: str, dtype: torch.dtype, right: str) -> None:
         def cast(graph_module: Any) -> None:
             (node,) = graph_module.graph.find_nodes(op="call_module", target="1")
             with graph_module.graph.inserting_before(node):
-                wide = graph_module.graph.call_method("to", (node.args[0], dtype))
-                made = graph_module.graph.call_function(torch.softmax, (wide, -1))
+                cast = graph_module.graph.call_method("to", (node.args[0], dtype))
+                made = graph_module.graph.call_function(torch.softmax, (cast, -1))
                 back = graph_module.graph.call_method("type_as", (made, node.args[0]))
             node.replace_all_uses_with(back)
             graph_module.graph.erase_node(node)
             graph_module.recompile()
 
-        subject = Subject("softmax", module, lambda draw: Arguments((images * 3 + draw,)), working_dtype=torch.float16)
+        subject = Subject(
+            "softmax", module, lambda input_set: Arguments((images * 3 + input_set,)), working_dtype=torch.float16
+        )
         return verdict(subject, cast)
 
 

@@ -111,7 +111,7 @@ def softmax_over_queries(graph_module: torch.fx.GraphModule) -> torch.fx.GraphMo
 
 @planted("planted_models:in_place", "call_method[mul_]", "hidden.mul_(0.5)")
 def clean_up(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """What torch.fx takes for dead code is a statement that writes in place."""
+    """Remove as dead code, as torch.fx does, a statement that writes in place."""
     (node,) = [node for node in graph_module.graph.nodes if node.target is torch.sigmoid]
     with graph_module.graph.inserting_after(node):
         new = graph_module.graph.call_method("sigmoid", node.args)

@@ -32,7 +32,7 @@ class Scaled(nn.Module):
 
 def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=None, **options):
     given = Arguments((torch.rand(2, 3) if inputs is None else inputs,))
-    subject = Subject("own", module or Scaled(), lambda draw: given)
+    subject = Subject("own", module or Scaled(), lambda input_set: given)
     failure = Failure(subject, pass_, contract, violation_of(subject, pass_, contract), "own", name, test="here")
     return explain(failure, tmp_path, **options), tmp_path / failure.slug / "failure.md"
 
@@ -44,7 +44,7 @@ def test_a_pass_that_raises_has_no_node_but_details(tmp_path):
     text, details = explained(tmp_path, refuse)
     assert text.startswith("no test file was made of it: the pass cannot be imported by name\ndetails:")
     written = details.read_text(encoding="utf-8")
-    assert written.startswith("# law 'refusal': own raised where it should transform the program")
+    assert written.startswith("# law 'refusal': own crashed with ")
     assert "value  ValueError: not today" in written
     assert "## The program after the pass\n\nThere is none: ValueError." in written
 
@@ -159,7 +159,7 @@ def test_the_table_of_errors_marks_those_that_are_wrong():
         NodeError("%b = g(%a)", "b", frozenset("b"), None, 0.25, 0.0, None, 1.0, mismatch="another shape"),
     )
     assert format_errors(errors).splitlines() == [
-        "      made here  ulp  inherited  eager's own  stands for  node",
-        "          1e-09    3          0        1e-08  a           %a = f()",
-        "*  another kind    -       0.25            -  b           %b = g(%a)",
+        "     added here  ulp  by inputs  rounding  stands for  node",
+        "          1e-09    3          0     1e-08  a           %a = f()",
+        "*  another kind    -       0.25         -  b           %b = g(%a)",
     ]

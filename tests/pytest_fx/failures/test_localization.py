@@ -1,4 +1,6 @@
-"""Localization: the node that a faulty pass gets wrong is named, and what follows from it is not blamed."""
+"""Localization: the node that a faulty pass gets wrong is named, and later nodes that only inherit the error are not
+listed.
+"""
 
 import operator
 
@@ -17,12 +19,12 @@ from pytest_fx.harness.subject import Subject
 
 
 def subject_of(module, *inputs):
-    return Subject("own", module, lambda draw: Arguments(inputs))
+    return Subject("own", module, lambda input_set: Arguments(inputs))
 
 
 def zoo_subject(name):
     model = get_model(name)
-    return Subject(name, model.build(), lambda draw: Arguments(model.example_inputs(batch=2, seed=draw)))
+    return Subject(name, model.build(), lambda input_set: Arguments(model.example_inputs(batch=2, seed=input_set)))
 
 
 def tolerance(leaf, eager):

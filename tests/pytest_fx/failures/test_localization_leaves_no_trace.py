@@ -15,7 +15,7 @@ from pytest_fx.harness.subject import Subject
 
 
 def subject_of(module, *inputs, **named):
-    return Subject("own", module, lambda draw: Arguments(inputs, named))
+    return Subject("own", module, lambda input_set: Arguments(inputs, named))
 
 
 def tolerance(leaf, eager):

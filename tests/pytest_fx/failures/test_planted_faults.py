@@ -13,7 +13,7 @@ QUICK = ("LinearToMatmul", "approximate_gelu")
 
 
 def told_of(pytester, name):
-    """What is printed of a fault: the node, what stands below it, and where the test is that shows it."""
+    """Return what is printed of a fault: the node, what stands below it, and where the test is that shows it."""
     pytester.makepyfile(
         **{
             module: HERE.joinpath(f"{module}.py").read_text("utf-8")

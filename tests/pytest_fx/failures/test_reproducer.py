@@ -36,7 +36,7 @@ def fuse(program):
 
 
 def failure_of(module, inputs, pass_, contract=close):
-    subject = Subject("model", module, lambda draw: Arguments(inputs))
+    subject = Subject("model", module, lambda input_set: Arguments(inputs))
     return Failure(subject, pass_, contract, violation_of(subject, pass_, contract), "own", "mine:wrong")
 
 
@@ -173,7 +173,7 @@ def test_inputs_are_cut_in_step_and_made_plain():
             return torch.sigmoid(x) * mask.float() * scale
 
     subject = Subject(
-        "model", Joined(), lambda draw: Arguments((torch.randn(2, 3, 8, 8),), {"mask": torch.ones(2, 1, 8, 8) > 0})
+        "model", Joined(), lambda input_set: Arguments((torch.randn(2, 3, 8, 8),), {"mask": torch.ones(2, 1, 8, 8) > 0})
     )
     error = LawViolation("contract", "own changes it", kind="values of output")
     failure = Failure(subject, double_the_sigmoid, close, error, "own", "mine:wrong")
@@ -183,7 +183,7 @@ def test_inputs_are_cut_in_step_and_made_plain():
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_part_of_a_program_without_leaf_modules_can_be_found_as_well(leaves):
-    subject = Subject("model", Steps(), lambda draw: Arguments((torch.randn(4, 3),)))
+    subject = Subject("model", Steps(), lambda input_set: Arguments((torch.randn(4, 3),)))
     error = LawViolation("contract", "own changes it", kind="values of output")
     failure = Failure(subject, double_the_sigmoid, close, error, "own", "mine:wrong", leaves)
     assert called(find_part(failure, frozenset({"sigmoid"}))) == ["sigmoid"]
@@ -303,7 +303,7 @@ def test_numbers_among_the_inputs_are_written_into_the_file(tmp_path):
         def forward(self, x):
             return torch.sigmoid(x.view(x.size(0), -1))
 
-    subject = Subject("sized", Sized(), lambda draw: Arguments((torch.rand(2, 3, 4),)))
+    subject = Subject("sized", Sized(), lambda input_set: Arguments((torch.rand(2, 3, 4),)))
 
     def wrong(program):
         for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
@@ -349,9 +349,9 @@ def test_looking_for_a_part_leaves_the_tensors_of_a_large_model_as_they_were_whe
     failure = failure_of(Counting(), (torch.randn(4, 1024),), tanh_wrong)
     subject = failure.subject
     assert subject.is_large
-    subject.borrowed()
+    subject.shared_copy()
     assert find_part(failure, seconds=0.0) is None
-    kept = list(subject.lent().values())
+    kept = list(subject.shared_weights().values())
     assert len(kept) == 3
     assert all(torch.equal(each.tensor, each.values) for each in kept)
 

@@ -26,13 +26,13 @@ from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.formula_rows import FORMULAS
 from pytest_fx.generation.grammar import ROWS
 from pytest_fx.generation.productions import Production, written
+from pytest_fx.generation.program_builder import ProgramBuilder, Value
 from pytest_fx.generation.siblings import siblings
-from pytest_fx.generation.sketch import Sketch, Value
 from pytest_fx.generation.state_rows import AUGMENTED
 from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.harness.subject import Subject
 from pytest_fx.harness.variants import OTHER_VALUES, VARIANTS, of_batch
-from pytest_fx.laws.answers import BATCHES
+from pytest_fx.laws.output_laws import BATCHES
 from pytest_fx.search.pass_check import INDEPENDENT
 
 few = settings(max_examples=40, deadline=None)
@@ -82,7 +82,7 @@ def sample() -> list[Program]:
 
 @pytest.fixture(scope="module")
 def simplest(sample: list[Program]) -> Program:
-    """What Hypothesis begins with, and shrinks to where nothing is asked for."""
+    """The program that Hypothesis begins with, and shrinks to where nothing is asked for."""
     return sample[0]
 
 
@@ -312,13 +312,13 @@ def test_the_same_seed_draws_the_same_programs() -> None:
 
 
 @few
-@given(tensors(shapes(least=1, most=3), hostile=True))
+@given(tensors(shapes(least=1, most=3), extreme_values=True))
 def test_tensors_have_the_asked_rank(tensor: torch.Tensor) -> None:
     assert 1 <= tensor.dim() <= 3
 
 
-def test_hostile_tensors_are_not_finite_at_times() -> None:
-    assert any(not tensor.isfinite().all() for tensor in drawn(tensors(hostile=True), 200))
+def test_tensors_with_extreme_values_are_not_finite_at_times() -> None:
+    assert any(not tensor.isfinite().all() for tensor in drawn(tensors(extreme_values=True), 200))
 
 
 def test_every_spelling_calls_something() -> None:
@@ -443,12 +443,12 @@ def test_infinite_constants_that_are_asked_for_mask_what_is_finite_otherwise() -
 @few
 @given(st.data())
 def test_what_overlaps_is_not_written_to_and_random_numbers_are_not_drawn_of_constants(data: st.DataObject) -> None:
-    sketch = Sketch(Choices(data.draw), "Program")
+    builder = ProgramBuilder(Choices(data.draw), "Program")
     plain, overlapping = Value("x", torch.ones(4)), Value("y", torch.ones(4).unfold(0, 2, 1))
     constant = Value("self.buffer", torch.ones(4), traced=False)
 
     def is_appended(text: str, values: list[Value], run: Callable[[list[Any]], Any], tag: str) -> bool:
-        return sketch.append(text, values, run, frozenset({tag}))
+        return builder.append(text, values, run, frozenset({tag}))
 
     assert is_appended("x.add_(1)", [plain], lambda given: given[0].add_(1), "in-place")
     assert not is_appended("y.add_(1)", [overlapping], lambda given: given[0].add_(1), "in-place")
@@ -459,13 +459,13 @@ def test_what_overlaps_is_not_written_to_and_random_numbers_are_not_drawn_of_con
 @few
 @given(st.data())
 def test_what_may_be_an_input_itself_is_not_augmented(data: st.DataObject) -> None:
-    sketch = Sketch(Choices(data.draw), "Program")
-    sketch.values.append(Value("x", torch.ones(3, 2).t()))
+    builder = ProgramBuilder(Choices(data.draw), "Program")
+    builder.values.append(Value("x", torch.ones(3, 2).t()))
 
     def is_augmented(text: str, run: Callable[[Any], Any], *tags: str) -> bool:
-        assert sketch.append(text, sketch.values[:1], lambda given: run(given[0]), frozenset(tags))
-        made = sketch.values[-1:]
-        return sketch.append("+=", made, lambda given: given[0].add_(1), AUGMENTED)
+        assert builder.append(text, builder.values[:1], lambda given: run(given[0]), frozenset(tags))
+        made = builder.values[-1:]
+        return builder.append("+=", made, lambda given: given[0].add_(1), AUGMENTED)
 
     assert is_augmented("x + 1", lambda x: x + 1)
     assert not is_augmented("x.contiguous()", lambda x: x.contiguous(), "copy")
@@ -506,17 +506,17 @@ def test_inputs_that_stay_none_come_last(sample: list[Program]) -> None:
 @given(st.data())
 def test_what_an_attempt_that_fails_has_made_leaves_no_trace(data: st.DataObject) -> None:
     """Its memory may soon be another value's: programs would depend on where values lie."""
-    sketch = Sketch(Choices(data.draw), "Program")
-    sketch.input(TensorRecipe((2, 3)))
-    known = (sketch.kept, sketch.read, sketch.written)
+    builder = ProgramBuilder(Choices(data.draw), "Program")
+    builder.input(TensorRecipe((2, 3)))
+    known = (builder.kept, builder.read, builder.written)
 
     def make_a_buffer_and_fail() -> bool:
-        buffer = sketch.attribute(TensorRecipe((2, 3)), buffer=True)
-        sketch.append("made.add_(1)", [buffer], lambda objects: objects[0] + 1)
+        buffer = builder.attribute(TensorRecipe((2, 3)), buffer=True)
+        builder.append("made.add_(1)", [buffer], lambda objects: objects[0] + 1)
         assert all(known[:2])
         return False
 
-    assert not sketch.attempt(make_a_buffer_and_fail)
+    assert not builder.attempt(make_a_buffer_and_fail)
     assert not any(known)
 
 

@@ -57,10 +57,10 @@ class Counted(nn.Module):
 def test_a_model_of_indices_is_exported_for_each_dtype():
     indices = torch.tensor([[0, 1, 2], [3, 2, 1]])
     subject = Subject(
-        "counted", Counted(), lambda draw: Arguments((indices,)), tracing=Tracing(how="export"), mode="eval"
+        "counted", Counted(), lambda input_set: Arguments((indices,)), tracing=Tracing(how="export"), mode="eval"
     )
-    for wide, dtype in ((False, torch.float32), (True, torch.float64)):
-        program = subject.capture(subject.borrowed(wide), wide=wide)
+    for float64, dtype in ((False, torch.float32), (True, torch.float64)):
+        program = subject.capture(subject.shared_copy(float64), float64=float64)
         assert [node.kwargs.get("dtype", dtype) for node in program.graph.nodes] == [dtype] * len(program.graph.nodes)
         assert program.get_parameter("embedding.weight").dtype == dtype
         assert [node.meta["val"].dtype for node in program.graph.nodes if node.name == "ones"] == [dtype]

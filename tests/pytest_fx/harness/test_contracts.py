@@ -34,7 +34,7 @@ def test_close_refuses_an_error_in_float64_that_float32_would_hide():
     message = str(error.value)
     assert message.startswith("pass changes what model computes\n  where  output[3], the worst of 1 wrong in 64")
     assert "close(rtol=1e-05, atol=1e-08) allows 1e-05 there in float64" in message
-    assert f"eager's own error in float32 is at most {EAGER_ERROR:.2g}" in message
+    assert f"eager's rounding error in float32 is at most {EAGER_ERROR:.2g}" in message
 
 
 def test_close_takes_the_tolerances_of_the_contract():

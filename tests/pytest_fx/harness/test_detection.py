@@ -7,10 +7,10 @@ from torch import nn
 
 import model_zoo
 from fx.passes import approximate, close, exact
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import detection_limit
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import LawViolation, contract
@@ -41,12 +41,14 @@ class Scaled(nn.Module):
 
 def subject_of(name: str, dtype: torch.dtype) -> Subject:
     model = model_zoo.get_model(name)
-    return Subject(name, model.build(), lambda draw: Arguments(model.example_inputs(2, seed=draw)), working_dtype=dtype)
+    return Subject(
+        name, model.build(), lambda input_set: Arguments(model.example_inputs(2, seed=input_set)), working_dtype=dtype
+    )
 
 
 def is_caught(subject: Subject, times: float) -> bool:
     try:
-        contract(Application.given(subject, Scaled(subject.fresh(), times), close))
+        contract(PassRun.given(subject, Scaled(subject.fresh(), times), close))
     except LawViolation:
         return True
     return False
@@ -55,8 +57,8 @@ def is_caught(subject: Subject, times: float) -> bool:
 @pytest.mark.parametrize("name, dtype", thorough_except(("mlp",), CASES))
 def test_a_change_of_all_outputs_is_caught_from_the_limit_on(name, dtype):
     subject = subject_of(name, dtype)
-    same = Application.given(subject, subject.fresh(), close)
-    limit = detection_limit(compared(same, range(same.draws), lambda run: run.answer), close)
+    same = PassRun.given(subject, subject.fresh(), close)
+    limit = detection_limit(compared(same, range(same.input_set_count), lambda run: run.output), close)
     assert limit is not None
     largest = {torch.float32: 1e-4, torch.bfloat16: 2.0, torch.float64: 1e-4}[dtype]
     assert limit.all_elements < largest

@@ -1,4 +1,4 @@
-"""pytest_fx.harness.equality: distances between answers."""
+"""pytest_fx.harness.equality: distances between outputs."""
 
 import math
 
@@ -104,7 +104,7 @@ def test_a_number_is_compared_like_a_tensor_without_dimensions():
         (torch.ones(2), torch.ones(2).double(), "output is torch.float32 in eager and torch.float64 in the program"),
     ],
 )
-def test_answers_that_cannot_be_compared_are_described(expected, actual, sentence):
+def test_outputs_that_cannot_be_compared_are_described(expected, actual, sentence):
     assert pair_leaves(expected, actual).text == sentence
 
 
@@ -216,7 +216,7 @@ def test_tensors_of_any_layout_are_compared_by_layout_and_then_by_values(lay_out
     assert not overlaps(one)
     seen = Runner(nn.Identity())(arguments, torch.float32)
     assert seen.error is None
-    assert layout_notes(seen.answer, seen.answer) == []
+    assert layout_notes(seen.output, seen.output) == []
 
 
 def test_zeros_of_tensors_of_another_layout_have_signs():

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import fx
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 from pytest_fx.harness.variants import other_sizes, with_other_size
 from pytest_fx.laws import affordable, broken_laws, choose_laws
@@ -96,8 +96,8 @@ def laws_broken_by(make) -> list[str]:
     if isinstance(make, type):
         inner = program.attention if isinstance(program, Wrapped) else program
         inner.load_state_dict(judged.fresh().state_dict())
-    application = Application.given(judged, program.eval())
-    return [one.law for one in broken_laws(affordable(choose_laws(), application), application)]
+    pass_run = PassRun.given(judged, program.eval())
+    return [one.law for one in broken_laws(affordable(choose_laws(), pass_run), pass_run)]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +122,8 @@ def test_a_program_whose_buffers_began_otherwise_is_not_held_to_them():
     judged = subject()
     program = judged.fresh()
     program(*judged.arguments().copies().args)
-    application = Application.given(judged, program)
-    assert not broken_laws(affordable(choose_laws(), application), application)
+    pass_run = PassRun.given(judged, program)
+    assert not broken_laws(affordable(choose_laws(), pass_run), pass_run)
 
 
 def test_a_program_that_a_pass_made_before_may_have_folded_parameters():
@@ -139,8 +139,8 @@ def test_a_program_that_a_pass_made_before_may_have_folded_parameters():
     images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
     judged = Subject("block", Block(), lambda number: Arguments((images * (1 - number / 100),)))
     program = fx.passes.FuseConvBN()(copy.deepcopy(judged.capture()))
-    application = Application.given(judged, program)
-    assert not broken_laws(affordable(choose_laws(), application), application)
+    pass_run = PassRun.given(judged, program)
+    assert not broken_laws(affordable(choose_laws(), pass_run), pass_run)
 
 
 def test_sizes_change_along_a_dimension_and_wherever_they_occur():

@@ -17,11 +17,11 @@ from torch.profiler import ProfilerActivity, profile
 
 import fx
 from fx.passes import FuseConvBN
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.collector import MOST_IMMORTAL
 from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.lending import Lender
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Runner
+from pytest_fx.harness.shared_weights import SharedWeights
 from pytest_fx.harness.snapshot import in_pieces, same_tensor, tensors_of
 from pytest_fx.harness.stored import LARGE, StoredTensors
 from pytest_fx.harness.subject import Subject
@@ -125,23 +125,23 @@ def test_a_pass_that_fails_needs_six_times_the_parameters_and_leaves_one_copy(py
     outcome, after = [], AfterEachTest()
     run = partial(pytester.inline_run, *options, "-k", "contract", plugins=[after])
     peak = peak_bytes(lambda: outcome.append(run()))
-    assert outcome[0].countoutcomes() == [0, 1, 1]  # the same failure is told once
+    assert outcome[0].countoutcomes() == [0, 1, 1]  # the same failure is reported once
     assert SIZE < peak < 6 * SIZE
     assert max(after.left) < 1.1 * SIZE and after.left[-1] == 0
 
 
 def large() -> Subject:
     module = nn.Sequential(nn.Linear(1024, 1025), nn.BatchNorm1d(1025), nn.ReLU())
-    subject = Subject("large", module, lambda draw: Arguments((torch.ones(2, 1024) + draw,)))
+    subject = Subject("large", module, lambda input_set: Arguments((torch.ones(2, 1024) + input_set,)))
     assert subject.is_large
     return subject
 
 
 def test_borrowed_modules_of_a_large_model_share_the_only_tensors_there_are():
     subject = large()
-    first, second = tensors_of(subject.borrowed()), tensors_of(subject.borrowed())
+    first, second = tensors_of(subject.shared_copy()), tensors_of(subject.shared_copy())
     assert all(first[name] is second[name] for name in first)
-    assert peak_bytes(subject.borrowed) < LARGE
+    assert peak_bytes(subject.shared_copy) < LARGE
 
 
 def test_small_models_and_those_whose_tensors_are_views_are_copied_in_memory():
@@ -160,15 +160,17 @@ def test_small_models_and_those_whose_tensors_are_views_are_copied_in_memory():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_large_model_that_holds_its_parameters_in_a_list_too_is_shared(dtype):
     recurrent = nn.LSTM(512, 512).to(dtype)
-    subject = Subject("recurrent", recurrent, lambda draw: Arguments((torch.ones(2, 1, 512, dtype=dtype) + draw,)))
+    subject = Subject(
+        "recurrent", recurrent, lambda input_set: Arguments((torch.ones(2, 1, 512, dtype=dtype) + input_set,))
+    )
     assert subject.is_large
     with subject.set_aside():
         pass
     with torch.no_grad():
         expected, _ = recurrent(torch.ones(2, 1, 512, dtype=dtype))
-        borrowed, _ = subject.borrowed()(torch.ones(2, 1, 512, dtype=dtype))
-    assert torch.equal(subject.eager().answer[0], expected)
-    assert torch.equal(borrowed, expected)
+        shared_copy, _ = subject.shared_copy()(torch.ones(2, 1, 512, dtype=dtype))
+    assert torch.equal(subject.eager().output[0], expected)
+    assert torch.equal(shared_copy, expected)
 
 
 def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():
@@ -180,11 +182,11 @@ def test_what_was_written_to_a_large_model_is_seen_and_new_tensors_are_lent():
             program.get_submodule("0").weight.requires_grad_(False)
 
     before = subject.fresh()[0].weight
-    application = Application(subject, writes)
-    assert application.damage == "it wrote to 0.weight"
+    pass_run = PassRun(subject, writes)
+    assert pass_run.damage == "it wrote to 0.weight"
     assert torch.equal(subject.fresh()[0].weight, before)
-    assert torch.equal(subject.borrowed()[0].weight, before) and subject.borrowed()[0].weight.requires_grad
-    assert torch.equal(application.after.get_submodule("0").weight, 2 * before)
+    assert torch.equal(subject.shared_copy()[0].weight, before) and subject.shared_copy()[0].weight.requires_grad
+    assert torch.equal(pass_run.after.get_submodule("0").weight, 2 * before)
 
 
 def test_what_a_call_writes_to_a_large_model_is_undone():
@@ -196,11 +198,11 @@ def test_what_a_call_writes_to_a_large_model_is_undone():
         def forward(self, x):
             return self.table.add_(x).sum()
 
-    subject = Subject("counting", Counting(), lambda draw: Arguments((torch.ones(1),)), draws=1)
+    subject = Subject("counting", Counting(), lambda input_set: Arguments((torch.ones(1),)), input_set_count=1)
     assert subject.is_large
     runner = subject.eager_runner()
-    answers = [runner(subject.arguments(), torch.float32).answer.item() for _ in range(2)]
-    assert answers == [1024 * 1025] * 2
+    outputs = [runner(subject.arguments(), torch.float32).output.item() for _ in range(2)]
+    assert outputs == [1024 * 1025] * 2
 
 
 def test_copies_of_a_large_model_lie_in_memory_as_it_does():
@@ -212,38 +214,38 @@ def test_copies_of_a_large_model_lie_in_memory_as_it_does():
 @pytest.mark.thorough
 def test_of_a_large_model_one_program_is_in_float64_at_a_time():
     subject = large()
-    subject.eager(0, wide=True)
-    lent = weakref.ref(next(iter(subject.lent(wide=True).values())).tensor)
-    application = Application(subject, FuseConvBN())
-    made = weakref.ref(application.wide_after.get_submodule("0").weight)
-    assert lent() is None
-    subject.lent(wide=True)
+    subject.eager(0, float64=True)
+    shared_weights = weakref.ref(next(iter(subject.shared_weights(float64=True).values())).tensor)
+    pass_run = PassRun(subject, FuseConvBN())
+    made = weakref.ref(pass_run.after_float64.get_submodule("0").weight)
+    assert shared_weights() is None
+    subject.shared_weights(float64=True)
     assert made() is None
-    assert application.wide_after is not None, "it is made again"
+    assert pass_run.after_float64 is not None, "it is made again"
 
 
 @pytest.mark.thorough
 def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
     subject = large()
-    application = Application(subject, FuseConvBN())
-    first = weakref.ref(application.after)
-    application.make_room()
-    assert first() is None and application.after is not None
+    pass_run = PassRun(subject, FuseConvBN())
+    first = weakref.ref(pass_run.after)
+    pass_run.make_room()
+    assert first() is None and pass_run.after is not None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lender, "fresh", None)  # there is nothing more to be made in float64
-        assert application.actual(0, wide=True).error is None
-        assert application.eager(0, wide=True).error is None
-    assert torch.allclose(application.actual(0, True).answer, application.eager(0, True).answer, rtol=1e-5)
+        patch.setattr(SharedWeights, "deepcopy", None)  # there is nothing more to be made in float64
+        assert pass_run.actual(0, float64=True).error is None
+        assert pass_run.eager(0, float64=True).error is None
+    assert torch.allclose(pass_run.actual(0, True).output, pass_run.eager(0, True).output, rtol=1e-5)
 
 
 def test_tensors_that_were_set_aside_are_there_again():
     subject = large()
-    held = tensors_of(subject.borrowed())
+    held = tensors_of(subject.shared_copy())
     before = {name: tensor.detach().clone() for name, tensor in held.items()}
     with subject.set_aside():
         assert held["0.weight"].numel() == 0
     assert all(torch.equal(held[name], values) for name, values in before.items())
-    assert not any(kept.written for kept in subject.lent().values())
+    assert not any(kept.written for kept in subject.shared_weights().values())
 
 
 def test_a_runner_copies_no_large_tensor_in_memory():
@@ -315,8 +317,8 @@ def test_nothing_stays_behind_in_the_process():
         program = fx.symbolic_trace(module)
         program(inputs)
         fx.lower(program, "onednn")(inputs)
-        subject = Subject("small", module, lambda draw: Arguments((inputs,)))
-        assert not broken_laws(TABLE[:16], Application(subject, FuseConvBN()))
+        subject = Subject("small", module, lambda input_set: Arguments((inputs,)))
+        assert not broken_laws(TABLE[:16], PassRun(subject, FuseConvBN()))
 
     def there():
         gc.collect()
@@ -346,9 +348,9 @@ class Rewriting(nn.Module):
 
 def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_in_an_error():
     torch.manual_seed(0)
-    subject = Subject("rewriting", Rewriting(), lambda draw: Arguments((torch.randn(16, 1024),)))
+    subject = Subject("rewriting", Rewriting(), lambda input_set: Arguments((torch.randn(16, 1024),)))
     assert subject.is_large
-    (mean,) = (kept.tensor for kept in subject.lent().values() if same_tensor(kept.tensor, torch.zeros(1024)))
+    (mean,) = (kept.tensor for kept in subject.shared_weights().values() if same_tensor(kept.tensor, torch.zeros(1024)))
     with subject.to_be_timed() as program:
         program(torch.randn(16, 1024))
         assert mean.any()
@@ -367,19 +369,19 @@ def test_what_timed_calls_write_to_a_large_model_is_undone_also_where_they_end_i
 def test_a_model_with_a_buffer_that_overlaps_itself_is_copied_in_memory():
     module = nn.Linear(1024, 1024)
     module.register_buffer("mask", torch.ones(32, 32).expand(4, 32, 32))
-    subject = Subject("masked", module, lambda draw: Arguments((torch.ones(1, 1024),)))
+    subject = Subject("masked", module, lambda input_set: Arguments((torch.ones(1, 1024),)))
     assert not subject.is_large
     assert subject.fresh(torch.float64).mask.shape == (4, 32, 32)
 
 
 def test_a_model_of_many_tensors_takes_few_open_files():
     module = nn.Sequential(*(nn.Linear(128, 128) for _ in range(80)))
-    subject = Subject("many", module, lambda draw: Arguments((torch.ones(1, 128),)))
+    subject = Subject("many", module, lambda input_set: Arguments((torch.ones(1, 128),)))
     assert subject.is_large
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
     try:
-        assert (subject.dtype, subject.is_full_size, subject.is_wide) == (torch.float32, True, False)
+        assert (subject.dtype, subject.is_full_size, subject.is_float64) == (torch.float32, True, False)
         assert subject.eager().error is None
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,4 +1,4 @@
-"""pytest_fx.harness.run: what one call of a program does, and in whose memory its answer lies, and how."""
+"""pytest_fx.harness.run: what one call of a program does, and in whose memory its output lies, and how."""
 
 import pytest
 import torch
@@ -24,19 +24,19 @@ def seen(program, *args, dtype=torch.float32, **kwargs):
     return Runner(Program(program))(Arguments(args, kwargs), dtype)
 
 
-def test_an_answer_that_is_a_view_of_a_parameter_is_read_after_that_was_written_to():
+def test_an_output_that_is_a_view_of_a_parameter_is_read_after_that_was_written_to():
     linear = nn.Linear(2, 4)
     run = Runner(linear, call=lambda: linear.weight.chunk(2))(Arguments(()), torch.float32)
     with torch.no_grad():
         linear.weight.add_(0)
-    assert all(part.isfinite().all() for part in run.answer)
+    assert all(part.isfinite().all() for part in run.output)
 
 
-def test_answers_of_a_program_that_writes_are_of_the_kinds_that_it_returns():
+def test_outputs_of_a_program_that_writes_are_of_the_kinds_that_it_returns():
     norm = nn.BatchNorm1d(2)
     size, largest, _ = Runner(norm, call=lambda x: (x.size(), x.max(0), norm(x)))(
         Arguments((torch.ones(3, 2),)), torch.float32
-    ).answer
+    ).output
     assert (type(size), type(largest)) == (torch.Size, torch.return_types.max)
 
 
@@ -66,7 +66,7 @@ def test_outputs_that_share_memory_with_inputs_and_with_each_other_are_known():
     assert found.shared == (("['view']", "input[0]"), ("['second']", "output['first']"))
 
 
-def test_a_program_that_draws_random_numbers_gives_the_same_answer_twice():
+def test_a_program_that_draws_random_numbers_gives_the_same_output_twice():
     def program(x):
         return x + torch.rand(3)
 
@@ -74,17 +74,17 @@ def test_a_program_that_draws_random_numbers_gives_the_same_answer_twice():
     torch.rand(1)
     state = torch.get_rng_state()
     second = seen(program, torch.ones(3))
-    assert torch.equal(first.answer, second.answer)
+    assert torch.equal(first.output, second.output)
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_no_gradients_are_recorded_and_an_error_is_what_came_of_the_call():
-    assert not Runner(nn.Linear(2, 2))(Arguments((torch.ones(1, 2),)), torch.float32).answer.requires_grad
+    assert not Runner(nn.Linear(2, 2))(Arguments((torch.ones(1, 2),)), torch.float32).output.requires_grad
     assert isinstance(seen(lambda x: x.no_such_method(), torch.ones(1)).error, AttributeError)
 
 
 def test_new_tensors_have_the_dtype_asked_for():
-    assert seen(lambda: torch.zeros(1), dtype=torch.float64).answer.dtype == torch.float64
+    assert seen(lambda: torch.zeros(1), dtype=torch.float64).output.dtype == torch.float64
     assert torch.get_default_dtype() == torch.float32
 
 
@@ -100,13 +100,13 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize("elements", [2, 2**17])
-def test_what_a_call_writes_to_the_state_is_told_and_undone(elements):
+def test_what_a_call_writes_to_the_state_is_reported_and_undone(elements):
     module = Counting(elements)
     module.factor.data
     runner = Runner(module)
     for _ in range(2):
         found = runner(Arguments((torch.ones(1),)), torch.float32)
-        assert found.answer[0].item() == 1
+        assert found.output[0].item() == 1
         assert found.state["calls"].item() == 1
     assert module.calls.item() == 0
     assert ("factor" in found.state) == (elements == 2)  # of a large one only what torch counts is seen
@@ -144,7 +144,9 @@ class Writing(nn.Module):
 
 
 def writing():
-    return Subject("writing", Writing(), lambda draw: Arguments((torch.arange(4.0) + draw,), {"state": torch.ones(4)}))
+    return Subject(
+        "writing", Writing(), lambda input_set: Arguments((torch.arange(4.0) + input_set,), {"state": torch.ones(4)})
+    )
 
 
 def lose_the_write(program):
@@ -185,7 +187,7 @@ def test_a_new_write_to_an_input_is_a_violation_that_shows_both_values():
         def forward(self, x):
             return x * 2
 
-    subject = Subject("doubling", Doubling(), lambda draw: Arguments((torch.ones(300),)))
+    subject = Subject("doubling", Doubling(), lambda input_set: Arguments((torch.ones(300),)))
     message = str(violation_of(subject, write, exact))
     assert "where  input[0][0], the worst of 300 wrong in 300" in message
     assert "value  eager 1.0, transformed 0.0\n         eager in float64 1.0" in message

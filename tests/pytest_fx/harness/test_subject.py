@@ -1,4 +1,4 @@
-"""pytest_fx.harness.subject: copies of a model, its inputs, its own answers."""
+"""pytest_fx.harness.subject: copies of a model, its inputs, its own outputs."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from pytest_fx.harness.subject import Subject
 
 def linear(outputs: int = 1) -> Subject:
     module = nn.Linear(4, outputs)
-    return Subject("linear", module, lambda draw: Arguments((torch.full((1, 4), draw + 1.0),)))
+    return Subject("linear", module, lambda input_set: Arguments((torch.full((1, 4), input_set + 1.0),)))
 
 
 def test_copies_are_independent_of_each_other_and_of_the_users_module():
@@ -33,29 +33,29 @@ def test_the_working_dtype_is_that_of_the_parameters(dtype):
 
 def test_without_parameters_the_working_dtype_is_that_of_the_inputs():
     inputs = Arguments((torch.ones(2, dtype=torch.int64), [torch.ones(2, dtype=torch.float16)]))
-    assert Subject("own", nn.Identity(), lambda draw: inputs).dtype == torch.float16
+    assert Subject("own", nn.Identity(), lambda input_set: inputs).dtype == torch.float16
 
 
-def test_an_answer_of_few_elements_is_asked_for_several_times_with_other_inputs():
+def test_an_output_of_few_elements_is_asked_for_several_times_with_other_inputs():
     subject = linear(outputs=40)
-    assert subject.draws == 7
-    assert not torch.equal(subject.eager(0).answer, subject.eager(1).answer)
+    assert subject.input_set_count == 7
+    assert not torch.equal(subject.eager(0).output, subject.eager(1).output)
 
 
-def test_an_answer_of_many_elements_is_asked_for_twice():
-    assert linear(outputs=256).draws == 2
+def test_an_output_of_many_elements_is_asked_for_twice():
+    assert linear(outputs=256).input_set_count == 2
 
 
 def test_however_few_elements_there_are_the_model_is_called_eight_times_at_most():
-    assert linear(outputs=1).draws == 8
+    assert linear(outputs=1).input_set_count == 8
 
 
 def test_arguments_are_the_same_in_every_dtype():
-    (third,) = linear().arguments(2, wide=True).args
+    (third,) = linear().arguments(2, float64=True).args
     assert torch.equal(third, torch.full((1, 4), 3.0, dtype=torch.float64))
 
 
-def test_eager_answers_are_computed_once():
+def test_eager_outputs_are_computed_once():
     calls = []
 
     class Counting(nn.Module):
@@ -63,9 +63,9 @@ def test_eager_answers_are_computed_once():
             calls.append(1)
             return x
 
-    subject = Subject("own", Counting(), lambda draw: Arguments((torch.ones(300),)))
+    subject = Subject("own", Counting(), lambda input_set: Arguments((torch.ones(300),)))
     for _ in range(2):
-        assert subject.draws == 2
+        assert subject.input_set_count == 2
         subject.eager(0)
         subject.eager(1)
     assert len(calls) == 2
@@ -78,7 +78,7 @@ def test_a_model_without_inputs_says_how_to_give_some():
 
 def test_inputs_are_the_same_whatever_the_default_dtype_is():
     model = get_model("mlp")
-    subject = Subject("mlp", model.build(), lambda draw: Arguments(model.example_inputs(2, draw)))
+    subject = Subject("mlp", model.build(), lambda input_set: Arguments(model.example_inputs(2, input_set)))
     (expected,) = subject.arguments().args
     with default_dtype(torch.float64):
         assert torch.equal(subject.arguments().args[0], expected)
@@ -96,13 +96,17 @@ class Counting(nn.Module):
         return x * self.factor + self.calls
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_what_calls_write_is_undone(wide):
-    subject = Subject("counting", Counting(), lambda draw: Arguments((torch.ones(2),)))
+@pytest.mark.parametrize("float64", [False, True])
+def test_what_calls_write_is_undone(float64):
+    subject = Subject("counting", Counting(), lambda input_set: Arguments((torch.ones(2),)))
     runner = subject.runner(subject.captured)
-    dtype = torch.float64 if wide else torch.float32
-    runs = [subject.eager(0, wide), subject.eager(1, wide), *(runner(subject.arguments(), dtype) for _ in range(2))]
-    assert [run.answer[0].item() for run in runs] == [3] * 4
+    dtype = torch.float64 if float64 else torch.float32
+    runs = [
+        subject.eager(0, float64),
+        subject.eager(1, float64),
+        *(runner(subject.arguments(), dtype) for _ in range(2)),
+    ]
+    assert [run.output[0].item() for run in runs] == [3] * 4
     assert all(run.state["calls"] == 1 and run.state["factor"].tolist() == [2, 2] for run in runs)
     assert subject.captured.calls == 0 and subject.captured.factor.tolist() == [1, 1]
 
@@ -116,14 +120,14 @@ class ReturnsItsCount(nn.Module):
         return self.calls.add_(x), x
 
 
-def test_an_answer_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
-    subject = Subject("counting", ReturnsItsCount(), lambda draw: Arguments((torch.ones(1),)), draws=3)
-    assert [subject.eager(draw).answer[0].item() for draw in range(3)] == [1, 1, 1]
-    assert subject.borrowed().calls.item() == subject.captured.calls.item() == 0
+def test_an_output_that_lies_in_a_buffer_is_what_it_was_when_it_was_given():
+    subject = Subject("counting", ReturnsItsCount(), lambda input_set: Arguments((torch.ones(1),)), input_set_count=3)
+    assert [subject.eager(input_set).output[0].item() for input_set in range(3)] == [1, 1, 1]
+    assert subject.shared_copy().calls.item() == subject.captured.calls.item() == 0
 
 
 def test_other_inputs_are_known_by_their_names():
-    subject = Subject("own", nn.Linear(4, 2), lambda draw: Arguments((torch.ones(2, 4) + draw,)))
+    subject = Subject("own", nn.Linear(4, 2), lambda input_set: Arguments((torch.ones(2, 4) + input_set,)))
     assert subject.arguments("inputs of batch size 3").args[0].shape == (3, 4)
     assert not subject.has("inputs of batch size 2")
     assert subject.has("inputs with NaN and infinities") and not subject.has("inputs of batch size 2")
@@ -138,8 +142,8 @@ def test_a_model_of_many_elements_is_of_full_size():
 
 def test_what_is_in_float64_already_is_known():
     given = Arguments((torch.ones(2, 4, dtype=torch.float64),))
-    assert Subject("wide", nn.Linear(4, 2).double(), lambda draw: given).is_wide
-    assert not Subject("narrow", nn.Linear(4, 2), lambda draw: given).is_wide
+    assert Subject("float64", nn.Linear(4, 2).double(), lambda input_set: given).is_float64
+    assert not Subject("float32", nn.Linear(4, 2), lambda input_set: given).is_float64
 
 
 def test_a_copy_in_another_dtype_keeps_what_is_tied_and_what_is_frozen():

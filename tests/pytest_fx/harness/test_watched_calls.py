@@ -1,4 +1,4 @@
-"""Calls of a program that is judged: the process is watched, and neither its tensors nor eager's answers fool."""
+"""Calls of a program that is judged: the process is watched, and neither its tensors nor eager's outputs fool."""
 
 import fooling_programs
 import pytest
@@ -6,16 +6,16 @@ import torch
 from torch import nn
 from torch._dynamo import mutation_guard
 
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.hidden import hidden
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
 
 
 @pytest.mark.parametrize("says", fooling_programs.WRONG)
-def test_a_program_that_fools_comparisons_is_told(says):
+def test_a_program_that_fools_comparisons_is_reported(says):
     make, laws = fooling_programs.WRONG[says]
     assert set(laws.split(", ")) <= set(fooling_programs.laws_broken_by(make).split(", "))
 
@@ -25,36 +25,36 @@ def test_a_right_program_that_does_something_alike_is_not(says):
     assert fooling_programs.laws_broken_by(fooling_programs.RIGHT[says]) == ""
 
 
-def test_what_a_call_changes_of_the_process_is_put_back_and_told():
+def test_what_a_call_changes_of_the_process_is_restored_and_reported():
     sinh = torch.sinh
     judged = fooling_programs.subject()
-    application = Application.given(judged, fooling_programs.Patches(judged.fresh()), label="mine")
-    application.actual()
+    pass_run = PassRun.given(judged, fooling_programs.Patches(judged.fresh()), label="mine")
+    pass_run.actual()
     assert torch.sinh is sinh
-    (violation,) = broken_laws([law_called("process untouched")], application)
+    (violation,) = broken_laws([law_called("process untouched")], pass_run)
     assert "mine changed the process, when it is called: torch.sinh is another function" in str(violation)
 
 
-def test_answers_are_hidden_in_the_block_and_the_same_bits_after_it():
-    answer, shared = torch.tensor([[1.0, torch.nan], [-0.0, 3.0]]), nn.Parameter(torch.ones(2))
-    run = Run({"a": answer, "view": answer[0], "half": torch.ones(3).bfloat16(), "shared": shared.detach()})
-    before = answer.view(torch.int32).clone()
+def test_outputs_are_hidden_in_the_block_and_the_same_bits_after_it():
+    output, shared = torch.tensor([[1.0, torch.nan], [-0.0, 3.0]]), nn.Parameter(torch.ones(2))
+    run = Run({"a": output, "view": output[0], "half": torch.ones(3).bfloat16(), "shared": shared.detach()})
+    before = output.view(torch.int32).clone()
     with hidden([run, run]):
-        assert not bool((answer.view(torch.int32) == before).any())
-        assert not bool((run.answer["half"] == 1).any())
+        assert not bool((output.view(torch.int32) == before).any())
+        assert not bool((run.output["half"] == 1).any())
         assert shared.tolist() == [1, 1]  # which somebody else has, too
-    assert torch.equal(answer.view(torch.int32), before)
-    assert run.answer["half"].tolist() == [1, 1, 1]
+    assert torch.equal(output.view(torch.int32), before)
+    assert run.output["half"].tolist() == [1, 1, 1]
 
 
-def test_answers_are_there_again_after_an_error():
-    answer = torch.ones(2)
-    with pytest.raises(KeyError), hidden([Run(answer)]):
+def test_outputs_are_there_again_after_an_error():
+    output = torch.ones(2)
+    with pytest.raises(KeyError), hidden([Run(output)]):
         raise KeyError
-    assert answer.tolist() == [1, 1]
+    assert output.tolist() == [1, 1]
 
 
-def test_an_answer_of_a_class_that_runs_operators_itself_is_of_another_structure():
+def test_an_output_of_a_class_that_runs_operators_itself_is_of_another_structure():
     class Own(torch.Tensor):
         @classmethod
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -65,8 +65,8 @@ def test_an_answer_of_a_class_that_runs_operators_itself_is_of_another_structure
             return torch.Tensor._make_subclass(Own, self.model(x))
 
     judged = fooling_programs.subject()
-    application = Application.given(judged, Returning(judged.fresh()))
-    (violation,) = broken_laws([law_called("structure")], application)
+    pass_run = PassRun.given(judged, Returning(judged.fresh()))
+    (violation,) = broken_laws([law_called("structure")], pass_run)
     assert "an output is a tensor of another class" in str(violation)
 
 
@@ -85,7 +85,7 @@ def test_contents_are_replaced_at_addresses_that_stay_and_state_is_put_back_betw
     program = Counting()
     one, other = Arguments((torch.ones(2),)), Arguments((torch.zeros(2),))
     run = Runner(program)(one, torch.float32, other)
-    assert run.answer.tolist() == [2, 2]
+    assert run.output.tolist() == [2, 2]
     (first, second) = program.seen
     assert first[:2] == second[:2] and first[2] == [0, 0] and second[2] == [1, 1]
 
@@ -96,7 +96,7 @@ def test_a_program_that_changes_the_shape_of_its_input_gets_a_new_one():
             return x.t_() + 1
 
     one, other = Arguments((torch.ones(2, 3),)), Arguments((torch.zeros(2, 3),))
-    assert Runner(Turning())(one, torch.float32, other).answer.shape == (3, 2)
+    assert Runner(Turning())(one, torch.float32, other).output.shape == (3, 2)
 
 
 def test_a_model_that_returns_its_parameter_is_judged():
@@ -109,9 +109,9 @@ def test_a_model_that_returns_its_parameter_is_judged():
             return self.weight, x * self.weight
 
     judged = Subject("own", Own(), lambda number: Arguments((torch.full((3,), 1.0 + number),)))
-    application = Application(judged, lambda program: None)
-    assert not broken_laws([law_called("contract")], application)
-    assert application.actual().answer[0].tolist() == [1, 1, 1]
+    pass_run = PassRun(judged, lambda program: None)
+    assert not broken_laws([law_called("contract")], pass_run)
+    assert pass_run.actual().output[0].tolist() == [1, 1, 1]
 
 
 def test_values_outside_of_a_domain_break_no_law():
@@ -125,8 +125,8 @@ def test_values_outside_of_a_domain_break_no_law():
 
     images = torch.rand(4, 8, generator=torch.Generator().manual_seed(0)) + 1
     judged = Subject("logarithm", Logarithm(), lambda number: Arguments((images * (1 - number / 100),)))
-    application = Application.given(judged, Otherwise())
-    assert not broken_laws(affordable(choose_laws(), application), application)
+    pass_run = PassRun.given(judged, Otherwise())
+    assert not broken_laws(affordable(choose_laws(), pass_run), pass_run)
 
 
 def test_a_program_that_lets_an_output_share_no_memory_any_more_breaks_the_law_on_aliasing():
@@ -139,8 +139,8 @@ def test_a_program_that_lets_an_output_share_no_memory_any_more_breaks_the_law_o
             return x.flatten().clone()
 
     judged = Subject("view", View(), lambda number: Arguments((torch.ones(2, 3) * (number + 1),)))
-    application = Application.given(judged, Copied())
-    (violation,) = broken_laws(affordable(choose_laws(), application), application)
+    pass_run = PassRun.given(judged, Copied())
+    (violation,) = broken_laws(affordable(choose_laws(), pass_run), pass_run)
     assert violation.law == "aliasing"
 
 
@@ -155,7 +155,7 @@ def test_what_the_compiler_of_torch_wraps_when_it_first_compiles_is_no_change_of
     monkeypatch.delattr(nn.Module, "___needs_generation_tag_patch", raising=False)
     before = nn.Module.__init__
     judged = fooling_programs.subject()
-    application = Application.given(judged, Compiling(judged.fresh()))
-    application.actual()
+    pass_run = PassRun.given(judged, Compiling(judged.fresh()))
+    pass_run.actual()
     assert nn.Module.__init__ is not before
-    assert not broken_laws([law_called("process untouched")], application)
+    assert not broken_laws([law_called("process untouched")], pass_run)

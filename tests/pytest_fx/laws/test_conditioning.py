@@ -7,18 +7,20 @@ import torch
 from torch import nn
 
 from fx.passes import FuseConvBN, approximate, close
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import LawViolation, contract
 
 
 def subject_of(module: nn.Module, *inputs: torch.Tensor) -> Subject:
-    return Subject("model", module.eval(), lambda draw: Arguments(tuple(given.roll(draw, -1) for given in inputs)))
+    return Subject(
+        "model", module.eval(), lambda input_set: Arguments(tuple(given.roll(input_set, -1) for given in inputs))
+    )
 
 
 def judge(module: nn.Module, program: nn.Module, *inputs: torch.Tensor, promise=close) -> None:
-    contract(Application.given(subject_of(module, *inputs), program.eval(), promise))
+    contract(PassRun.given(subject_of(module, *inputs), program.eval(), promise))
 
 
 def made(forward, **parts) -> nn.Module:

@@ -7,10 +7,11 @@ from torch import nn
 
 from fx.passes import close
 from pytest_fx.errors import LawViolation
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import differentiation
 from pytest_fx.laws.gradient_law import differ, gradients, share_that_differs
 
 
@@ -48,7 +49,7 @@ def test_gradients_of_nothing_but_zeros_may_differ_by_rounding():
 def deep(*layers, mode="eval", rows=16, inputs=None):
     torch.manual_seed(0)
     arguments = Arguments((torch.randn(rows, 1024) if inputs is None else inputs,))
-    return Subject("deep", nn.Sequential(*layers), lambda draw: arguments, mode=mode)
+    return Subject("deep", nn.Sequential(*layers), lambda input_set: arguments, mode=mode)
 
 
 def with_output(change):
@@ -75,7 +76,7 @@ def tied(program):
 @pytest.mark.thorough
 def test_a_large_program_whose_output_is_detached_breaks_the_law():
     with pytest.raises(LawViolation, match="gradient"):
-        gradients(Application(deep(nn.Linear(1024, 1024)), detached, contract=close))
+        gradients(PassRun(deep(nn.Linear(1024, 1024)), detached, contract=close))
 
 
 @pytest.mark.thorough
@@ -84,17 +85,29 @@ def test_a_gradient_that_is_gone_as_two_parameters_were_tied_breaks_the_law(mode
     first, second = nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False)
     second.weight.data.copy_(first.weight.data)
     with pytest.raises(LawViolation, match=r"1\.weight"):
-        gradients(Application(deep(first, second, mode=mode), tied, contract=close))
+        gradients(PassRun(deep(first, second, mode=mode), tied, contract=close))
 
 
 def test_sparse_gradients_of_a_large_table_are_compared():
     inputs = torch.randint(0, 20_000, (4, 6))
     layers = nn.Embedding(20_000, 128, sparse=True), nn.Linear(128, 8)
-    gradients(Application(deep(*layers, inputs=inputs), scaled, contract=close))
+    gradients(PassRun(deep(*layers, inputs=inputs), scaled, contract=close))
+
+
+def test_gradients_of_the_model_itself_are_found_out_once_for_all_passes(monkeypatch):
+    asked = []
+    found = differentiation.gradients_of
+    monkeypatch.setattr(
+        differentiation, "gradients_of", lambda *given, **named: asked.append(1) or found(*given, **named)
+    )
+    subject = deep(nn.Embedding(20_000, 64), nn.Linear(64, 8), inputs=torch.randint(0, 20_000, (4, 6)))
+    for _ in range(2):
+        gradients(PassRun(subject, scaled, contract=close))
+    assert len(asked) == 1
 
 
 class Cancelling(nn.Module):
-    """Rounding errors of its gradients are so large that eager has to be shaken to know them."""
+    """Rounding errors of its gradients are so large that eager has to be perturbed to know them."""
 
     def __init__(self):
         super().__init__()
@@ -122,12 +135,12 @@ def frozen(program):
 
 
 @pytest.mark.thorough
-def test_a_frozen_layer_of_a_large_model_is_told_where_eager_has_to_be_shaken():
+def test_a_frozen_layer_of_a_large_model_is_reported_where_eager_has_to_be_perturbed():
     torch.manual_seed(0)
     inputs = Arguments((torch.randn(16, 1024),))
-    subject = Subject("cancelling", Cancelling(), lambda draw: inputs, mode="train")
+    subject = Subject("cancelling", Cancelling(), lambda input_set: inputs, mode="train")
     with pytest.raises(LawViolation, match="gradient"):
-        gradients(Application(subject, frozen, contract=close))
+        gradients(PassRun(subject, frozen, contract=close))
 
 
 class CancellingWholly(nn.Module):
@@ -144,5 +157,5 @@ class CancellingWholly(nn.Module):
 
 def test_rounding_errors_that_are_all_of_a_gradient_may_differ_by_chance():
     inputs = Arguments((torch.arange(24.0).add(1).sin().reshape(4, 6, 1),))
-    subject = Subject("cancelling", CancellingWholly(), lambda draw: inputs)
-    gradients(Application(subject, formula_passes.RIGHT["attention"]))
+    subject = Subject("cancelling", CancellingWholly(), lambda input_set: inputs)
+    gradients(PassRun(subject, formula_passes.RIGHT["attention"]))

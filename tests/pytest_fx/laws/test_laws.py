@@ -17,8 +17,8 @@ from fx.errors import PassError
 from fx.passes import PassPipeline, approximate, close, exact
 from pytest_fx import LawViolation, check_program
 from pytest_fx.errors import CannotLoadError
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
 from pytest_fx.laws import TABLE, choose_laws
 
@@ -56,7 +56,7 @@ def broken_by(pass_, *, of=build, given=inputs, **options):
 
 
 def program_of(forward):
-    """What builds a module with ``forward``."""
+    """Return what builds a module with ``forward``."""
     return lambda: type("Program", (nn.Module,), {"forward": forward})()
 
 
@@ -453,15 +453,15 @@ def test_several_broken_laws_are_all_told_and_the_numbers_come_first():
 
 
 def reshapes_its_input(self, x):
-    answer = x.sum()
+    output = x.sum()
     x.unsqueeze_(0)
-    return answer
+    return output
 
 
 def adds_to_its_input(self, x):
-    answer = x.sum()
+    output = x.sum()
     x.add_(1)
-    return answer
+    return output
 
 
 class AddsToABuffer(nn.Module):
@@ -470,9 +470,9 @@ class AddsToABuffer(nn.Module):
         self.register_buffer("total", torch.zeros(()))
 
     def forward(self, x):
-        answer = x.sum()
-        self.total.add_(answer)
-        return answer
+        output = x.sum()
+        self.total.add_(output)
+        return output
 
 
 @pytest.mark.parametrize(
@@ -696,7 +696,7 @@ def attention_of_one_head(graph_module):
 def hooked(graph_module):
     made = nn.Linear(2, 2)
     made.weight, made.bias = graph_module.linear.weight, graph_module.linear.bias
-    made.register_forward_hook(lambda module, given, answer: answer.round())
+    made.register_forward_hook(lambda module, given, output: output.round())
     graph_module.add_submodule("linear", made.eval())
 
 
@@ -717,7 +717,7 @@ class Calling(nn.Module):
 @pytest.mark.parametrize("pass_,changed", [(attention_of_one_head, True), (hooked, True), (copied_alone, False)])
 def test_a_module_with_other_settings_or_hooks_is_a_change_and_an_equal_one_is_none(pass_, changed):
     program = GivenProgram(lambda: Calling().eval(), Arguments((torch.ones(1, 2, 2),), {}))
-    assert Application(Subject.of(program), pass_).changed is changed
+    assert PassRun(Subject.of(program), pass_).changed is changed
 
 
 def test_a_setting_of_the_module_that_was_captured_is_not_to_be_changed():

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fx.records.baseline import Baseline, Change, Firing, Measurement, describe, read_baseline
+from pytest_fx.records.baseline import Baseline, Change, MatchCount, Measurement, describe, read_baseline
 
 THEN = Measurement("resnet50", "fuse-conv-bn", 1, "float32", "cpu", 1, 1.20, 1.18, 1.22, "a machine")
-FUSED = Firing("resnet50", "fuse-conv-bn", 53, 177, 124, True)
+FUSED = MatchCount("resnet50", "fuse-conv-bn", 53, 177, 124, True)
 INFO = {
     "model": "resnet50",
     "pass": "fuse-conv-bn",
@@ -179,7 +179,7 @@ def test_fewer_edits_fewer_nodes_taken_away_and_nothing_are_less(now, less):
 
 
 def test_a_pass_that_adds_nodes_or_names_no_edits_does_less_only_if_it_does_nothing():
-    before = Firing("mlp", "split", None, 5, 9, True)
+    before = MatchCount("mlp", "split", None, 5, 9, True)
     assert not replace(before, nodes_after=12).less_than(before)
     assert not replace(before, nodes_after=7).less_than(before)
     assert replace(before, nodes_after=5, changed=False).less_than(before)
@@ -192,4 +192,4 @@ def test_rows_that_nobody_timed_are_read_for_what_passes_changed(tmp_path):
     path.write_text(json.dumps({"records": records}))
     baseline = read_baseline(path, "file")
     assert not baseline.measurements
-    assert baseline.firings == {("resnet50", "fuse-conv-bn"): FUSED}
+    assert baseline.match_counts == {("resnet50", "fuse-conv-bn"): FUSED}

@@ -86,7 +86,7 @@ def test_timing(fx_traced, fx_timing):
 
 
 def benchmarks_shown(pytester, *options):
-    """Whether the user's own benchmark and the plugin's timing are in pytest-benchmark's table."""
+    """Return whether the user's own benchmark and the plugin's timing are in pytest-benchmark's table."""
     path = pytester.makepyfile(OWN_BENCHMARK)
     result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", *options, path)
     result.assert_outcomes(passed=2)

@@ -77,7 +77,7 @@ def data_of(page: str) -> dict[str, Any]:
 
 
 def in_browser(page: str, script: str, folder: Path, width: int = 1000, flags: tuple[str, ...] = ()) -> Any:
-    """What a script in the page finds out once the page stands; ``errors`` has what went wrong before."""
+    """Return what a script in the page finds out once the page stands; ``errors`` has what went wrong before."""
     watch = """<script>const errors = [];
     addEventListener("error", (event) => errors.push(event.message || "no file"), true);
     addEventListener("securitypolicyviolation", (event) => errors.push(event.violatedDirective));</script>"""

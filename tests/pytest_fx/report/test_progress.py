@@ -81,7 +81,7 @@ def test_a_row_of_a_table_has_its_own_name_and_one_that_was_measured_before_says
 
 
 def on_the_line(pytester, monkeypatch, *options):
-    """What a run writes in its line, as on a terminal of 120 columns."""
+    """Return what a run writes in its line, as on a terminal of 120 columns."""
     written = []
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setattr("pytest_fx.plugin.progress_of", lambda config: Progress(written.append, lambda: 0))

@@ -56,14 +56,14 @@ def test_a_terminal_of_80_columns_has_model_program_verdict_and_speed_up():
 
 def test_one_of_120_has_nodes_and_errors_too():
     assert table([RIGHT], 120) == [
-        "model        program       verdict  nodes     error (eager's own)  speed-up (95 % interval)",
+        "model        program       verdict  nodes     error (by rounding)  speed-up (95 % interval)",
         "resnet_tiny  fuse-conv-bn  right    67 -> 47  1.0e-05 (1.1e-05)    1.714 (1.699 to 1.731), faster",
     ]
 
 
 def test_a_verbose_table_has_everything():
     heading, row = table([RIGHT], verbose=True)
-    for word in ("nodes", "float64 error", "error (eager's own)", "eager", "transformed", "speed-up"):
+    for word in ("nodes", "float64 error", "error (by rounding)", "eager", "transformed", "speed-up"):
         assert word in heading
     assert "1.0e-05 (1.1e-05) float32, 8.5e-05 allowed" in row
 

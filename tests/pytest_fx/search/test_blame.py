@@ -6,8 +6,8 @@ from torch import nn
 
 from fx.interop import adapt
 from pytest_fx.errors import LawViolation
-from pytest_fx.harness.application import Application
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import Law
 from pytest_fx.search.blame import Blame
@@ -29,8 +29,8 @@ def _dead_code_stays(measured):
     """A law that removing dead code breaks, each time with the next of ``measured`` in its message."""
     values = iter(measured)
 
-    def check(application):
-        if "exp" not in application.program.code:
+    def check(pass_run):
+        if "exp" not in pass_run.program.code:
             raise LawViolation("dead code stays", f"exp is gone, {next(values)} off")
 
     return Law("dead code stays", check)
@@ -47,7 +47,7 @@ def _dead_code_stays(measured):
     ],
 )
 def test_a_pass_is_to_blame_unless_the_clean_up_alone_breaks_the_law_alike_up_to_rounding(measured, due):
-    subject = Subject("dead code", _HasDeadCode(), lambda draw: Arguments((torch.ones(3),)))
+    subject = Subject("dead code", _HasDeadCode(), lambda input_set: Arguments((torch.ones(3),)))
     pass_ = adapt(_removes_dead_code)
-    application = Application(subject, pass_)
-    assert Blame(pass_).is_due(_dead_code_stays(measured), application) is due
+    pass_run = PassRun(subject, pass_)
+    assert Blame(pass_).caused_by_pass(_dead_code_stays(measured), pass_run) is due

@@ -28,8 +28,8 @@ from pytest_fx.laws import Law
 from pytest_fx.loading import load_pass
 from pytest_fx.processes.deadline import TookTooLong, Watchdog
 from pytest_fx.search.counterexample import spelled_pass
-from pytest_fx.search.mentions import mentioned
 from pytest_fx.search.placement import PutBack
+from pytest_fx.search.references import references_of
 
 SHRINKING = hypothesis.settings(database=None)
 QUICK = hypothesis.settings(SHRINKING, phases=[hypothesis.Phase.generate])
@@ -48,7 +48,7 @@ def check(tmp_path):
 
 @pytest.fixture(scope="module")
 def smallest(tmp_path_factory):
-    """What is said of a wrong pass on the smallest program that was found, and the folder with a test of it."""
+    """The report of a wrong pass on the smallest program that was found, and the folder with a test of it."""
     folder = tmp_path_factory.mktemp("smallest")
     with pytest.raises(LawViolation) as caught:
         check_pass(add_as_sub, settings=SHRINKING, seed=1, folder=folder, max_examples=200, min_changed=0)
@@ -126,7 +126,7 @@ def test_a_wrong_pass_is_shown_on_a_program_of_a_line_or_two_before_and_after(sm
     assert "import" not in program and "def build" not in program  # they are in the test file
     assert len(forward.strip().splitlines()) <= 4, text
     assert "code after the pass:" in text
-    assert "the transformed program answers:" in text
+    assert "the transformed program returns:" in text
     assert str(folder / "test_add_as_sub_keeps_contract.py") in text
 
 
@@ -295,7 +295,7 @@ def test_a_law_that_reports_another_one_is_named_with_it(check):
     "fields, what",
     [
         ({"name": None}, "the name of a law is a string, not None"),
-        ({"check": "no"}, "a law is a function that is given an Application, not a str"),
+        ({"check": "no"}, "a law is a function that is given an PassRun, not a str"),
         ({"kind": "often"}, "the kind of a law is one of 'always', 'sampled', 'demanded', not a str"),
     ],
 )
@@ -412,7 +412,7 @@ def helper(x):
 
 
 def test_what_a_pass_mentions_is_found_in_code_tables_defaults_and_helpers():
-    found = mentioned(uses_a_table_and_a_pattern)
+    found = references_of(uses_a_table_and_a_pattern)
     expected = {nn.GELU, F.gelu, "permute", torch.permute, nn.Conv2d, F.silu, torch.clamp, torch.sigmoid, torch.relu}
     assert expected <= set(found.operations)
     (program,) = found.patterns
@@ -430,9 +430,9 @@ def test_what_a_pass_mentions_is_found_in_fields_and_in_what_it_adapts():
     def torch_pass(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         return graph_module.graph.find_nodes(op="call_function", target=torch.sin)
 
-    assert mentioned(Fuse()).operations == (torch.cos,)
-    assert torch.sin in mentioned(fx.interop.adapt(torch_pass)).operations
-    assert nn.Linear in mentioned(fx.passes.FuseConvBN()).operations
+    assert references_of(Fuse()).operations == (torch.cos,)
+    assert torch.sin in references_of(fx.interop.adapt(torch_pass)).operations
+    assert nn.Linear in references_of(fx.passes.FuseConvBN()).operations
 
 
 def test_what_a_pass_mentions_has_functions_of_linear_algebra_attributes_and_infinities():
@@ -440,7 +440,7 @@ def test_what_a_pass_mentions_has_functions_of_linear_algebra_attributes_and_inf
         for node in program.graph.find_nodes(op="call_function", target=torch.linalg.vector_norm):
             node.args = (-math.inf, "mT", "act", "norm")
 
-    found = mentioned(masks)
+    found = references_of(masks)
     assert {torch.linalg.vector_norm, "mT", "norm"} <= set(found.operations)
     assert {math.inf, -math.inf, "act", "norm"} <= set(found.constants)
 
@@ -457,8 +457,8 @@ def test_checks_are_found_by_their_names_and_where_a_pass_asks_what_must_not_be_
         return [node for node in program.graph.nodes if not node.is_impure()]
 
     for pass_ in (erase, erase_by_name, erase_what_may_go):
-        assert torch._assert in mentioned(pass_).operations
-    assert torch._assert not in mentioned(relu_method_as_function).operations
+        assert torch._assert in references_of(pass_).operations
+    assert torch._assert not in references_of(relu_method_as_function).operations
 
 
 def test_what_a_set_names_is_found_in_the_same_order_in_every_process():
@@ -466,7 +466,7 @@ def test_what_a_set_names_is_found_in_the_same_order_in_every_process():
         return program.graph.find_nodes(op="call_function", target=wanted)
 
     wanted = {torch.tanh, torch.relu, torch.sin, torch.cos, torch.exp, F.gelu, torch.neg, torch.abs}
-    found = mentioned(activations).operations
+    found = references_of(activations).operations
     assert [operation.__name__ for operation in found if operation in wanted] == [
         *("gelu", "abs", "cos", "exp", "neg", "relu", "sin", "tanh")
     ]
@@ -492,7 +492,7 @@ def test_constants_that_a_pass_mentions_are_found():
     def eighths(graph_module):
         return [node for node in graph_module.graph.nodes if node.args[1] in (8.5, 8) or node.kwargs == "reflect"]
 
-    found = mentioned(eighths).constants
+    found = references_of(eighths).constants
     assert {8.5, 8, "reflect"} <= set(found)
 
 
@@ -506,7 +506,7 @@ def without_dead_code_in_torch(graph_module: torch.fx.GraphModule):
 
 
 def silu_before_its_user(graph_module: torch.fx.GraphModule):
-    """What torch's replace_pattern does, done by the pass itself."""
+    """Do what torch's replace_pattern does, in the pass itself."""
     for node in list(graph_module.graph.nodes):
         if node.target == torch.sigmoid:
             (product,) = node.users
@@ -623,7 +623,7 @@ def test_a_program_whose_text_defines_nothing_is_shown_as_it_is(check):
 
 
 def test_patterns_without_a_name_are_found_where_they_are_replaced():
-    (pattern, _) = mentioned(silu_in_torch).patterns
+    (pattern, _) = references_of(silu_in_torch).patterns
     assert [node.target for node in pattern.graph.nodes][1:3] == [torch.sigmoid, operator.mul]
 
 
@@ -637,8 +637,8 @@ def test_a_pass_on_buffers_alone_gets_programs_that_write_to_them():
     def any_operation(graph_module):
         return [node for node in graph_module.graph.nodes if node.op in ("get_attr", "call_function")]
 
-    assert mentioned(share_buffers).operations == mentioned(fetches).operations == ("get_attr",)
-    assert mentioned(any_operation).operations == ()
+    assert references_of(share_buffers).operations == references_of(fetches).operations == ("get_attr",)
+    assert references_of(any_operation).operations == ()
     rows = {tuple(sorted(choice.row.tags)) for chain in chains(["get_attr"]) for step in chain for choice in step}
     assert rows == {("in-place", "state")}
 
@@ -647,7 +647,7 @@ def test_functions_of_torch_that_are_written_in_python_are_mentioned():
     def products(graph_module):
         return graph_module.graph.find_nodes(op="call_function", target=torch.einsum)
 
-    assert mentioned(products).operations == (torch.einsum,)
+    assert references_of(products).operations == (torch.einsum,)
 
 
 def marked(graph_module):

@@ -12,7 +12,7 @@ import fx
 from pytest_fx import NothingJudged, check_pass
 from pytest_fx.errors import LawViolation
 from pytest_fx.search.coverage import PassCode
-from pytest_fx.search.mentions import mentioned
+from pytest_fx.search.references import references_of
 
 
 def branching(numbers):
@@ -43,7 +43,7 @@ def coverage_of(*calls):
 
 
 def places(code):
-    """What was not reached, by the line below that of ``def``."""
+    """Return what was not reached, by the line below that of ``def``."""
     found = code.coverage().unreached
     return [(int(text.split(":")[1].split("-")[0]) - FIRST, text.split(": ", 1)[1]) for text in found]
 
@@ -109,7 +109,7 @@ def test_the_code_of_a_pass_is_that_of_its_functions_without_libraries_and_patte
         fx.replace_pattern(graph_module, pattern, pattern)
         return with_helper(graph_module)
 
-    names = {code.co_name for code in mentioned(pass_).codes}
+    names = {code.co_name for code in references_of(pass_).codes}
     assert names == {"pass_", "with_helper", "helper"}
     assert not PassCode(
         [torch.nn.functional.gelu.__code__] if hasattr(torch.nn.functional.gelu, "__code__") else []
@@ -128,10 +128,11 @@ class Renamed(fx.passes.RewritingPass):
 def test_what_a_pass_has_of_this_library_is_not_its_own_unless_it_is_there():
     lines = inspect.getsource(Renamed.rewrites).count("\n") - 1
     assert (
-        len([point for point in PassCode(mentioned(Renamed()).codes, Renamed()).points if not point.condition]) == lines
+        len([point for point in PassCode(references_of(Renamed()).codes, Renamed()).points if not point.condition])
+        == lines
     )
     ours = fx.passes.RemoveDeadCode()
-    assert {point.file for point in PassCode(mentioned(ours).codes, ours).points} == {inspect.getfile(type(ours))}
+    assert {point.file for point in PassCode(references_of(ours).codes, ours).points} == {inspect.getfile(type(ours))}
 
 
 def halved(x):
@@ -162,7 +163,7 @@ def halves_by_module(graph_module):
 
 @pytest.mark.parametrize("pass_", [halves_by_function, halves_by_module])
 def test_what_a_pass_puts_into_programs_runs_there_and_is_not_counted(pass_):
-    code = PassCode(mentioned(pass_).codes, pass_)
+    code = PassCode(references_of(pass_).codes, pass_)
     program = fx.symbolic_trace(lambda x: torch.relu(x))
     with code.recording():
         pass_(program)

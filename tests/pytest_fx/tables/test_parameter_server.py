@@ -67,7 +67,7 @@ def answer(number=0):
 
 
 def attempt(program, number=0):
-    """What a call returns, or what its error says with its notes, and how long it took."""
+    """Return what a call returns, or what its error says with its notes, and how long it took."""
     started = time.monotonic()
     try:
         said = program(*query(number)).tolist()

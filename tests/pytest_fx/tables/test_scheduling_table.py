@@ -32,7 +32,7 @@ def processes_of_this_one():
 
 
 def runs(process):
-    """Whether a process is there and has not ended; who adopts it may reap it later."""
+    """Return whether a process is there and has not ended; who adopts it may reap it later."""
     status = Path(f"/proc/{process}/status")
     try:
         return "(zombie)" not in status.read_text()

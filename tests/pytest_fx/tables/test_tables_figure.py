@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_fx.tables import Entry
+from pytest_fx.tables import Entry, Series
 from pytest_fx.tables.documents import Section
 
 pytest.importorskip("matplotlib")
@@ -15,13 +15,18 @@ ENTRIES = (
     Entry("daisy", {"petals": 33, "petals_low": 31, "petals_high": 36}, {"petals": 34}, None),
     Entry("rose", {}, {}, "not run: no garden"),
 )
+LONG = (
+    Entry("daisy, " * 12, {"petals": 19.5}, {}, None),
+    Entry("rose, " * 12, {}, {"petals": 34}, "not run: no garden " * 12),
+)
+"""Rows whose name and reason take lines, and a number beside the line to compare with."""
 
 
 @pytest.fixture
 def section(petals):
-    def section(**chart):
+    def section(entries=ENTRIES, **chart):
         table = replace(petals, chart=replace(petals.chart, **chart))
-        return Section(table, "Abacus, 2 cores", ENTRIES, ())
+        return Section(table, "Abacus, 2 cores", entries, ())
 
     return section
 
@@ -61,9 +66,27 @@ def test_on_a_logarithmic_axis_numbers_are_dots(section):
     assert [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "o"] == [33, 34]
 
 
-def test_nothing_overlaps_and_nothing_is_cut_off(section):
-    drawn = figure._figure(section(reference=(20.0, "a dozen and a half")))
+def test_only_rows_that_are_asked_for_are_drawn_if_there_are_any(section):
+    assert "rose" not in texts(figure.draw(section(rows="^dai")))
+    assert "rose" in texts(figure.draw(section(rows="^tulip")))
+
+
+def test_one_number_over_another_is_a_point_for_each_row_that_has_both_with_the_diagonal(section):
+    across = Series("counted twice", "petals_high", "baseline")
+    drawn = figure._figure(section(over=across))
+    points = [line for line in drawn.axes[0].lines if line.get_marker() == "o"]
+    assert [(*line.get_xdata(), *line.get_ydata()) for line in points if len(line.get_xdata())] == [(36, 34), (36, 33)]
+    assert "as counted twice" in [text.get_text() for text in drawn.legends[0].get_texts()]
+    assert drawn.axes[0].get_xlim() == drawn.axes[0].get_ylim()
+
+
+@pytest.mark.parametrize("entries", [ENTRIES, LONG], ids=["short", "long"])
+def test_nothing_overlaps_and_nothing_is_cut_off(section, entries):
+    drawn = figure._figure(section(entries, reference=(20.0, "a dozen and a half")))
     drawn.canvas.draw()
+    (number,) = (text for text in drawn.axes[0].texts if text.get_text() in ("33", "19.5"))
+    line = drawn.axes[0].transData.transform((20.0, 0))[0]
+    assert not number.get_window_extent().x0 < line < number.get_window_extent().x1
     boxes = [
         text.get_window_extent() for text in (*drawn.axes[0].texts, *drawn.texts, *drawn.axes[0].get_yticklabels())
     ]

@@ -177,7 +177,7 @@ def test_a_program_that_replaces_a_function_while_it_is_timed_is_told_and_the_fu
     assert torch.sinh is sinh
 
 
-def test_a_timed_program_finds_no_answer_of_eager_among_live_objects():
+def test_a_timed_program_finds_no_output_of_eager_among_live_objects():
     found: list[torch.Tensor] = []
 
     class Finding(Work):

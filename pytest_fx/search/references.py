@@ -1,4 +1,4 @@
-"""What a pass is about: the operations that its code and its data name, and the patterns that it looks for.
+"""What a pass refers to: the operations that its code and its data name, and the patterns that it looks for.
 
 Random programs are of little use to a pass that finds nothing in them, so :func:`pytest_fx.check_pass` makes frequent
 what the pass mentions. Found are, in the pass's code, fields, closures and constants, and in the functions and classes
@@ -68,7 +68,7 @@ _LOADS = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 @dataclass(frozen=True, slots=True)
-class Mentions:
+class PassReferences:
     """What a pass names."""
 
     operations: tuple[Any, ...] = ()
@@ -85,24 +85,24 @@ class Mentions:
     """The code of its functions and methods, but for patterns, which are captured and not run."""
 
 
-def mentioned(pass_: Any) -> Mentions:
+def references_of(pass_: Any) -> PassReferences:
     """Return what ``pass_`` names.
 
     >>> def fuse(graph_module):
     ...     for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
     ...         node.target = torch.nn.functional.gelu
     ...     for node in graph_module.graph.find_nodes(op="call_method", target="relu"): ...
-    >>> [getattr(found, "__name__", found) for found in mentioned(fuse).operations]
+    >>> [getattr(found, "__name__", found) for found in references_of(fuse).operations]
     ['relu', 'gelu', 'relu']
     """
-    search = _MentionWalk()
+    search = _ReferenceWalk()
     search.run(pass_)
     texts = set(search.constants.values())
     attributes = (ATTRIBUTE,) if ATTRIBUTE in texts and texts.isdisjoint(_CALLS) else ()
     named = FAMILIES.intersection(texts).difference(dir(torch.Tensor)) if search.reads_table else ()
     families = [row for row in operators() if row.family in named]
     operations = {one: None for row in families for one in (row.function, *row.modules)} | search.operations
-    return Mentions(
+    return PassReferences(
         (*(operations or attributes), *([CHECK] if search.checks else [])),
         tuple(search.patterns),
         tuple(search.constants.values())[:MOST_CONSTANTS],
@@ -112,7 +112,7 @@ def mentioned(pass_: Any) -> Mentions:
     )
 
 
-class _MentionWalk:
+class _ReferenceWalk:
     """One walk over what a pass leads to, each object once, those nearest to the pass first."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class _MentionWalk:
             return
         try:
             self.patterns.append(capture(pattern))
-        except Exception:  # whatever a function that is called so, but is no pattern, raises
+        except Exception:  # whatever a function that is called so, but is not a pattern, raises
             return
 
 
@@ -220,7 +220,7 @@ def _is_open(found: Any) -> bool:
 
 
 def is_open(module: str) -> bool:
-    """Whether a module is of those whose functions may be part of a pass."""
+    """Return whether a module is of those whose functions may be part of a pass."""
     return module.startswith(_OPEN) or module.partition(".")[0] not in _CLOSED
 
 
@@ -258,7 +258,7 @@ def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
 
 
 def _name_of(found: Any) -> str:
-    """What to sort a set by, whose own order is another one in each process."""
+    """Return what to sort a set by, whose own order is another one in each process."""
     if isinstance(found, tuple):
         return " ".join(map(_name_of, cast("tuple[Any, ...]", found)))
     name = getattr(found, "__qualname__", None)

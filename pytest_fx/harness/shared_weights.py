@@ -24,12 +24,12 @@ FULL_SIZE = 2**20
 """Elements of parameters, buffers and inputs from which on a model is of full size, and held to what it can afford."""
 
 
-class Lender:
+class SharedWeights:
     """A module of which others get copies. It is never changed itself.
 
-    Tensors of a small one are there twice: as they are, and as they are lent. Those of a large one are there once, to
-    be lent, and what they hold lies in a file beside them, to tell what was written to them and to undo it. What there
-    is of it in float64 takes twice as much: :meth:`claim_float64`.
+    Tensors of a small one are there twice: as they are, and as copies share them. Those of a large one are there once,
+    to be shared, and what they hold lies in a file beside them, to tell what was written to them and to undo it. What
+    there is of it in float64 takes twice as much: :meth:`claim_float64`.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -45,11 +45,11 @@ class Lender:
             self.tensors = stored = StoredTensors()
             for name, tensor in tensors.items():
                 stored[name] = tensor
-        self._lent: dict[torch.dtype | None, dict[int, KeptTensor]] = {}
+        self._shared: dict[torch.dtype | None, dict[int, KeptTensor]] = {}
         self._runners: dict[torch.dtype | None, Runner] = {}
         self._float64_owner: weakref.WeakMethod[Callable[[], None]] | None = None
 
-    def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
+    def deepcopy(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy, its floating-point tensors in ``dtype`` if given."""
         if self.is_large:
             own = tensors_of(self._module)
@@ -76,44 +76,46 @@ class Lender:
             return nn.Parameter(copied, self._requires_grad[name])
         return copied.requires_grad_(self._requires_grad[name])
 
-    def borrowed(self, dtype: torch.dtype | None = None) -> nn.Module:
+    def shared_copy(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy that shares its tensors with others."""
         own = tensors_of(self._module).values()
-        lent = [kept.tensor for kept in self.lent(dtype).values()]
-        return _copied(self._module, dict(zip(map(id, own), lent, strict=True)))
+        shared_weights = [kept.tensor for kept in self.shared_weights(dtype).values()]
+        return _copied(self._module, dict(zip(map(id, own), shared_weights, strict=True)))
 
-    def lent(self, dtype: torch.dtype | None = None) -> dict[int, KeptTensor]:
-        """The tensors that :meth:`borrowed` modules share, by identity, with what they hold."""
+    def shared_weights(self, dtype: torch.dtype | None = None) -> dict[int, KeptTensor]:
+        """Return the tensors that copies by :meth:`shared_copy` share, by identity, with what they hold."""
         if dtype is not None:
             self.claim_float64(self.forget_float64)
-        if dtype not in self._lent:
-            shared = self._module if self.is_large and dtype is None else self.fresh(dtype)
-            self._lent[dtype] = {
+        if dtype not in self._shared:
+            shared = self._module if self.is_large and dtype is None else self.deepcopy(dtype)
+            self._shared[dtype] = {
                 id(tensor): KeptTensor(tensor, partial(self.tensors.__getitem__, name))
                 for name, tensor in tensors_of(shared).items()
             }
-        return self._lent[dtype]
+        return self._shared[dtype]
 
     def runner(self, dtype: torch.dtype | None, make: Callable[[], Runner]) -> Runner:
-        """Return what calls a borrowed copy, which ``make`` makes the first time."""
+        """Return what calls such a copy, which ``make`` makes the first time."""
         if dtype not in self._runners:
             self._runners[dtype] = make()
         return self._runners[dtype]
 
-    def lent_already(self, dtype: torch.dtype | None = None) -> dict[int, KeptTensor]:
+    def shared_so_far(self, dtype: torch.dtype | None = None) -> dict[int, KeptTensor]:
         """The same, none if none of them are there yet."""
-        return self._lent.get(dtype, {})
+        return self._shared.get(dtype, {})
 
-    def renew(self) -> None:
-        """Lend other tensors from now on: somebody has changed those that are lent."""
+    def reset(self) -> None:
+        """Share other tensors from now on: somebody has changed those that are shared."""
         if self.is_large:
-            self._module = self.fresh()
-        self._lent.clear()
+            self._module = self.deepcopy()
+        self._shared.clear()
         self._runners.clear()
 
     @contextmanager
     def set_aside(self) -> Generator[None]:
-        """Free the tensors of a large model that are lent, those in float64 aside, in the block: nobody needs them."""
+        """Free the tensors of a large model that are shared, those in float64 aside, in the block: nobody needs
+        them.
+        """
         own = tensors_of(self._module) if self.is_large else {}
         for tensor in own.values():
             tensor.data = tensor.new_empty(0)
@@ -125,7 +127,7 @@ class Lender:
 
     def close(self) -> None:
         """Let go of all tensors: nobody asks for a copy any more."""
-        self._lent.clear()
+        self._shared.clear()
         self._runners.clear()
         self._module = nn.Module()
         self.tensors = {}
@@ -137,17 +139,17 @@ class Lender:
         """
         if not self.is_large:
             return
-        # Held weakly, so that an application that nobody needs any more is freed although it once had a float64 model;
+        # Held weakly, so that a run of a pass that nobody needs any more is freed although it once had a float64 model;
         # what is gone then has nothing left to let go of.
         release_earlier = None if self._float64_owner is None else self._float64_owner()
         if release_earlier is not None and release_earlier != forget:  # the same owner may go on with what it has
             release_earlier()
-            collect()  # captures of what was lent know themselves
+            collect()  # captures of what was shared know themselves
         self._float64_owner = None if forget is None else weakref.WeakMethod(forget)
 
     def forget_float64(self) -> None:
-        """Let go of the tensors that are lent in float64."""
-        for kept in (self._lent, self._runners):
+        """Let go of the tensors that are shared in float64."""
+        for kept in (self._shared, self._runners):
             for dtype in [dtype for dtype in kept if dtype is not None]:
                 del kept[dtype]
 
@@ -179,7 +181,8 @@ def release(program: nn.Module) -> None:
 
 
 def _can_be_stored(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Whether there is much, and each tensor is nothing but its values: no view of another, and of no class of its own.
+    """Return whether there is much, and each tensor is nothing but its values: no view of another, and of no class of
+    its own.
 
     What becomes of others when they are copied is theirs to say. Nor may the module hold views of them as attributes.
     """

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import sys
 from collections import OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch.utils import _pytree as pytree
 
 from fx.errors import GraphError
+
+_flattened_by: dict[type[Any], Callable[[Any, pytree.TreeSpec], list[Any]]] = {}
+
+
+def register_pytree_flatten_spec(
+    cls: type[Any],
+    flatten_fn_spec: Callable[[Any, pytree.TreeSpec], list[Any]],
+    flatten_fn_exact_match_spec: Callable[[Any, pytree.TreeSpec], bool] | None = None,
+) -> None:
+    """Tell how a container of class ``cls`` is taken apart in generated code, where a traced value may stand for it.
+
+    ``torch.utils._pytree`` has to know the class, too. Classes registered with torch.fx are known here as well.
+
+    Args:
+        cls: the class.
+        flatten_fn_spec: returns the parts of a container in the order of a spec.
+        flatten_fn_exact_match_spec: nothing here asks it; clients of torch.fx may give it.
+    """
+    _flattened_by[cls] = flatten_fn_spec
 
 
 def tree_flatten_spec(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
@@ -36,6 +56,8 @@ def tree_flatten_spec(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
 
 
 def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
+    if (flatten := _flattened_by.get(spec.type)) is not None:
+        return list(flatten(tree, spec))
     if spec.type is namedtuple:  # whose class is in the context
         return [tree[index] for index in range(spec.num_children)]
     if issubclass(spec.type, dict):
@@ -43,6 +65,9 @@ def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
         return [tree[key] for key in keys]
     if issubclass(spec.type, (tuple, list)):
         return [tree[index] for index in range(spec.num_children)]
+    of_torch = getattr(sys.modules.get("torch.fx._pytree"), "SUPPORTED_NODES", {})
+    if (flatten := of_torch.get(spec.type)) is not None:
+        return list(flatten(tree, spec))
     leaves_of_one_level, _ = pytree.SUPPORTED_NODES[spec.type].flatten_fn(tree)
     return list(leaves_of_one_level)
 
@@ -74,7 +99,7 @@ def constructor_call(container: Any) -> tuple[tuple[Any, ...], dict[str, Any]] |
 
 
 def _holds_the_same(one: Any, other: Any) -> bool:
-    """Whether two containers hold the same objects, under the same names, and nothing else."""
+    """Return whether two containers hold the same objects, under the same names, and nothing else."""
     if isinstance(one, Mapping):
         if list(one) != list(other):
             return False

@@ -1,4 +1,4 @@
-"""Laws on what the transformed program answers and does to what it is given."""
+"""Laws on what the transformed program returns and does to what it is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fx.operators.effects import effect_of
 from fx.passes import Approximate
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness import variants
-from pytest_fx.harness.application import Application
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, is_plain
 from pytest_fx.harness.snapshot import same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves, skeleton
@@ -26,16 +26,16 @@ SIZES_OF_LARGE = 4
 """Variants of other sizes that a model of full size is called with at most."""
 
 
-def structure(application: Application) -> None:
-    """The result has the same structure: containers and their keys, shapes, and what is no tensor."""
-    runs = _both(application)
+def structure(pass_run: PassRun) -> None:
+    """The result has the same structure: containers and their keys, shapes, and what is not a tensor."""
+    runs = _both(pass_run)
     if runs is None:
         return
     eager, actual = runs
-    if skeleton(eager.answer) != skeleton(actual.answer):
-        shown = f"{describe(actual.answer)} instead of {describe(eager.answer)}"
+    if skeleton(eager.output) != skeleton(actual.output):
+        shown = f"{describe(actual.output)} instead of {describe(eager.output)}"
         broken("structure", "the program returns something of another structure", value=shown)
-    for (path, wanted), (_, found) in zip(leaves(eager.answer), leaves(actual.answer), strict=True):
+    for (path, wanted), (_, found) in zip(leaves(eager.output), leaves(actual.output), strict=True):
         if isinstance(wanted, torch.Tensor):
             if not is_plain(found) and type(found) is not type(wanted):
                 shown = f"{type(found).__qualname__} instead of {type(wanted).__qualname__}"
@@ -48,12 +48,12 @@ def structure(application: Application) -> None:
             broken("structure", "an output is of another type", where=f"output{path}", value=shown)
 
 
-def dtype(application: Application) -> None:
+def dtype(pass_run: PassRun) -> None:
     """Every output has the same dtype, device and memory layout class (strided, sparse)."""
-    runs = _both(application)
-    if runs is None or skeleton(runs[0].answer) != skeleton(runs[1].answer):
+    runs = _both(pass_run)
+    if runs is None or skeleton(runs[0].output) != skeleton(runs[1].output):
         return
-    for (path, wanted), (_, found) in zip(leaves(runs[0].answer), leaves(runs[1].answer), strict=True):
+    for (path, wanted), (_, found) in zip(leaves(runs[0].output), leaves(runs[1].output), strict=True):
         if not isinstance(wanted, torch.Tensor):
             continue
         for what in ("dtype", "device", "layout"):
@@ -62,30 +62,30 @@ def dtype(application: Application) -> None:
                 broken("dtype", f"an output has another {what}", where=f"output{path}", value=f"{other}, not {one}")
 
 
-def contract(application: Application) -> None:
-    """The answers are as near to eager's as the pass promises: see :mod:`fx.passes.contract`."""
-    if application.program is not None:
-        require_kept("contract", application, _draws(application), _answer)
+def contract(pass_run: PassRun) -> None:
+    """The outputs are as near to eager's as the pass promises: see :mod:`fx.passes.contract`."""
+    if pass_run.program is not None:
+        require_kept("contract", pass_run, _input_sets(pass_run), _output)
 
 
-def inputs_untouched(application: Application) -> None:
+def inputs_untouched(pass_run: PassRun) -> None:
     """The program writes to its inputs what eager writes to them, which most often is nothing."""
-    if application.program is not None:
-        require_kept("inputs untouched", application, _draws(application), _inputs, "input")
+    if pass_run.program is not None:
+        require_kept("inputs untouched", pass_run, _input_sets(pass_run), _inputs, "input")
 
 
-def state(application: Application) -> None:
+def state(pass_run: PassRun) -> None:
     """A call changes buffers as in eager: running statistics in training mode, counters, caches.
 
     Of a program that was made elsewhere those are compared that it has by the same names, with the same values before.
     """
-    runs = _both(application)
+    runs = _both(pass_run)
     if runs is None:
         return
-    known = _known_state(application)
+    known = _known_state(pass_run)
     changed, rewritten = runs[0].state, runs[0].rewritten
-    eager = changed if application.before is not None else {name: changed[name] for name in known & changed.keys()}
-    actual = _by_first_name(application, runs[1].state)
+    eager = changed if pass_run.before is not None else {name: changed[name] for name in known & changed.keys()}
+    actual = _by_first_name(pass_run, runs[1].state)
     wanted = list(eager)
     for name in eager:
         if name not in actual:
@@ -97,23 +97,23 @@ def state(application: Application) -> None:
         elif name not in eager and name in known:
             broken("state", f"a call changes {name!r} of the program, but not in eager")
     if wanted:
-        part = partial(_state, application, wanted)
-        require_kept("state", application, (0,), part, "buffer")
+        part = partial(_state, pass_run, wanted)
+        require_kept("state", pass_run, (0,), part, "buffer")
 
 
-def _known_state(application: Application) -> set[str]:
+def _known_state(pass_run: PassRun) -> set[str]:
     """The names of the parameters and buffers of eager that the program may hold."""
-    if application.before is not None:
-        return set(application.before.module.tensors)
-    assert application.program is not None
-    held = application.subject.tensors
-    own = tensors_of(application.program).items()
+    if pass_run.before is not None:
+        return set(pass_run.before.module.tensors)
+    assert pass_run.program is not None
+    held = pass_run.subject.tensors
+    own = tensors_of(pass_run.program).items()
     return {name for name, tensor in own if name in held and same_tensor(tensor, held[name])}
 
 
-def aliasing(application: Application) -> None:
+def aliasing(pass_run: PassRun) -> None:
     """An output shares memory with an input, or with another output, where it does in eager, and nowhere else."""
-    runs = _both(application)
+    runs = _both(pass_run)
     if runs is None or runs[0].shared == runs[1].shared:
         return
     eager, actual = (set(run.shared) for run in runs)
@@ -125,75 +125,75 @@ def aliasing(application: Application) -> None:
         broken("aliasing", f"output{output} no longer shares memory with {given}", why=why)
 
 
-def batch_sizes(application: Application) -> None:
+def batch_sizes(pass_run: PassRun) -> None:
     """The same holds for other batch sizes, 1 and 0 included, wherever eager takes them."""
-    if not application.subject.is_full_size:
+    if not pass_run.subject.is_full_size:
         for size in BATCHES:
-            _require_on(application, "batch sizes", of_batch(size))
+            _require_on(pass_run, "batch sizes", of_batch(size))
         return
-    _require_on(application, "batch sizes", application.subject.of_another_size)
+    _require_on(pass_run, "batch sizes", pass_run.subject.of_another_size)
 
 
-def non_contiguous_inputs(application: Application) -> None:
+def non_contiguous_inputs(pass_run: PassRun) -> None:
     """The same holds for inputs whose elements lie in memory in another order, wherever eager takes them."""
-    _require_on(application, "non-contiguous inputs", NON_CONTIGUOUS)
+    _require_on(pass_run, "non-contiguous inputs", NON_CONTIGUOUS)
 
 
-def non_finite_inputs(application: Application) -> None:
+def non_finite_inputs(pass_run: PassRun) -> None:
     """NaN and infinities in the inputs reach the outputs where they do in eager, unless the pass approximates."""
-    if not isinstance(application.contract, Approximate):
-        _require_on(application, "non-finite inputs", NON_FINITE)
+    if not isinstance(pass_run.contract, Approximate):
+        _require_on(pass_run, "non-finite inputs", NON_FINITE)
 
 
-def other_values(application: Application) -> None:
+def other_values(pass_run: PassRun) -> None:
     """A program made elsewhere does the same for inputs of opposite signs, ten times as large, zero, or one changed.
 
     Inputs are made from the example's floating-point tensors, wherever eager takes them. What approximates is made for
     the values that it has seen, and a pass is tried on random programs with values of their own.
     """
-    if application.before is None and not isinstance(application.contract, Approximate):
+    if pass_run.before is None and not isinstance(pass_run.contract, Approximate):
         for inputs in OTHER_VALUES:
-            _require_on(application, "other values", inputs)
+            _require_on(pass_run, "other values", inputs)
 
 
-def other_sizes(application: Application) -> None:
+def other_sizes(pass_run: PassRun) -> None:
     """A program made elsewhere does the same for inputs of other sizes along each dimension, wherever eager takes them.
 
     Such are other lengths of sequences, heights and widths. A pass sees no sizes of inputs.
     """
-    if application.before is not None:
+    if pass_run.before is not None:
         return
-    subject = application.subject
+    subject = pass_run.subject
     # A longer sequence may ask for positions that there are not, which only a CPU lets one catch.
     longer = subject.device.type == "cpu" and not subject.is_full_size
     names = variants.other_sizes(subject.arguments(), longer=longer)
     for inputs in names[-SIZES_OF_LARGE:] if subject.is_full_size else names:
-        if application.eager(inputs).error is None:
-            _require_on(application, "other sizes", inputs)
+        if pass_run.eager(inputs).error is None:
+            _require_on(pass_run, "other sizes", inputs)
 
 
-def checks(application: Application) -> None:
+def checks(pass_run: PassRun) -> None:
     """Inputs that a check of the program refuses are refused, with its message.
 
     A pass that says in ``may_change`` that it takes away ``"checks"`` is not held to that, and none is to checks of how
     computed values lie in memory.
     """
-    if application.before is None or application.after is None or not application.before.has_checks:
+    if pass_run.before is None or pass_run.after is None or not pass_run.before.has_checks:
         return
     for inputs in (0, *map(of_batch, BATCHES), NON_CONTIGUOUS, NON_FINITE):
-        if not application.subject.has(inputs):
+        if not pass_run.subject.has(inputs):
             continue
-        refused = _refusal(application.untouched().actual(inputs).error)
-        if refused is None or _is_about_layout(refused, application):
+        refused = _refusal(pass_run.untouched().actual(inputs).error)
+        if refused is None or _is_about_layout(refused, pass_run):
             continue
-        found = application.actual(inputs)
-        if found.error is not None and refuses_inputs(application, found.error):
+        found = pass_run.actual(inputs)
+        if found.error is not None and refuses_inputs(pass_run, found.error):
             continue  # sooner, by a check of its own
         if refused != _refusal(found.error):
-            shown = "it answers" if found.error is None else f"it raises {_said(found.error)}"
+            shown = "it returns" if found.error is None else f"it raises {_said(found.error)}"
             raise LawViolation(
                 "checks",
-                f"{application.name} lets the program no longer refuse what it refused",
+                f"{pass_run.name} lets the program no longer refuse what it refused",
                 value=f"{shown}, instead of raising {refused}",
                 where=None if inputs == 0 else f"called with {inputs}",
                 why="whoever calls the program relies on its checks, and reads their messages",
@@ -203,13 +203,13 @@ def checks(application: Application) -> None:
 
 
 def _refusal(error: Exception | None) -> str | None:
-    """What a check said, if it is one that raised."""
+    """Return what a check said, if it is one that raised."""
     return _said(error) if isinstance(error, AssertionError) else None
 
 
-def _is_about_layout(refused: str, application: Application) -> bool:
-    """Whether what refused is a check of how a computed value lies in memory, which passes may change."""
-    captured = application.untouched().after
+def _is_about_layout(refused: str, pass_run: PassRun) -> bool:
+    """Return whether what refused is a check of how a computed value lies in memory, which passes may change."""
+    captured = pass_run.untouched().after
     assert captured is not None
     for node in captured.graph.nodes:
         effect = effect_of(node) if node.op == "call_function" else None
@@ -234,39 +234,39 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {_first_line(error)}"
 
 
-def _require_on(application: Application, law: str, inputs: Inputs) -> None:
-    if application.program is None or not application.subject.has(inputs):
+def _require_on(pass_run: PassRun, law: str, inputs: Inputs) -> None:
+    if pass_run.program is None or not pass_run.subject.has(inputs):
         return
-    # A program that is made for some inputs, a size say, may refuse others. It may not answer something else.
-    refused = application.before is None and application.actual(inputs).error is not None
+    # A program that is made for some inputs, a size say, may refuse others. It may not return something else.
+    refused = pass_run.before is None and pass_run.actual(inputs).error is not None
     if not refused:
-        require_kept(law, application, (inputs,), _answer)
+        require_kept(law, pass_run, (inputs,), _output)
 
 
-def _draws(application: Application) -> range:
-    return range(application.draws)
+def _input_sets(pass_run: PassRun) -> range:
+    return range(pass_run.input_set_count)
 
 
-def _both(application: Application) -> tuple[Run, Run] | None:
-    """What eager and the program do; None where either raises, which is for the law of the contract."""
-    if application.program is None or application.eager().error is not None or application.actual().error is not None:
+def _both(pass_run: PassRun) -> tuple[Run, Run] | None:
+    """Return what eager and the program do; None where either raises, which is for the law of the contract."""
+    if pass_run.program is None or pass_run.eager().error is not None or pass_run.actual().error is not None:
         return None
-    return application.eager(), application.actual()
+    return pass_run.eager(), pass_run.actual()
 
 
-def _by_first_name(application: Application, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _by_first_name(pass_run: PassRun, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The state that a call of the transformed program changed, by the names that it has in the captured module."""
-    return {application.names.get(name, name): tensor for name, tensor in state.items()}
+    return {pass_run.names.get(name, name): tensor for name, tensor in state.items()}
 
 
-def _state(application: Application, wanted: list[str], run: Run) -> dict[str, torch.Tensor | None]:
+def _state(pass_run: PassRun, wanted: list[str], run: Run) -> dict[str, torch.Tensor | None]:
     written = {**run.rewritten, **run.state}
-    found = {**written, **_by_first_name(application, written)}
+    found = {**written, **_by_first_name(pass_run, written)}
     return {name: found.get(name) for name in wanted}
 
 
-def _answer(run: Run) -> Any:
-    return run.answer
+def _output(run: Run) -> Any:
+    return run.output
 
 
 def _inputs(run: Run) -> Any:

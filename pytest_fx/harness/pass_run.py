@@ -17,16 +17,17 @@ from fx.errors import FxError, PassError
 from fx.naming.printing import describe
 from fx.operators.effects import effect_of
 from fx.passes import Approximate, Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
+from fx.passes.infra.pass_base import program_in
 from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation, record_origins
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
 from pytest_fx.harness.hidden import hidden
-from pytest_fx.harness.layouts import LayoutIndependent
-from pytest_fx.harness.lending import release
+from pytest_fx.harness.layouts import LayoutIndependent, uncompiled
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.shared_weights import release
 from pytest_fx.harness.snapshot import ModuleSnapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.processes.deadline import TookTooLong, Watchdog
@@ -59,7 +60,7 @@ class Before:
     """Whether it checks anything that may not hold."""
 
 
-class Application:
+class PassRun:
     """A pass applied to one capture of a subject, or a program that was made of the subject elsewhere.
 
     The pass is called once, and the program is left as it left it. Laws read all of this.
@@ -73,7 +74,7 @@ class Application:
         contract: Contract | None = None,
         leaves: bool = True,
         label: str | None = None,
-        draws: int | None = None,
+        input_set_count: int | None = None,
         watchdog: Watchdog | None = None,
         seconds: float = LARGEST_TIME,
         recording: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -86,7 +87,7 @@ class Application:
             contract: what the pass is held to; None for its own.
             leaves: whether the program is captured with leaf modules.
             label: what messages call the pass; None for its name.
-            draws: how many sets of inputs the program is called with; None for as many as the module is.
+            input_set_count: how many sets of inputs the program is called with; None for as many as the module is.
             watchdog: ends it when its time is over; None for no limit.
             seconds: how long it may take.
             recording: what notes something while it runs.
@@ -94,7 +95,9 @@ class Application:
         Raises:
             TraceError: the module cannot be captured.
         """
-        self._prepare(subject, pass_name(pass_) if label is None else label, contract or contract_of(pass_), draws)
+        self._prepare(
+            subject, pass_name(pass_) if label is None else label, contract or contract_of(pass_), input_set_count
+        )
         self.pass_: Any = pass_
         self.leaves = leaves
         self.seconds = seconds
@@ -114,20 +117,20 @@ class Application:
         program: nn.Module,
         contract: Contract = close,
         label: str = "",
-        draws: int | None = None,
-    ) -> Application:
+        input_set_count: int | None = None,
+    ) -> PassRun:
         """Take ``program``, which somebody made of ``subject``; laws on graphs and passes do not apply to it."""
         made = cls.__new__(cls)
-        made._prepare(subject, label or type(program).__name__, contract, draws)
+        made._prepare(subject, label or type(program).__name__, contract, input_set_count)
         made.pass_, made.leaves, made.before, made.result = None, True, None, program
         made.damage = made.damage_beside_tensors = None
         return made
 
-    def _prepare(self, subject: Subject, name: str, contract: Contract, draws: int | None) -> None:
+    def _prepare(self, subject: Subject, name: str, contract: Contract, input_set_count: int | None) -> None:
         self.subject = subject
         self.name = name
         self.contract = contract
-        self._draws = draws
+        self._input_set_count = input_set_count
         self.result: Any = None
         """Whatever the pass returned; the captured program if that was None."""
         self.edits: int | None = None
@@ -152,17 +155,17 @@ class Application:
 
     def _apply_to_capture(self) -> None:
         """Capture the module, call the pass, and look what it did to the module."""
-        module = self.subject.borrowed()
+        module = self.subject.shared_copy()
         captured = self.subject.capture(module, leaves=self.leaves, pass_=self.pass_)
         self.before = before = _before(captured, module, self.subject)
         self._apply(captured)
         self.damage = before.module.damage(module)
         if self.damage is not None:
             self.damage_beside_tensors = before.module.damage(module, of_tensors=False)
-            self.subject.renew()
+            self.subject.reset()
 
     def make_room(self) -> None:
-        """Where the pass made much of a large model, let it do so once more, after the calls in float64.
+        """Run the pass once more if it made much of a large model, after the calls in float64.
 
         There is no room for both at a time. The program that was there before has not been judged.
         """
@@ -176,30 +179,30 @@ class Application:
         self._apply_to_capture()
 
     def _is_heavy(self) -> bool:
-        """Whether the pass made a program with much memory of its own."""
-        after, lent = self.after, self.subject.lent()
+        """Return whether the pass made a program with much memory of its own."""
+        after, shared_weights = self.after, self.subject.shared_weights()
         if after is None or self.damage is not None or not self.changed:
             return False
-        shared = {memory_of(kept.tensor) for kept in lent.values()}
+        shared = {memory_of(kept.tensor) for kept in shared_weights.values()}
         own = {memory_of(tensor): tensor.numel() * tensor.element_size() for tensor in held_by(after)}
-        size = sum(kept.tensor.nbytes for kept in lent.values())
+        size = sum(kept.tensor.nbytes for kept in shared_weights.values())
         return sum(own[memory] for memory in own.keys() - shared) > LARGEST_PART * size
 
     def _answer_in_float64(self) -> None:
-        """Find out what both programs answer in float64, and let go of these.
+        """Find out what both programs return in float64, and let go of these.
 
         That is what tells how large rounding errors are; other inputs are seldom looked at in float64.
         """
         subject = self.subject
-        if subject.is_wide or not subject.has_inputs:
+        if subject.is_float64 or not subject.has_inputs:
             return
-        inputs = range(subject.wide_draws)
+        inputs = range(subject.float64_input_set_count)
         with subject.set_aside():
             for each in inputs:
-                subject.eager(each, wide=True)
+                subject.eager(each, float64=True)
             if not isinstance(self.contract, Approximate) and self.has_float64:
                 for each in inputs:
-                    self.actual(each, wide=True)
+                    self.actual(each, float64=True)
             subject.claim_float64(None)
 
     def _apply(self, captured: GraphModule) -> None:
@@ -250,14 +253,14 @@ class Application:
                 self.disturbance, self.disturbed_by_pass = changes, not calls
 
     @property
-    def draws(self) -> int:
-        """How many sets of inputs the program is called with."""
-        return self.subject.draws if self._draws is None else self._draws
+    def input_set_count(self) -> int:
+        """Return how many sets of inputs the program is called with."""
+        return self.subject.input_set_count if self._input_set_count is None else self._input_set_count
 
     @property
     def has_chosen_draws(self) -> bool:
-        """Whether somebody has said how many sets of inputs that are."""
-        return self._draws is not None
+        """Return whether somebody has said how many sets of inputs that are."""
+        return self._input_set_count is not None
 
     @property
     def mode(self) -> str:
@@ -266,17 +269,17 @@ class Application:
 
     @property
     def program(self) -> nn.Module | None:
-        """What is run: the program that the pass made, or that was given; None if the pass made none."""
+        """Return what is run: the program that the pass made, or that was given; None if the pass made none."""
         return self.after if self.before is not None else self.result
 
     @property
     def after(self) -> GraphModule | None:
-        """What the pass made, or None if it made no program."""
+        """Return what the pass made, or None if it made no program."""
         return self.result if isinstance(self.result, GraphModule) else None
 
     @property
     def changed(self) -> bool:
-        """Whether what the pass made is written otherwise, or holds other modules or values, than before."""
+        """Return whether what the pass made is written otherwise, or holds other modules or values, than before."""
         return self.once("changed", self._is_changed)
 
     @property
@@ -310,69 +313,72 @@ class Application:
 
     # What is computed.
 
-    def eager(self, inputs: Inputs = 0, wide: bool = False) -> Run:
-        """Return what the module itself does with its inputs, or a variant of them; in float64 if ``wide``."""
+    def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
+        """Return what the module itself does with its inputs, or a variant of them; in float64 if ``float64``."""
         if not self._layout_independent:
-            return self.subject.eager(inputs, wide)
-        return self._run(self.subject.eager_runner, "eager", inputs, wide)
+            return self.subject.eager(inputs, float64)
+        return self._run(self.subject.eager_runner, "eager", inputs, float64)
 
-    def actual(self, inputs: Inputs = 0, wide: bool = False) -> Run:
+    def actual(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return what the transformed program does with them."""
-        # One that looks its answers up is asked for another one at the addresses of the first.
-        earlier = self.subject.arguments(0) if inputs == 1 and not wide else None
-        return self._run(self._watched_runner, "actual", inputs, wide, earlier)
+        # One that looks its outputs up is called once more, at the addresses of the first.
+        earlier = self.subject.arguments(0) if inputs == 1 and not float64 else None
+        return self._run(self._watched_runner, "actual", inputs, float64, earlier)
 
     def _run(
         self,
         runner: Callable[[bool], Callable[..., Run]],
         which: str,
         inputs: Inputs,
-        wide: bool,
+        float64: bool,
         earlier: Arguments | None = None,
     ) -> Run:
-        dtype = torch.float64 if wide else self.subject.dtype
-        key = (which, inputs, wide, self._layout_independent)
-        return self.once(key, lambda: runner(wide)(self.subject.arguments(inputs, wide), dtype, earlier))
+        dtype = torch.float64 if float64 else self.subject.dtype
+        key = (which, inputs, float64, self._layout_independent)
+        return self.once(key, lambda: runner(float64)(self.subject.arguments(inputs, float64), dtype, earlier))
 
-    def _watched_runner(self, wide: bool) -> Callable[..., Run]:
-        """What calls the transformed program: it is watched, and finds no answer of eager's."""
+    def _watched_runner(self, float64: bool) -> Callable[..., Run]:
+        """Return what calls the transformed program: it is watched, and finds no output of eager's."""
 
         def run(*arguments: Any) -> Run:
             eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
             with hidden([*self.subject.runs, *eager]), self.watched(calls=True):
                 return runner(*arguments)
 
-        runner = self.runner(wide)
+        runner = self.runner(float64)
         return run
 
-    def runner(self, wide: bool = False) -> Runner:
+    def runner(self, float64: bool = False) -> Runner:
         """Return what calls the transformed program."""
-        program = self.wide_after if wide else self.program
+        program = self.after_float64 if float64 else self.program
         assert program is not None, "asked for a program that there is not"
-        return self.once(("runner", wide), lambda: self.subject.runner(program, wide=wide))
+        return self.once(("runner", float64), lambda: self.subject.runner(program, float64=float64))
 
     @property
     def has_float64(self) -> bool:
-        """Whether there is a float64 version of the program that is another one, and of what the pass makes of it."""
-        if self.subject.is_wide or self.before is None or self.subject.eager(0, True).error is not None:
+        """Return whether there is a float64 version of the program that is another one, and of what the pass makes of
+        it.
+        """
+        if self.subject.is_float64 or self.before is None or self.subject.eager(0, True).error is not None:
             return False
-        return self.once("has float64", lambda: self.wide_after is not None)
+        return self.once("has float64", lambda: self.after_float64 is not None)
 
     @property
-    def wide_after(self) -> GraphModule | None:
-        """What the pass makes of the program in float64, or None if it makes nothing of it, or it is there already.
+    def after_float64(self) -> GraphModule | None:
+        """Return what the pass makes of the program in float64, or None if it makes nothing of it, or it is there
+        already.
 
         Of a large model it is there until something else is asked for in float64, and then made again.
         """
-        if self.subject.is_wide or self.before is None:
+        if self.subject.is_float64 or self.before is None:
             return None
-        return self._once_in_float64("wide after", self._transformed_wide)
+        return self._once_in_float64("after in float64", self._transformed_in_float64)
 
-    def to_perturb(self, wide: bool) -> GraphModule:
+    def to_perturb(self, float64: bool) -> GraphModule:
         """A capture of the module that no pass has seen, to be run with other rounding errors."""
-        if not wide:
+        if not float64:
             return self.once("to perturb", self.capture)
-        return self._once_in_float64("to perturb in float64", lambda: self.capture(wide=True))
+        return self._once_in_float64("to perturb in float64", lambda: self.capture(float64=True))
 
     def _once_in_float64(self, key: str, make: Callable[[], GraphModule | None]) -> Any:
         if key not in self._cache:
@@ -380,18 +386,18 @@ class Application:
                 self.let_go_of_float64()
             self.subject.claim_float64(self.let_go_of_float64)
             self._cache[key] = make()
-            self.subject.claim_float64(self.let_go_of_float64)  # also what is lent while that was made
+            self.subject.claim_float64(self.let_go_of_float64)  # also what was shared while that was made
         return self._cache[key]
 
     def forget_float64(self) -> None:
         """Judge without what the pass makes of the program in float64, which is captured as another one there."""
         self.let_go_of_float64()
-        self._cache.update({"wide after": None, "has float64": False})
+        self._cache.update({"after in float64": None, "has float64": False})
 
     def let_go_of_float64(self) -> None:
         """Free what the pass made of the program in float64; it is made again where it is needed."""
         self._cache.pop(("runner", True), None)
-        for key in ("wide after", "to perturb in float64"):
+        for key in ("after in float64", "to perturb in float64"):
             if (program := self._cache.get(key)) is not None:
                 del self._cache[key]
                 if self.subject.is_large and program is not self.result:  # which a pass that remembers gave once more
@@ -411,23 +417,23 @@ class Application:
         self.result = None
         self._collect()
 
-    def _transformed_wide(self) -> GraphModule | None:
+    def _transformed_in_float64(self) -> GraphModule | None:
         subject = self.subject
         try:
             # Nobody else has the tensors of this copy: those that the pass replaces are free at once.
-            module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.borrowed(True)
-            captured = subject.capture(module(), leaves=self.leaves, wide=True, pass_=self.pass_)
+            module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.shared_copy(True)
+            captured = subject.capture(module(), leaves=self.leaves, float64=True, pass_=self.pass_)
             return self._transformed(captured, torch.float64)
         except (Exception, TookTooLong):
             return None
         finally:
             if self.damage is not None:  # what was written to in one dtype is so in the other
-                subject.renew()
+                subject.reset()
 
-    def transform(self, module: nn.Module, wide: bool = False) -> GraphModule | None:
-        """Return what the pass makes of ``module``, None if that is no program, or raise what the pass raises."""
-        captured = self.subject.capture(module, leaves=self.leaves, wide=wide, pass_=self.pass_)
-        return self._transformed(captured, torch.float64 if wide else self.subject.dtype)
+    def transform(self, module: nn.Module, float64: bool = False) -> GraphModule | None:
+        """Return what the pass makes of ``module``, None if that is not a program, or raise what the pass raises."""
+        captured = self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)
+        return self._transformed(captured, torch.float64 if float64 else self.subject.dtype)
 
     def _transformed(self, captured: GraphModule, dtype: torch.dtype) -> GraphModule | None:
         record_origins(captured.graph)
@@ -444,24 +450,26 @@ class Application:
         if self.subject.is_large:
             collect()
 
-    def capture(self, wide: bool = False) -> GraphModule:
+    def capture(self, float64: bool = False) -> GraphModule:
         """Return a new capture of the module that no pass has seen."""
-        module = self.subject.borrowed(wide)
-        return self.subject.capture(module, leaves=self.leaves, wide=wide, pass_=self.pass_)
+        module = self.subject.shared_copy(float64)
+        return self.subject.capture(module, leaves=self.leaves, float64=float64, pass_=self.pass_)
 
-    def untouched(self) -> Application:
+    def untouched(self) -> PassRun:
         """The same subject with no pass applied to its capture."""
         return self.once("untouched", self._apply_nothing)
 
-    def _apply_nothing(self) -> Application:
-        return Application(self.subject, leave_alone, contract=exact, leaves=self.leaves, draws=self._draws)
+    def _apply_nothing(self) -> PassRun:
+        return PassRun(
+            self.subject, leave_alone, contract=exact, leaves=self.leaves, input_set_count=self._input_set_count
+        )
 
     @contextmanager
     def layout_independent(self) -> Generator[None]:
         """Inside the block, let runs and gradients depend less on how values lie in memory than they do otherwise."""
         self._layout_independent = True
         try:
-            with LayoutIndependent():
+            with uncompiled(), LayoutIndependent():
                 yield
         finally:
             self._layout_independent = False
@@ -487,18 +495,18 @@ class Application:
         return nullcontext() if self._watchdog is None else self._watchdog.limit(self.seconds)
 
 
-def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> Application:
+def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> PassRun:
     """Return ``pass_`` applied to ``subject``, to be read and called, never changed: the latest is kept.
 
     Of a small model it is the latest to the program with leaf modules, and to that without.
     """
-    key = "application", leaves or subject.is_large
-    kept: Application | None = subject.findings.get(key)
+    key = "pass_run", leaves or subject.is_large
+    kept: PassRun | None = subject.findings.get(key)
     if kept is None or kept.pass_ is not pass_ or kept.leaves != leaves:
         if kept is not None:
             del subject.findings[key]  # two programs need not be there at once
             kept.close()
-        kept = subject.findings[key] = Application(subject, pass_, leaves=leaves)
+        kept = subject.findings[key] = PassRun(subject, pass_, leaves=leaves)
     return kept
 
 
@@ -509,13 +517,13 @@ def changes(subject: Subject, pass_: Pass, *, leaves: bool = True) -> bool:
 
 
 def _called(pass_: Any, program: GraphModule) -> tuple[Any, int | None]:
-    """What the pass returns, which is anything if it is a user's, and how many edits it made, if it says so."""
+    """Return what the pass returns, which is anything if it is a user's, and how many edits it made, if it says so."""
     if type(pass_) is PassPipeline:
         ran = pass_.run(program)
         return ran.graph_module, sum(len(report.edits) for report in ran.reports)
     if isinstance(pass_, RewritingPass) and type(pass_).__call__ is RewritingPass.__call__:
         return program, len(make_edits(pass_, program))
-    return pass_(program), None
+    return program_in(pass_(program)), None
 
 
 def with_data(pass_: Any, calls: Callable[[], Sequence[Arguments]]) -> Any:
@@ -533,7 +541,7 @@ def parts_of(pass_: Any) -> tuple[Any, ...]:
 
 
 def may_change(pass_: Pass) -> set[str]:
-    """What a pass, or one of a pipeline, changes on purpose."""
+    """Return what a pass, or one of a pipeline, changes on purpose."""
     return {kept for part in parts_of(pass_) for kept in getattr(part, "may_change", ())}
 
 
@@ -544,7 +552,9 @@ def inputs_of(program: GraphModule) -> tuple[tuple[str, str], ...]:
 
 
 def _is_refusal(pass_: Pass, error: PassError) -> bool:
-    """Whether a pass refuses with ``error``. A pipeline also raises where a pass of its broke a rule or raised."""
+    """Return whether a pass refuses with ``error``. A pipeline also raises where a pass of its broke a rule or
+    raised.
+    """
     if isinstance(pass_, PassPipeline):
         return isinstance(error.__cause__, PassError)
     return error.__cause__ is None or isinstance(error.__cause__, FxError)

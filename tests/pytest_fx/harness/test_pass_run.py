@@ -1,4 +1,4 @@
-"""pytest_fx.harness.application: a pass applied to a subject, and what it leaves."""
+"""pytest_fx.harness.pass_run: a pass applied to a subject, and what it leaves."""
 
 import copy
 import os
@@ -11,19 +11,20 @@ from judged import made_in_float64, violations_of
 from models_of_users import FORKING
 from torch import nn
 
-from pytest_fx.harness.application import Application, applied
+from fx.passes.infra.pass_base import PassResult
 from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun, applied
 from pytest_fx.harness.subject import Subject
 
 
 def subject() -> Subject:
     module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU())
-    return Subject("own", module, lambda draw: Arguments((torch.ones(1, 3, 8, 8),)))
+    return Subject("own", module, lambda input_set: Arguments((torch.ones(1, 3, 8, 8),)))
 
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_pass_that_does_nothing_changes_nothing(leaves):
-    assert not Application(subject(), lambda program: None, leaves=leaves).changed
+    assert not PassRun(subject(), lambda program: None, leaves=leaves).changed
 
 
 def test_without_leaf_modules_a_pass_sees_functions_only():
@@ -32,7 +33,7 @@ def test_without_leaf_modules_a_pass_sees_functions_only():
     def look(program):
         operations.update(node.op for node in program.graph.nodes)
 
-    Application(subject(), look, leaves=False)
+    PassRun(subject(), look, leaves=False)
     assert "call_function" in operations
     assert "call_module" not in operations
 
@@ -43,7 +44,7 @@ def test_a_pass_sees_a_capture_in_the_dtype_asked_for():
     def look(program):
         dtypes.append((next(program.parameters()).dtype, torch.get_default_dtype()))
 
-    Application(subject(), look)
+    PassRun(subject(), look)
     made_in_float64(subject(), look)
     assert dtypes == [(torch.float32, torch.float32)] * 2 + [(torch.float64, torch.float64)]
 
@@ -69,7 +70,18 @@ def test_an_edit_of_the_graph_a_parameter_or_a_setting_is_a_change(pass_):
         pass_(program)
         return program
 
-    assert Application(subject(), on_a_copy).changed
+    assert PassRun(subject(), on_a_copy).changed
+
+
+def test_a_pass_may_return_a_result_that_holds_the_program():
+    def on_a_copy(program):
+        program = copy.deepcopy(program)
+        edit_graph(program)
+        program.recompile()
+        return PassResult(program, False)
+
+    run = PassRun(subject(), on_a_copy)
+    assert run.changed and "2" not in [node.target for node in run.program.graph.nodes]
 
 
 def test_a_buffer_that_is_not_saved_is_the_originals_too():
@@ -84,16 +96,16 @@ def test_a_buffer_that_is_not_saved_is_the_originals_too():
     def write(program):
         next(program.buffers()).zero_()
 
-    violation = violations_of(Subject("own", Shifted(), lambda draw: Arguments((torch.ones(2),))), write)[-1]
+    violation = violations_of(Subject("own", Shifted(), lambda input_set: Arguments((torch.ones(2),))), write)[-1]
     assert violation.law == "original untouched"
     assert "it wrote to shift" in str(violation)
 
 
 def test_nodes_are_counted_before_and_after_and_the_code_is_as_the_pass_left_it():
-    application = Application(subject(), edit_graph)
-    assert application.before is not None and application.after is not None
-    assert (len(application.before.nodes), len(application.after.graph.nodes)) == (5, 4)
-    assert application.after.code == application.before.code != application.written
+    pass_run = PassRun(subject(), edit_graph)
+    assert pass_run.before is not None and pass_run.after is not None
+    assert (len(pass_run.before.nodes), len(pass_run.after.graph.nodes)) == (5, 4)
+    assert pass_run.after.code == pass_run.before.code != pass_run.written
 
 
 def test_the_pass_is_called_once_for_all_that_ask():
@@ -115,11 +127,11 @@ def test_eager_computes_what_it_did_after_a_pass_that_wrote_to_the_original():
                 parameter.zero_()
 
     judged = subject()
-    before = judged.eager().answer
-    application = Application(judged, zero)
-    assert application.damage == "it wrote to 0.weight, 0.bias, 1.weight"
-    assert torch.equal(Application(judged, lambda program: None).actual().answer, before)
-    assert not torch.equal(application.actual().answer, before)
+    before = judged.eager().output
+    pass_run = PassRun(judged, zero)
+    assert pass_run.damage == "it wrote to 0.weight, 0.bias, 1.weight"
+    assert torch.equal(PassRun(judged, lambda program: None).actual().output, before)
+    assert not torch.equal(pass_run.actual().output, before)
 
 
 def laws_broken(pass_):
@@ -157,7 +169,7 @@ def test_the_laws_on_what_a_pass_leaves_hold_for_models(pass_, law):
     assert law in laws_broken(pass_)
 
 
-def test_a_graph_that_is_not_well_formed_is_told():
+def test_a_graph_that_is_not_well_formed_is_reported():
     def call_what_is_not_there(program):
         next(node for node in program.graph.nodes if node.op == "call_module").target = "missing"
 
@@ -170,7 +182,7 @@ def rename_the_input(program):
     node.target = "renamed"
 
 
-def test_another_signature_is_told_unless_the_pass_says_that_it_may_change():
+def test_another_signature_is_reported_unless_the_pass_says_that_it_may_change():
     found = {violation.law: str(violation) for violation in violations_of(subject(), rename_the_input)}
     assert found["signature"].startswith("law 'signature': the program's inputs are (renamed) instead of (input)")
 
@@ -191,7 +203,7 @@ def test_a_default_is_part_of_the_signature():
         program.graph.find_nodes(op="placeholder")[1].args = ()
         program.recompile()
 
-    scaled = Subject("own", Scaled(), lambda draw: Arguments((torch.ones(2), 3)))
+    scaled = Subject("own", Scaled(), lambda input_set: Arguments((torch.ones(2), 3)))
     (violation,) = violations_of(scaled, drop_the_default)
     assert "(x, scale) instead of (x, scale=2)" in str(violation)
 
@@ -210,7 +222,7 @@ def test_complex_parameters_that_a_pass_makes_are_compared_with_both_their_parts
         return program
 
     given = Arguments((torch.randn(2, 3, dtype=torch.complex64),))
-    assert not violations_of(Subject("rotated", Rotated(), lambda draw: given), conjugate_twice)
+    assert not violations_of(Subject("rotated", Rotated(), lambda input_set: given), conjugate_twice)
 
 
 def test_a_program_that_a_pass_keeps_stays_whole():
@@ -219,10 +231,10 @@ def test_a_program_that_a_pass_keeps_stays_whole():
     def memoized(program):
         return made.setdefault(program.code, program)
 
-    subject = Subject("linear", nn.Linear(3, 3), lambda draw: Arguments((torch.ones(1, 3),)))
+    subject = Subject("linear", nn.Linear(3, 3), lambda input_set: Arguments((torch.ones(1, 3),)))
     for pass_ in (memoized, lambda program: program, memoized):
-        application = applied(subject, pass_)
-        assert application.actual().error is None
+        pass_run = applied(subject, pass_)
+        assert pass_run.actual().error is None
     (program,) = made.values()
     assert program(torch.ones(1, 3)).shape == (1, 3)
 
@@ -230,14 +242,14 @@ def test_a_program_that_a_pass_keeps_stays_whole():
 APPLIED = """
 import multiprocessing, time, warnings
 from torch import nn
-from pytest_fx.harness.application import Application
+from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 
 def by_multiprocessing(program):
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(0.2,), daemon=True).start()
 
 warnings.simplefilter("ignore")  # Python's own, of forks beside threads
-print(Application(Subject("linear", nn.Linear(3, 3), None), {pass_}).disturbance)
+print(PassRun(Subject("linear", nn.Linear(3, 3), None), {pass_}).disturbance)
 """
 
 
@@ -263,9 +275,9 @@ def test_a_child_that_was_there_before_is_not_held_against_a_pass_that_forks():
             os._exit(0)
         os.waitpid(child, 0)
 
-    subject = Subject("linear", nn.Linear(3, 3), lambda draw: Arguments((torch.ones(1, 3),)))
+    subject = Subject("linear", nn.Linear(3, 3), lambda input_set: Arguments((torch.ones(1, 3),)))
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        assert not Application(subject, forking).disturbance
+        assert not PassRun(subject, forking).disturbance
     finally:
         other.communicate()

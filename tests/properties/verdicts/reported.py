@@ -336,7 +336,7 @@ _enter(
 )
 _enter(
     "factories",
-    "a factory that raises is told with the user's line",
+    "a factory that raises is reported with the user's line",
     ("--fx-model", "mine:broken", "--fx-no-timing"),
     "no weights today",
     "mine.py:17",
@@ -413,7 +413,7 @@ _enter_theirs(
 _enter_theirs("passes for torch.fx given to fx_transformed", ("test_transformed.py",), "2 passed")
 
 
-@case("factories", "a factory that raises is told once, however many tests want it", "said")
+@case("factories", "a factory that raises is reported once, however many tests want it", "said")
 def _() -> str:
     with folder(mine=_MINE) as user:
         times = user.pytest("--fx-model", "mine:broken", "--fx-no-timing", "-q").count("E ValueError: no weights today")
@@ -437,7 +437,7 @@ def _() -> str:
         return f"no sentence: {bad[0]}" if bad else "said" if reasons else "nothing is skipped"
 
 
-def _firing(*options: str) -> str:
+def _match_count(*options: str) -> str:
     with folder(mine=_FIRING.replace("FUNCTION", "exp")) as user:
         arguments = ("--fx-model", "mine:model", "--fx-pass", "mine:fuse", *_QUICK)
         user.pytest(*arguments)
@@ -446,16 +446,16 @@ def _firing(*options: str) -> str:
         return user.pytest(*arguments, "--fx-baseline", "main.json", *options)
 
 
-@case("a pass that fires no more", "--fx-baseline names it, with the match that nearly was", "said")
+@case("a pass that matches no more", "--fx-baseline names it, with the match that nearly was", "said")
 def _() -> str:
     return says(
-        _firing(), "fuse changes less in mine:model than in the baseline", "fed by exp, here by sin", "1 passed"
+        _match_count(), "fuse changes less in mine:model than in the baseline", "fed by exp, here by sin", "1 passed"
     )
 
 
-@case("a pass that fires no more", "--fx-strict fails it", "said")
+@case("a pass that matches no more", "--fx-strict fails it", "said")
 def _() -> str:
-    return says(_firing("--fx-strict"), "LostRewrite: fuse changes less", "1 failed")
+    return says(_match_count("--fx-strict"), "LostRewrite: fuse changes less", "1 failed")
 
 
 def _noisy(*options: str) -> str:

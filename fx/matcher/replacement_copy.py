@@ -18,7 +18,7 @@ from fx.node import Argument, Node, map_arg
 from fx.provenance import inherit
 
 
-class Graft:
+class ReplacementCopy:
     """One copy of a replacement, placed in a graph."""
 
     def __init__(
@@ -107,12 +107,12 @@ class Attributes:
                 )
 
     def _brought(self, replacement: Graph, target: str) -> Any:
-        """What a replacement itself has under a path."""
+        """Return what a replacement itself has under a path."""
         owner: Any = replacement.owning_module
         return replacement.constants.get(target, MISSING) if owner is None else find_attribute(owner, target, MISSING)
 
     def path(self, replacement: Graph, node: Node, matched: Mapping[str, str]) -> str:
-        """Where the program has what ``node`` of ``replacement`` refers to; it is copied there if need be."""
+        """Return where the program has what ``node`` of ``replacement`` refers to; copy it there if need be."""
         target = str(node.target)
         value = self._brought(replacement, target)
         if value is MISSING:
@@ -139,7 +139,7 @@ class Attributes:
 
 
 def _alike(left: Any, right: Any) -> bool:
-    """Whether two attributes differ in nothing but the values of their tensors."""
+    """Return whether two attributes differ in nothing but the values of their tensors."""
     if isinstance(left, torch.nn.Module) and isinstance(right, torch.nn.Module):
         return same_settings(left, right)
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import fx
 from fx.errors import PassError
-from fx.lowering.partition import find_regions
+from fx.passes.partition import find_regions
 from fx.passes.regions import Region, Regions
 
 
@@ -131,7 +131,7 @@ def test_hardly_any_regions_that_feed_one_another_could_be_one() -> None:
 
 def test_dividing_takes_as_many_steps_an_operation_in_long_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted are look-ups of inputs, which every sweep makes."""
-    from fx.lowering import partition
+    from fx.passes import partition
 
     steps = []
     for operations in (500, 5000):

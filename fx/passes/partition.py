@@ -41,7 +41,7 @@ def find_regions(graph: Graph, supported: Collection[Node]) -> list[list[Node]]:
 
 
 def _earlier(graph: Graph, order: Iterable[Node]) -> dict[Node, list[Node]]:
-    """What each operation has to follow: what computes its inputs, and what it must not change places with."""
+    """Return what each operation has to follow: what computes its inputs, and what it must not change places with."""
     before = {node: [one for one in node.all_input_nodes if one.op not in _EVERYWHERE] for node in order}
     for earlier, later in find_constraints(graph):
         if earlier in before and later in before:

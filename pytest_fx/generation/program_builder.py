@@ -1,4 +1,6 @@
-"""A program while it is drawn: its values, which exist, its lines, and what they need from ``__init__``."""
+"""``ProgramBuilder``: a program while it is generated: its values, which exist, its lines, and what they need from
+``__init__``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from pytest_fx.generation.productions import (
     MODULE,
     OMITTED,
     Argument,
-    Fresh,
+    NewTensor,
     Operand,
     Production,
     Verbatim,
@@ -125,16 +127,16 @@ class Held:
 
 
 @dataclass(slots=True)
-class Sketch:
+class ProgramBuilder:
     """One class of the program: the pool of values, and what has been written so far."""
 
     choices: Choices
     """Decides."""
     name: str
     """The class's name."""
-    hostile: bool = False
+    extreme_values: bool = False
     """Whether values may be huge or not finite."""
-    calm: bool = False
+    no_side_effects: bool = False
     """Whether nothing writes in place and nothing is checked: many passes leave programs alone where something does."""
     inputs: list[Input] = field(default_factory=list[Input])
     """The parameters of ``forward``."""
@@ -146,7 +148,7 @@ class Sketch:
     """What later lines can use."""
     modules: list[Held] = field(default_factory=list[Held])
     """Modules that can be called again."""
-    nested: list[Sketch] = field(default_factory=list["Sketch"])
+    nested: list[ProgramBuilder] = field(default_factory=list["ProgramBuilder"])
     """The classes of nested modules."""
     features: set[str] = field(default_factory=set[str])
     """What the program contains."""
@@ -227,23 +229,25 @@ class Sketch:
         """Choose a value that fits, or make one."""
         suitable = [value for value in self.values if operand.fits(value.object, earlier)]
         if not suitable or (earlier and self.choices.sometimes(5)):
-            fresh = operand.fresh(self, earlier)
-            if fresh is not None:
-                return self.fresh(fresh)
+            new_tensor = operand.new_tensor(self, earlier)
+            if new_tensor is not None:
+                return self.new_tensor(new_tensor)
         return self.choices.recent(suitable) if suitable else None
 
-    def fresh(self, fresh: Fresh) -> Value:
+    def new_tensor(self, wanted: NewTensor) -> Value:
         """Make a tensor: an input, a parameter or a buffer."""
-        recipe = draw_tensor(self.choices, fresh.shape, fresh.dtype, hostile=self.hostile, limit=fresh.limit)
-        if fresh.kind and self.choices.mostly(4):
-            recipe = TensorRecipe(fresh.shape, fresh.dtype)  # as several that a program begins with
+        recipe = draw_tensor(
+            self.choices, wanted.shape, wanted.dtype, extreme_values=self.extreme_values, limit=wanted.limit
+        )
+        if wanted.kind and self.choices.mostly(4):
+            recipe = TensorRecipe(wanted.shape, wanted.dtype)  # as several that a program begins with
         kinds = ("parameter", "buffer")
         if not self.inner and len(self.inputs) < MOST_INPUTS:
             kinds = ("input", "input", *kinds)
-        kind = fresh.kind or self.choices.pick(kinds)
+        kind = wanted.kind or self.choices.pick(kinds)
         if kind == "input":
             return self.input(recipe)
-        return self.attribute(recipe, buffer=kind == "buffer" or not fresh.dtype.is_floating_point)
+        return self.attribute(recipe, buffer=kind == "buffer" or not wanted.dtype.is_floating_point)
 
     def input(self, recipe: TensorRecipe, default: str | None = None, passed: bool = True) -> Value:
         """Add a tensor to the parameters of ``forward``; with a default, of those that are passed by keyword."""
@@ -396,7 +400,7 @@ class Sketch:
         memory = _storages(objects)
         if not traced and (memory & self.written or tags & UNCAPTURED):
             return False
-        if self.calm and tags & {"in-place", "check"}:
+        if self.no_side_effects and tags & {"in-place", "check"}:
             return False
         if "random" in tags and not all(value.traced for value in operands):
             return False  # they may be drawn of one that is not
@@ -418,7 +422,9 @@ class Sketch:
         return True
 
     def _can_augment(self, operands: list[Value]) -> bool:
-        """Whether ``a += b`` does the same when it is captured: as ``a = a + b``, which leaves other names alone."""
+        """Return whether ``a += b`` does the same when it is captured: as ``a = a + b``, which leaves other names
+        alone.
+        """
         first = operands[0]
         maker = next((line for line in self.lines if first in made(line.targets)), None)
         if maker is None or maker.tags & MAY_SHARE:
@@ -444,7 +450,7 @@ class Sketch:
         if isinstance(result, torch.Tensor):
             if result.numel() > MOST_ELEMENTS or result.is_complex() or result.layout != torch.strided:
                 return False
-            if self.hostile or not result.is_floating_point() or result.numel() == 0:
+            if self.extreme_values or not result.is_floating_point() or result.numel() == 0:
                 return True
             sizes = result.detach().abs()
             return float((sizes.where(~sizes.isinf(), 0) if infinite else sizes).amax()) < LARGEST
@@ -470,7 +476,7 @@ def _constructor(spelling: str) -> str:
 
 
 def evaluated(text: str) -> Any:
-    """What an expression of a source is."""
+    """Return what an expression of a source is."""
     return eval(text, {"torch": torch})
 
 

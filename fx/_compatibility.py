@@ -1,0 +1,29 @@
+"""``compatibility``, by which client code of torch.fx says what of it will stay as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+_Marked = TypeVar("_Marked")
+
+
+def compatibility(is_backward_compatible: bool) -> Callable[[_Marked], _Marked]:
+    """Decorate a function or class with whether its interface is kept in later versions, which its docstring then says.
+
+    >>> @compatibility(is_backward_compatible=True)
+    ... def fuse(graph_module):
+    ...     "Fuse what can be."
+    >>> print(fuse.__doc__)
+    Fuse what can be.
+    <BLANKLINE>
+    .. note::
+        The interface is kept in later versions.
+    """
+    note = "The interface is kept in later versions." if is_backward_compatible else "The interface may change."
+
+    def mark(marked: _Marked) -> _Marked:
+        marked.__doc__ = f"{marked.__doc__ or ''}\n\n.. note::\n    {note}"
+        return marked
+
+    return mark

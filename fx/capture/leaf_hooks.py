@@ -1,0 +1,65 @@
+"""Forward hooks of leaf modules, which run when the program runs, and what they leave for the traced code."""
+
+from __future__ import annotations
+
+import dis
+import functools
+from collections.abc import Collection, Iterator
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import torch
+
+_STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF"})
+_ADDS = frozenset("add append clear extend insert pop put setdefault update".split())
+"""Methods of containers that change them."""
+
+
+def leaves_something(module: torch.nn.Module, modules: Collection[torch.nn.Module], held: Collection[int]) -> bool:
+    """Whether a forward hook of a module changes what a program holds: the traced code may look for it.
+
+    Args:
+        module: the module.
+        modules: all modules of the program.
+        held: the identities of containers and objects that these hold.
+    """
+    for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+        for function, owners in _functions(hook):
+            code = function.__code__
+            stores = {step.opname for step in dis.get_instructions(code)} & _STORES
+            if not stores and _ADDS.isdisjoint(code.co_names):
+                continue
+            if "STORE_ATTR" in stores and any(owner in modules for owner in owners if _is_module(owner)):
+                return True
+            if any(id(value) in held for value in _reached(function, code, owners)):
+                return True
+    return False
+
+
+def _is_module(value: object) -> bool:
+    return isinstance(value, torch.nn.Module)
+
+
+def _functions(hook: Any) -> Iterator[tuple[FunctionType, list[Any]]]:
+    """The functions behind a hook, each with the objects that it is given beside the arguments of the call."""
+    owners: list[Any] = []
+    while isinstance(hook, functools.partial):
+        owners += [*hook.args, *hook.keywords.values()]
+        hook = hook.func
+    if not isinstance(hook, (FunctionType, MethodType)):
+        hook = getattr(hook, "__call__", None)  # noqa: B004 - its method is what is looked at
+    if isinstance(hook, MethodType):
+        owners.append(hook.__self__)
+        hook = hook.__func__
+    if isinstance(hook, FunctionType):
+        yield hook, owners
+
+
+def _reached(function: FunctionType, code: CodeType, owners: list[Any]) -> Iterator[Any]:
+    """What a function names: of its owners, of outer functions, and of the globals."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != type(cell)()]
+    for owner in (*owners, *cells):
+        yield owner
+        held = getattr(owner, "__dict__", {})
+        yield from (held[name] for name in code.co_names if name in held)
+    yield from (function.__globals__[name] for name in code.co_names if name in function.__globals__)

@@ -1,0 +1,272 @@
+"""The training flag of modules: followed where the traced code passes it on, checked where it decides something.
+
+``F.dropout(x, 0.5, self.training)`` becomes an operation that reads the flag when the program runs. Where the traced
+code asks for its value (``if self.training:``), the answer is what it is now, and the program checks that it still is.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+
+from fx.assertions import check_value
+from fx.capture import patching
+from fx.capture.patching import Trace
+from fx.checks.questions import asks_for_class, compares_with_truth
+from fx.errors import ForeignModuleError, TraceError
+from fx.frames import is_ours, is_users, user_location
+from fx.graph import Graph
+from fx.node import Node
+from fx.provenance import GENERATED_FILES, SourceLocation
+from fx.proxy import Proxy
+
+
+class Recorder(Protocol):
+    """The tracer of a program that asks for the flags of its modules."""
+
+    graph: Graph
+    root: torch.nn.Module
+    submodule_paths: dict[torch.nn.Module, str] | None
+    _finished: bool
+    _locations: dict[tuple[int, int], SourceLocation]
+
+    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
+        """Make a node and its proxy."""
+        ...
+
+
+class TrainingFlag(Proxy):
+    """The training flag of a module, of which the program may pass on what it is when it runs."""
+
+    __slots__ = ("_flags", "_path", "_value", "_where")
+
+    def __init__(self, flags: TrainingFlags, path: str, value: bool, where: object) -> None:
+        """The flag at ``path``, which is ``value`` while the program is captured and is read at ``where``."""
+        self._flags = flags
+        self._path = path
+        self._value = value
+        self._where = where
+        self.tracer = flags.tracer
+
+    @property
+    def node(self) -> Node:  # type: ignore[override]
+        """The ``get_attr`` node, made when first asked for."""
+        return self._flags.node_of(self._path)
+
+    @property
+    def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return bool if is_users(frame := sys._getframe(1)) and asks_for_class(frame) else type(self)
+
+    def _decided(self) -> bool:
+        """The value, which the program checks from now on."""
+        self._flags.check(self._path, self._value, self._where)
+        return self._value
+
+    def __bool__(self) -> bool:
+        return self._decided()
+
+    def __int__(self) -> int:
+        return int(self._decided())
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(self._decided())
+
+    def __complex__(self) -> complex:
+        return complex(self._decided())
+
+    def __hash__(self) -> int:
+        return hash(self._decided())
+
+    def __repr__(self) -> str:
+        return repr(self._decided())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._decided(), spec)
+
+
+def _compared(name: str) -> Callable[[TrainingFlag, Any], Any]:
+    compare, recorded = getattr(operator, name), getattr(Proxy, f"__{name}__")
+
+    def method(self: TrainingFlag, other: Any) -> Any:
+        traced = isinstance(other, Proxy) and type(other) is not TrainingFlag
+        return recorded(self, other) if traced else compare(self._decided(), other)
+
+    return method
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(TrainingFlag, f"__{_name}__", _compared(_name))
+
+
+class TrainingFlags:
+    """The training flags that one trace asks for."""
+
+    def __init__(self, tracer: Any, follows: bool) -> None:
+        """Flags of the modules of ``tracer``, which are followed if ``follows``, and else checked alone."""
+        self.tracer = tracer
+        self.follows = follows
+        self.are_followed = False
+        """Whether a flag was given to the traced code that stands for what it is at run time."""
+        self.watches_leaves = False
+        """Whether :meth:`leaf_called` has something to do."""
+        self.opened: set[int] = set()
+        """The modules of torch, by identity, that the program takes the place of though they are leaves."""
+        self._foreign: ForeignModuleError | None = None
+        """What to say of the module that runs, which is not below the root, should it ask for its flag."""
+        self._nodes: dict[str, Node] = {}
+        self._checked: set[str] = set()
+        self._overridden = False
+        self._before: dict[int, bool] | None = None
+        """The flags of all modules, from when one is set on."""
+        self._switches: SourceLocation | None = None
+
+    def start(self) -> None:
+        """Look for classes that decide themselves what ``train()`` does."""
+        for kind in set(map(type, self.tracer.submodule_paths or ())):
+            own = kind.train is not torch.nn.Module.train or kind.eval is not torch.nn.Module.eval
+            if own and not kind.__module__.startswith("torch."):
+                self._overridden = self.watches_leaves = True
+
+    # Reads.
+
+    def read(self, module: torch.nn.Module, value: bool, frame: FrameType | None) -> Any:
+        """What ``module.training`` is for the code that runs in ``frame``."""
+        while frame is not None and is_ours(frame) and frame.f_code.co_name == "getattr":
+            frame = frame.f_back
+        path = (self.tracer.submodule_paths or {}).get(module)
+        if frame is None or is_ours(frame) or type(value) is not bool:
+            return value
+        if path is None:
+            if self._foreign is not None:
+                self.tracer._refused = self._foreign
+                raise self._foreign
+            return value
+        if not is_users(frame) and type(module).__module__.startswith("torch.") and id(module) not in self.opened:
+            return value
+        if self._before is not None and self._before.get(id(module)) is not value:
+            return value  # as the program has set it
+        name = f"{path}.training" if path else "training"
+        where = user_location(frame, self.tracer._locations)
+        if self.follows and not compares_with_truth(frame.f_code):
+            self.are_followed = True
+            return TrainingFlag(self, name, value, where)
+        self.check(name, value, where, _message(frame, path))
+        return value
+
+    def with_foreign(self, error: ForeignModuleError, run: Callable[[], Any]) -> Any:
+        """Return ``run()``, the forward of a module without state that is not below the root.
+
+        Raises:
+            ForeignModuleError: what it does depends on its mode, which the program cannot know.
+        """
+        before, self._foreign = self._foreign, error
+        try:
+            return run()
+        finally:
+            self._foreign = before
+
+    def node_of(self, name: str) -> Node:
+        """The node that reads a flag at run time."""
+        node = self._nodes.get(name)
+        if node is None or node._erased:
+            node = self._nodes[name] = self.tracer.create_proxy("get_attr", name, (), {}).node
+        return node
+
+    def check(self, name: str, value: bool, where: object, message: str | None = None) -> None:
+        """Let the program check that a flag is what it is now."""
+        if name not in self._checked and not self.tracer._finished:
+            self._checked.add(name)
+            mode = "training" if value else "evaluation"
+            message = message or f"the program was captured in {mode} mode, and depends on it: {where}"
+            flag = Proxy(self.node_of(name), self.tracer)
+            self.tracer.create_proxy("call_function", check_value, (flag, value, message), {})
+
+    def drop_unused(self) -> None:
+        """Remove reads of flags that nobody uses."""
+        for node in self._nodes.values():
+            if not node._erased and not node.users:
+                node.graph.erase_node(node)
+
+    # Writes.
+
+    def write(self, module: torch.nn.Module, frame: FrameType | None) -> None:
+        """Note that ``module.training`` is about to be set by the code that runs in ``frame``."""
+        if module in (self.tracer.submodule_paths or {}):
+            self._switches = user_location(frame, {})
+            self.watches_leaves = True
+            if self._before is None:
+                paths = self.tracer.submodule_paths or {}
+                self._before = {id(one): one.__dict__["training"] for one in paths if "training" in one.__dict__}
+
+    def expect_kept(self) -> None:
+        """Refuse a program that has switched the mode of a module, and has not switched it back."""
+        for module in (self.tracer.submodule_paths or {}) if self._before is not None else ():
+            self._expect_kept(module)
+
+    def _expect_kept(self, module: torch.nn.Module) -> None:
+        before = (self._before or {}).get(id(module))
+        if before is not None and before != module.__dict__["training"]:
+            raise TraceError(
+                "cannot switch a module between training and evaluation while it is captured",
+                where=self._switches,
+                value=f"{type(module).__name__}, which {'was' if before else 'was not'} in training mode",
+                why="a captured program has no assignment to attributes, so the switch would be lost",
+                remedy="switch the mode before the module is captured, or make the module that does it a leaf",
+            )
+
+    def leaf_called(self, module: torch.nn.Module) -> None:
+        """Let the program check the mode of a leaf, where a module decides by itself what ``train()`` does."""
+        if self._before is not None:
+            self._expect_kept(module)
+            self._check_of(module, self._switches)
+        if self._overridden:
+            for one in (self.tracer.root, module):
+                self._check_of(one, user_location(sys._getframe(2), {}))
+
+    def _check_of(self, module: torch.nn.Module, where: object) -> None:
+        path = (self.tracer.submodule_paths or {}).get(module)
+        if path is not None and "training" in module.__dict__:
+            self.check(f"{path}.training" if path else "training", module.__dict__["training"], where)
+
+
+class _Descriptor:
+    """``training`` of ``torch.nn.Module`` while there are traces: it stands in the ``__dict__`` of each module."""
+
+    def __get__(self, module: torch.nn.Module | None, kind: type) -> Any:
+        if module is None or "training" not in module.__dict__:
+            raise AttributeError("training")
+        value = module.__dict__["training"]
+        session: Any = patching.running_session()
+        return value if session is None else session.flags.read(module, value, sys._getframe(1))
+
+    def __set__(self, module: torch.nn.Module, value: Any) -> None:
+        session: Any = patching.running_session()
+        if session is not None:
+            session.flags.write(module, sys._getframe(1))
+        module.__dict__["training"] = value
+
+    def __delete__(self, module: torch.nn.Module) -> None:
+        del module.__dict__["training"]
+
+
+def replace(trace: Trace) -> None:
+    """Let a trace see what the traced code does with the training flags of modules."""
+    trace.replace(torch.nn.Module, ("training",), lambda _: _Descriptor(), absent=True)
+
+
+def _message(frame: FrameType, path: str) -> str | None:
+    """What a program that is traced again says where it checks a flag."""
+    program: Any = frame.f_locals.get("self") if frame.f_code.co_filename in GENERATED_FILES else None
+    graph = None if program is None else vars(program).get("_graph")
+    for check in () if graph is None else graph.find_nodes(op="call_function", target=check_value):
+        read = check.args[0]
+        if isinstance(read, Node) and read.op == "get_attr" and f".{path}.training".endswith(f".{read.target}"):
+            return check.args[2]
+    return None

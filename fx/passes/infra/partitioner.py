@@ -1,0 +1,148 @@
+"""``CapabilityBasedPartitioner``: what a backend takes becomes submodules, as client code of torch.fx asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fx.arguments import refusal
+from fx.errors import PassError
+from fx.graph_module import GraphModule, expect_program
+from fx.naming.targets import module_qualified_name
+from fx.node import Node
+from fx.passes.operator_support import OperatorSupportBase
+from fx.passes.partition import find_regions
+from fx.passes.regions import Region, Regions, Spelling
+from fx.passes.tools_common import CALLABLE_NODE_OPS
+
+_NOT_COMPUTING = frozenset({"_operator.getitem", "torch.ops.aten.view"})
+"""Functions that are no reason for a partition anyway."""
+
+
+class Partition:
+    """Nodes that become one submodule."""
+
+    def __init__(self, id: int | None = None, nodes: Iterable[Node] | Mapping[Node, Any] | None = None) -> None:
+        self.id = id
+        self.nodes: dict[Node, None] = dict.fromkeys(nodes or ())
+
+    def __repr__(self) -> str:
+        return str(self.nodes)
+
+    def add_node(self, node: Node) -> None:
+        """Add a node."""
+        self.nodes[node] = None
+
+    def remove_node(self, node: Node) -> None:
+        """Remove a node."""
+        del self.nodes[node]
+
+    def size(self) -> int:
+        """Return how many nodes it has."""
+        return len(self.nodes)
+
+
+class CapabilityBasedPartitioner:
+    """Divides a program into what a backend takes and the rest.
+
+    Partitions are as large as the order of the program allows: no value leaves one, passes through other nodes and
+    comes back.
+
+    >>> import torch, fx
+    >>> from fx.passes.operator_support import OperatorSupport
+    >>> program = fx.symbolic_trace(lambda x: torch.relu(x).neg().exp().sin())
+    >>> support = OperatorSupport({"torch.relu": None, "neg": None, "sin": None})
+    >>> print(CapabilityBasedPartitioner(program, support).partition_and_fuse().code.strip())
+    def forward(self, x):
+        fused_0 = self.fused_0(x);  x = None
+        exp = fused_0.exp();  fused_0 = None
+        sin = exp.sin();  exp = None
+        return sin
+    """
+
+    def __init__(
+        self,
+        graph_module: GraphModule,
+        operator_support: OperatorSupportBase,
+        allows_single_node_partition: bool = False,
+        non_compute_ops: Sequence[str] | None = None,
+        allowed_single_node_partition_ops: Sequence[str] | None = None,
+    ) -> None:
+        """A program and a backend.
+
+        Args:
+            graph_module: the program.
+            operator_support: says which nodes the backend takes.
+            allows_single_node_partition: also make partitions of one call.
+            non_compute_ops: names of functions that are no reason for a partition, besides ``"_operator.getitem"``.
+            allowed_single_node_partition_ops: names of functions that may be a partition alone all the same.
+        """
+        expect_program(graph_module, "a CapabilityBasedPartitioner divides a GraphModule")
+        if not hasattr(operator_support, "is_node_supported"):
+            what = "operator_support of a CapabilityBasedPartitioner has a method is_node_supported"
+            raise refusal(what, operator_support, error=PassError, remedy="create_op_support(function) makes one")
+        self.graph_module = graph_module
+        self.operator_support = operator_support
+        self.allows_single_node_partition = allows_single_node_partition
+        self.non_compute_ops = _NOT_COMPUTING.union(non_compute_ops or ())
+        self.allowed_single_node_partition_ops = frozenset(allowed_single_node_partition_ops or ())
+
+    def propose_partitions(self) -> list[Partition]:
+        """Return the partitions, each with its nodes in the order of the program."""
+        modules = dict(self.graph_module.named_modules())
+        graph = self.graph_module.graph
+        taken = [
+            node
+            for node in graph.nodes
+            if node.op in CALLABLE_NODE_OPS and self.operator_support.is_node_supported(modules, node)
+        ]
+        regions = [nodes for nodes in find_regions(graph, taken) if self._is_worth_it(nodes)]
+        return [Partition(number, nodes) for number, nodes in enumerate(regions)]
+
+    def _is_worth_it(self, nodes: Sequence[Node]) -> bool:
+        computing = [name for name in map(_function_name, nodes) if name not in self.non_compute_ops]
+        alone = self.allows_single_node_partition or self.allowed_single_node_partition_ops.issuperset(computing)
+        return len(computing) > 1 or (bool(computing) and alone)
+
+    def remove_bookend_non_compute_ops(self, partitions: Iterable[Partition]) -> None:
+        """Take functions that compute nothing out of partitions, where nothing before them does, or nothing behind."""
+        for partition in partitions:
+            computing = [node for node in partition.nodes if _function_name(node) not in self.non_compute_ops]
+            behind = _reached(computing, partition, lambda node: node.users)
+            before = _reached(computing, partition, lambda node: node.all_input_nodes)
+            partition.nodes = {node: None for node in partition.nodes if node in behind and node in before}
+
+    def fuse_partitions(self, partitions: Iterable[Partition], prefix: str = "fused_") -> GraphModule:
+        """Make each partition a submodule of the program, which is changed in place, and return the program.
+
+        Raises:
+            PassError: a partition cannot run as a whole.
+        """
+        home: dict[Node, Region] = {}
+        for number, partition in enumerate(partitions):
+            region = Region(f"{prefix}{number}")
+            home.update(dict.fromkeys(partition.nodes, region))
+        regions = Regions(self.graph_module, home)
+        divided = regions.build(regions.in_program_order(lambda region: region.nodes[-1]), Spelling())
+        for region in regions.regions:
+            self.graph_module.add_submodule(region.name, divided.get_submodule(region.name))
+        self.graph_module.graph = divided.graph
+        return self.graph_module
+
+    def partition_and_fuse(self, prefix: str = "fused_") -> GraphModule:
+        """Make the partitions that :meth:`propose_partitions` returns submodules of the program, and return it."""
+        return self.fuse_partitions(self.propose_partitions(), prefix)
+
+
+def _function_name(node: Node) -> str | None:
+    return module_qualified_name(node.target) if node.op == "call_function" else None
+
+
+def _reached(start: Iterable[Node], partition: Partition, following: Any) -> set[Node]:
+    """The nodes of a partition that are reached from some of it."""
+    reached = set(start)
+    pending = list(reached)
+    for node in pending:
+        pending += [one for one in following(node) if one in partition.nodes and one not in reached]
+        reached.update(pending)
+    return reached

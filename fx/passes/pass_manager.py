@@ -1,0 +1,120 @@
+"""``PassManager`` for passes that return the program itself, and what wraps such passes, as client code has them.
+
+That for passes which return a ``PassResult`` is :mod:`fx.passes.infra.pass_manager`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from fx.arguments import shown
+from fx.errors import PassError
+from fx.passes.infra.pass_manager import Constraint, PassSchedule, this_before_that_pass_constraint
+
+__all__ = [
+    "PassManager",
+    "inplace_wrapper",
+    "log_hook",
+    "loop_pass",
+    "these_before_those_pass_constraint",
+    "this_before_that_pass_constraint",
+]
+
+_logger = logging.getLogger(__name__)
+
+
+def inplace_wrapper(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a pass that gives its first argument, which ``fn`` changes in place, whatever ``fn`` gives."""
+
+    @functools.wraps(fn)
+    def wrapped(changed: Any, *args: Any, **kwargs: Any) -> Any:
+        fn(changed, *args, **kwargs)
+        return changed
+
+    return wrapped
+
+
+def log_hook(fn: Callable[..., Any], level: int = logging.INFO) -> Callable[..., Any]:
+    """Return a pass that logs what ``fn`` gives; use it inside of :func:`inplace_wrapper`."""
+
+    @functools.wraps(fn)
+    def logged(*args: Any, **kwargs: Any) -> Any:
+        result = fn(*args, **kwargs)
+        _logger.log(level, "Ran pass %s\t Return value: %s", fn, result)
+        return result
+
+    return logged
+
+
+def loop_pass(
+    base_pass: Callable[[Any], Any], n_iter: int | None = None, predicate: Callable[[Any], bool] | None = None
+) -> Callable[[Any], Any]:
+    """Return a pass that runs ``base_pass`` several times.
+
+    Args:
+        base_pass: the pass.
+        n_iter: how often it runs, at least once; either this or ``predicate`` is given.
+        predicate: it runs while this says so of the program.
+
+    Raises:
+        PassError: both are given or none, or ``n_iter`` is not a positive number.
+    """
+    if (n_iter is None) == (predicate is None) or (n_iter is not None and not n_iter > 0):
+        raise PassError(
+            "Exactly one of `n_iter` or `predicate` must be specified, and n_iter is positive",
+            value=f"n_iter={n_iter}, predicate={shown(predicate)}",
+            remedy="loop_pass(a_pass, n_iter=2)",
+        )
+
+    @functools.wraps(base_pass)
+    def repeated(source: Any) -> Any:
+        if n_iter is not None:
+            for _ in range(n_iter):
+                source = base_pass(source)
+            return source
+        while predicate is not None and predicate(source):
+            source = base_pass(source)
+        return source
+
+    return repeated
+
+
+def these_before_those_pass_constraint(these: Callable[..., Any], those: Callable[..., Any]) -> Constraint:
+    """Return a constraint: no pass that wraps ``those`` stands before one that wraps ``these``."""
+
+    def may_stand_before(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
+        return inspect.unwrap(a) != those or inspect.unwrap(b) != these
+
+    return may_stand_before
+
+
+class PassManager(PassSchedule):
+    """Runs passes, each on what the one before returned, in an order that has to meet the constraints."""
+
+    @classmethod
+    def build_from_passlist(cls, passes: list[Callable[..., Any]]) -> PassManager:
+        """Return a manager of passes without constraints."""
+        return cls(passes)
+
+    def remove_pass(self, _passes: list[str] | None) -> None:
+        """Remove the passes of these names."""
+        self.passes = [one for one in self.passes if one.__name__ not in (_passes or ())]
+        self._validated = False
+
+    def replace_pass(self, _target: Callable[..., Any], _replacement: Callable[..., Any]) -> None:
+        """Put a pass in the place of those with the name of ``_target``."""
+        self.passes = [_replacement if one.__name__ == _target.__name__ else one for one in self.passes]
+        self._validated = False
+
+    def validate(self) -> None:
+        """Check that the order is one that all constraints allow."""
+        self.validate_constraints()
+
+    def __call__(self, source: Any) -> Any:
+        """Run the passes on a program, and return what the last one does."""
+        self.validate()
+        return functools.reduce(lambda result, one: one(result), self.passes, source)

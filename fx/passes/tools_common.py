@@ -1,0 +1,81 @@
+"""What client code of torch.fx asks of nodes: the name of what they call, and an order that their values allow."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fx.errors import GraphError, PassError
+from fx.graph_module import GraphModule, expect_program
+from fx.naming.targets import module_qualified_name
+from fx.node import Node
+
+CALLABLE_NODE_OPS = frozenset({"call_module", "call_function", "call_method"})
+"""The opcodes of nodes that call something."""
+NodeList = list[Node]
+NodeSet = set[Node]
+Names = list[str]
+Tensors = tuple[torch.Tensor, ...] | list[torch.Tensor]
+TensorOrTensors = torch.Tensor | Tensors
+
+
+def get_node_target(submodules: Mapping[str, torch.nn.Module], node: Node) -> str:
+    """Return the name of what a node calls: of a function, of the class of a module, or of a method.
+
+    Args:
+        submodules: the modules of the program by their paths, ``dict(graph_module.named_modules())``.
+        node: the node.
+
+    Raises:
+        PassError: it calls nothing.
+    """
+    if node.op not in CALLABLE_NODE_OPS:
+        raise PassError(
+            f"`%{node}` calls nothing, so it has no target that a table of operators could list",
+            where=node.source,
+            value=node.format_node(),
+            remedy=f"ask nodes whose op is {', '.join(sorted(CALLABLE_NODE_OPS))}",
+        )
+    target: Any = node.target
+    if node.op == "call_module":
+        kind: Any = getattr(submodules[target], "_base_class_origin", type(submodules[target]))
+        return f"{kind.__module__}.{kind.__name__}"
+    return module_qualified_name(target) if node.op == "call_function" else target
+
+
+def is_node_output_tensor(node: Node) -> bool:
+    """Return whether a node's value is a tensor, as :class:`~fx.passes.shape_prop.ShapeProp` has noted it."""
+    kind = node.meta.get("type")
+    return isinstance(kind, type) and issubclass(kind, torch.Tensor)
+
+
+def stable_topological_sort(gm: GraphModule) -> GraphModule:
+    """Move nodes behind those whose values they use, and leave them where they are as far as possible.
+
+    Raises:
+        GraphError: nodes use each other's values.
+    """
+    expect_program(gm, "stable_topological_sort puts the nodes of a GraphModule in order")
+    place = {node: (node.op == "output", number) for number, node in enumerate(gm.graph.nodes)}
+    missing = {node: len(node.all_input_nodes) for node in place}
+    ready = [(place[node], node) for node in place if not missing[node]]
+    moved = 0
+    while ready:
+        _, node = heapq.heappop(ready)
+        gm.graph._root.prepend(node)
+        moved += 1
+        for user in node.users:
+            missing[user] -= 1
+            if not missing[user]:
+                heapq.heappush(ready, (place[user], user))
+    if moved < len(place):
+        stuck = ", ".join(f"%{node}" for node in place if missing[node])
+        raise GraphError("the nodes of a graph have no order: they use each other's values", value=stuck)
+    gm.recompile()
+    return gm
+
+
+legalize_graph = stable_topological_sort

@@ -1,0 +1,56 @@
+"""torch.fx and ``fx``, each with the client code that is written for it: what one test uses on both."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.fx
+from conformance.libraries import assert_identical, neutral
+
+import fx
+
+from .replaced import replaced
+
+
+@dataclass(frozen=True)
+class Side:
+    """A library, and where its clients are found."""
+
+    library: ModuleType
+    """torch.fx or fx."""
+    client: Callable[[str], ModuleType]
+    """Imports a module by its name for torch.fx."""
+
+
+THEIRS = Side(torch.fx, importlib.import_module)
+OURS = Side(fx, replaced)
+OFFERED = Side(fx, lambda name: importlib.import_module(name.removeprefix("torch.")))
+"""``fx`` with its own modules of the names of those clients."""
+SIDES = (THEIRS, OURS)
+
+
+def described(result: Any) -> Any:
+    """Return what two results have to agree in: programs are code, nodes names, tensors numbers."""
+    if isinstance(result, (torch.fx.GraphModule, fx.GraphModule)):
+        children = {name: described(child) for name, child in result.named_children()}
+        return neutral(result.code).strip(), {name: text for name, text in children.items() if isinstance(text, tuple)}
+    if isinstance(result, (torch.fx.Graph, fx.Graph)):
+        return neutral(str(result))
+    if isinstance(result, (torch.fx.Node, fx.Node)):
+        return result.name
+    if isinstance(result, dict):
+        return {described(key): described(value) for key, value in result.items()}
+    if isinstance(result, (list, tuple, set)):
+        return [described(value) for value in (sorted(result, key=str) if isinstance(result, set) else result)]
+    return result
+
+
+def assert_same(use: Callable[[Side], Any], side: Side = OURS) -> None:
+    """Fail unless client code gives the same on torch.fx and on a side of ``fx``, and programs of the latter."""
+    theirs, ours = use(THEIRS), use(side)
+    for result in ours if isinstance(ours, (list, tuple)) else [ours]:
+        assert not isinstance(result, (torch.fx.GraphModule, torch.fx.Graph, torch.fx.Node))
+    assert_identical(described(ours), described(theirs))

@@ -1,0 +1,154 @@
+"""Exceptions that the traced code handles are refused where capture causes them, and reported where a run does."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import fx
+from fx.errors import GuardError, TraceError
+
+
+def counted(x):
+    try:
+        return x * len(range(x.shape[0]))
+    except TypeError:
+        return x * 7
+
+
+def test_an_exception_that_a_traced_value_causes_is_refused_though_the_program_handles_it() -> None:
+    with pytest.raises(TraceError, match="cannot use a traced value as an integer") as raised:
+        fx.symbolic_trace(counted)
+    assert "in counted:  return x * len(range(x.shape[0]))" in str(raised.value)
+    assert sys.gettrace() is None
+
+
+def test_what_a_function_of_pythons_says_of_a_traced_value_is_refused_too() -> None:
+    def joined(x):
+        try:
+            return x * len("".join([x.shape[0]]))
+        except TypeError:
+            return x
+
+    with pytest.raises(TraceError, match=r"expected str instance, \w*Proxy found"):
+        fx.symbolic_trace(joined)
+
+
+def test_a_class_whose_method_handles_it_is_looked_at() -> None:
+    class Steps:
+        def of(self, x):
+            with contextlib.suppress(TypeError):
+                return list(range(x.shape[0]))
+            return [7]
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = Steps()
+
+        def forward(self, x):
+            return x * len(self.steps.of(x))
+
+    with pytest.raises(TraceError, match="cannot use a traced value as an integer"):
+        fx.symbolic_trace(Model())
+
+
+def test_exceptions_of_the_programs_own_that_it_handles_are_its_affair() -> None:
+    table = {"a": 2}
+
+    def looked_up(x):
+        try:
+            scale = table["b"]
+        except KeyError:
+            scale = table["a"]
+        return x * scale
+
+    assert fx.symbolic_trace(looked_up)(torch.ones(1)).item() == 2
+
+
+def viewed(x):
+    try:
+        return x.view(3, 5)
+    except RuntimeError:
+        return x * 7
+
+
+def test_an_operation_that_raises_what_the_traced_code_handles_is_refused_when_it_runs() -> None:
+    program = fx.symbolic_trace(viewed)
+    assert program(torch.ones(15)).shape == (3, 5)
+    with pytest.raises(GuardError) as raised:
+        program(torch.ones(12))
+    said = str(raised.value).splitlines()
+    assert said[0].startswith("the program was captured where this raised nothing: ")
+    assert said[0].endswith("in viewed:  return x.view(3, 5)")
+    assert said[1:] == [
+        "  value  RuntimeError: shape '[3, 5]' is invalid for input of size 12",
+        "  why    the traced code goes on where this is handled (RuntimeError), and a graph cannot",
+        "  try    ask a condition in the place of the exception, or put the lines in a function marked fx.wrap",
+    ]
+    assert isinstance(raised.value.__cause__, RuntimeError)
+
+
+def test_an_interpreter_and_a_loaded_program_refuse_it_too(tmp_path) -> None:
+    program = fx.symbolic_trace(viewed)
+    fx.save(program, tmp_path / "viewed.fx")
+    for run in (fx.Interpreter(program).run, fx.load(tmp_path / "viewed.fx")):
+        with pytest.raises(GuardError, match=r"this raised nothing: .*in viewed"):
+            run(torch.ones(12))
+
+
+def test_handlers_around_the_call_of_a_function_count() -> None:
+    def folded(x):
+        return x.view(3, 5)
+
+    def outer(x):
+        with contextlib.suppress(RuntimeError, ValueError):
+            return folded(x)
+        return x
+
+    with pytest.raises(GuardError, match=r"in .*folded:  return x.view"):
+        fx.symbolic_trace(outer)(torch.ones(12))
+
+
+def test_errors_that_the_traced_code_does_not_handle_stay_what_they_are() -> None:
+    def other_class(x):
+        try:
+            return x.view(3, 5)
+        except (KeyError, AttributeError):
+            return x
+
+    def raised_again(x):
+        try:
+            return x.view(3, 5)
+        except RuntimeError as error:
+            raise ValueError("it must have 15 elements") from error
+
+    def behind(x):
+        try:
+            y = x + 1
+        except RuntimeError:
+            y = x
+        return y.view(3, 5)
+
+    for function in (other_class, raised_again, behind):
+        with pytest.raises(RuntimeError, match="is invalid for input of size 12") as raised:
+            fx.symbolic_trace(function)(torch.ones(12))
+        assert type(raised.value) is RuntimeError
+
+
+def test_a_tracer_of_a_debugger_stays_and_programs_are_captured_under_it() -> None:
+    def debugger(*_: object) -> None:
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(debugger)
+    try:
+        program = fx.symbolic_trace(viewed)
+        assert sys.gettrace() is debugger
+    finally:
+        sys.settrace(before)
+    assert program(torch.ones(15)).shape == (3, 5)

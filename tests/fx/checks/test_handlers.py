@@ -1,0 +1,92 @@
+"""Functions that handle exceptions are told from those that only leave a block, and what they handle is read."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fx.checks.handlers import handled_at, handling
+
+
+def left(file: str) -> None:
+    with open(file):
+        pass
+
+
+def repeated(values: list[int]) -> Iterator[int]:
+    for value in values:
+        yield value + 1
+
+
+def caught(call: Callable[[], object]) -> None:
+    with contextlib.nullcontext():
+        try:
+            call()
+        except (KeyError, queue.Empty, OSError):
+            return
+
+
+def caught_all(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except:  # noqa: E722 - what it is about
+        return
+
+
+def suppressed(call: Callable[[], object]) -> None:
+    with contextlib.suppress(ValueError, TypeError):
+        call()
+
+
+def raised_again(call: Callable[[], object]) -> None:
+    try:
+        call()
+    except ValueError:
+        raise
+    finally:
+        pass
+
+
+def enclosing(call: Callable[[], object]) -> Callable[[], None]:
+    def inner() -> None:
+        try:
+            call()
+        except ValueError:
+            return
+
+    return inner
+
+
+@pytest.mark.parametrize("function", [left, repeated])
+def test_blocks_and_generators_handle_nothing(function: Callable[..., object]) -> None:
+    assert not handling(function.__code__)
+
+
+@pytest.mark.parametrize("function", [caught, caught_all, suppressed, raised_again])
+def test_functions_with_except_or_suppress_handle_something(function: Callable[..., object]) -> None:
+    assert handling(function.__code__) == (function.__code__,)
+
+
+def test_a_function_that_is_written_in_another_handles_for_itself() -> None:
+    assert [code.co_name for code in handling(enclosing.__code__)] == ["inner"]
+
+
+@pytest.mark.parametrize(
+    "function, names",
+    [
+        (caught, ("KeyError", "Empty", "OSError")),
+        (caught_all, ("BaseException",)),
+        (suppressed, ("ValueError", "TypeError")),
+        (raised_again, ()),
+    ],
+)
+def test_what_is_handled_around_a_line_is_read_from_its_source(
+    function: Callable[..., object], names: tuple[str, ...]
+) -> None:
+    found: list[tuple[str, ...]] = []
+    function(lambda: found.append(handled_at(sys._getframe(1))))
+    assert found == [names]

@@ -1,0 +1,182 @@
+"""What pass managers, pass classes and partitioners for client code of torch.fx refuse, and with which words."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import fx
+from fx.errors import GraphError, PassError
+from fx.passes import PassPipeline, pass_manager, tools_common
+from fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from fx.passes.infra.pass_base import PassBase, PassResult
+from fx.passes.infra.pass_manager import PassManager, pass_result_wrapper, this_before_that_pass_constraint
+from fx.passes.operator_support import create_op_support
+
+
+def program() -> fx.GraphModule:
+    return fx.symbolic_trace(lambda x: torch.relu(x).neg())
+
+
+def first(graph_module: Any) -> PassResult:
+    return PassResult(graph_module, False)
+
+
+def second(graph_module: Any) -> PassResult:
+    return PassResult(graph_module, False)
+
+
+def test_an_order_that_no_constraint_allows_names_the_passes() -> None:
+    there_and_back = [this_before_that_pass_constraint(first, second), this_before_that_pass_constraint(second, first)]
+    with pytest.raises(PassError, match=r"Circular dependency detected within the following passes: .*first.*second"):
+        PassManager([first, second], there_and_back)(program())
+
+
+def test_an_order_that_a_constraint_forbids_names_both_passes_and_their_places() -> None:
+    managed = PassManager([second, first], [this_before_that_pass_constraint(first, second)])
+    with pytest.raises(PassError) as caught:
+        managed.validate_constraints()
+    assert "first has to run before second" in str(caught.value)
+    assert "second is number 0 of the passes, first number 1" in str(caught.value)
+    managed.solve_constraints()
+    assert managed.passes == [first, second]
+
+
+def test_a_pass_without_a_result_is_told_how_to_give_one() -> None:
+    with pytest.raises(PassError, match=r"the pass _nothing returns no PassResult[\s\S]*pass_result_wrapper") as caught:
+        PassManager([first, _nothing])(program())
+    assert caught.value.__notes__ == ["while the pass _nothing ran, after the passes: first"]
+
+
+def _nothing(graph_module: Any) -> None:
+    pass
+
+
+def test_an_error_of_a_pass_keeps_its_type() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        PassManager([lambda graph_module: PassResult(graph_module, bool(1 / 0))])(program())
+    assert caught.value.__notes__ == ["while the pass <lambda> ran, after the passes: none"]
+
+
+def test_passes_run_again_while_they_change_something() -> None:
+    left = [True, True, False, True]
+    ran = PassManager([lambda graph_module: PassResult(graph_module, left.pop(0))], steps=9)(program())
+    assert ran.modified and left == [True]
+
+
+def test_a_pass_is_checked_before_and_after() -> None:
+    class Checked(PassBase):
+        def requires(self, graph_module: Any) -> None:
+            order.append("requires")
+
+        def call(self, graph_module: Any) -> PassResult:
+            order.append("call")
+            return PassResult(graph_module, True)
+
+        def ensures(self, graph_module: Any) -> None:
+            order.append("ensures")
+
+    order: list[str] = []
+    assert Checked()(program()) is not None
+    assert order == ["requires", "call", "ensures"]
+
+
+def test_checks_run_before_the_passes_and_after_each_where_that_is_asked_for() -> None:
+    for after_each, count in ((False, 1), (True, 3)):
+        checked: list[Any] = []
+        managed = PassManager([first, second], run_checks_after_each_pass=after_each)
+        managed.add_checks(checked.append)
+        managed(program())
+        assert len(checked) == count
+    with pytest.raises(PassError, match="a check of a PassManager takes one argument, the module"):
+        managed.add_checks(lambda module, more: None)
+
+
+def test_a_check_that_fails_is_an_error_or_a_warning() -> None:
+    def fails(module: Any) -> None:
+        raise ValueError("two outputs")
+
+    for suppressed in (False, True):
+        managed = PassManager(suppress_check_failures=suppressed)
+        managed.add_checks(fails)
+        with pytest.warns(UserWarning, match="two outputs") if suppressed else pytest.raises(ValueError, match="two"):
+            managed(program())
+
+
+def test_an_invalid_graph_is_found_behind_the_pass_that_left_it() -> None:
+    def breaks(graph_module: Any) -> PassResult:
+        output = graph_module.graph.output_node()
+        output.prepend(next(iter(graph_module.graph.nodes)))
+        return PassResult(graph_module, True)
+
+    with pytest.raises(fx.FxError) as caught:
+        PassManager([breaks], run_checks_after_each_pass=True)(program())
+    assert caught.value.__notes__[-1].startswith("while the pass breaks ran")
+
+
+def test_a_wrapped_pass_is_named_for_its_class() -> None:
+    class Doubles:
+        def __call__(self, graph_module: Any) -> None:
+            pass
+
+    assert pass_result_wrapper(Doubles()).__name__ == "Doubles"
+
+
+def test_a_pass_that_runs_several_times_is_told_how_often() -> None:
+    for given in ({}, {"n_iter": 0}, {"n_iter": 1, "predicate": bool}):
+        with pytest.raises(PassError, match=r"Exactly one of `n_iter` or `predicate`[\s\S]*loop_pass"):
+            pass_manager.loop_pass(abs, **given)
+    assert pass_manager.loop_pass(lambda number: number + 1, predicate=lambda number: number < 5)(0) == 5
+
+
+def test_a_list_of_passes_is_edited_by_their_names() -> None:
+    managed = pass_manager.PassManager.build_from_passlist([first, second])
+    managed.replace_pass(first, program)
+    managed.remove_pass(["second"])
+    assert managed.passes == [program]
+    managed.add_pass(first)
+    managed.add_constraint(pass_manager.these_before_those_pass_constraint(first, program))
+    with pytest.raises(PassError, match="first has to run before program"):
+        managed.validate()
+
+
+def test_nodes_that_use_each_other_have_no_order() -> None:
+    graph_module = program()
+    _, relu, neg, _ = graph_module.graph.nodes
+    relu.args = (neg,)
+    with pytest.raises(GraphError, match=r"they use each other's values[\s\S]*%relu, %neg"):
+        tools_common.stable_topological_sort(graph_module)
+
+
+def test_a_node_that_calls_nothing_has_no_target() -> None:
+    x, *_ = program().graph.nodes
+    with pytest.raises(PassError, match=r"`%x` calls nothing[\s\S]*ask nodes whose op is call_function"):
+        tools_common.get_node_target({}, x)
+
+
+def test_a_partitioner_is_given_what_can_be_asked() -> None:
+    with pytest.raises(PassError, match=r"has a method is_node_supported[\s\S]*create_op_support"):
+        CapabilityBasedPartitioner(program(), lambda modules, node: True)
+
+
+def test_a_partition_that_cannot_run_as_a_whole_is_refused() -> None:
+    graph_module = fx.symbolic_trace(lambda x: torch.relu(x).neg().exp())
+    partitioner = CapabilityBasedPartitioner(graph_module, create_op_support(lambda modules, node: True))
+    (whole,) = partitioner.propose_partitions()
+    whole.remove_node(next(node for node in whole.nodes if node.name == "neg"))
+    assert whole.size() == 2
+    with pytest.raises(PassError, match="neg"):
+        partitioner.fuse_partitions([whole])
+
+
+def test_pipelines_take_passes_that_return_a_result() -> None:
+    class Relu6(PassBase):
+        def call(self, graph_module: Any) -> PassResult:
+            for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+                node.target = torch.nn.functional.relu6
+            graph_module.recompile()
+            return PassResult(graph_module, False)
+
+    ran = PassPipeline([Relu6()]).run(program())
+    assert "relu6" in ran.graph_module.code
+    assert ran.reports[0].changed  # whatever it says itself

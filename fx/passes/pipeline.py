@@ -16,6 +16,7 @@ from fx.graph_module import GraphModule, expect_program, is_of_torch
 from fx.naming.printing import describe
 from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
+from fx.passes.infra.pass_base import program_in
 from fx.passes.listener import PipelineListener
 from fx.passes.option_text import PassText
 from fx.passes.pass_options import make_pass
@@ -216,7 +217,7 @@ class _Run:
             if is_rewriting:
                 take_edits(cast("RewritingPass", pass_), self.program, self.fuel, self.announce)
                 return self.program
-            returned: Any = pass_(self.program)
+            returned: Any = program_in(pass_(self.program))  # whether it changed is read from the graph
         except Exception as error:
             if error is self.heard:
                 raise

@@ -125,6 +125,8 @@ class TrainingFlags:
         self._overridden = False
         self._before: dict[int, bool] | None = None
         """The flags of all modules, from when one is set on."""
+        self._set: set[int] = set()
+        """The modules, by identity, whose flags the program has set."""
         self._switches: SourceLocation | None = None
 
     def start(self) -> None:
@@ -150,8 +152,8 @@ class TrainingFlags:
             return value
         if not is_users(frame) and type(module).__module__.startswith("torch.") and id(module) not in self.opened:
             return value
-        if self._before is not None and self._before.get(id(module)) is not value:
-            return value  # as the program has set it
+        if id(module) in self._set:
+            return value  # whatever it was, the program has set it to that
         name = f"{path}.training" if path else "training"
         where = user_location(frame, self.tracer._locations)
         if self.follows and not compares_with_truth(frame.f_code):
@@ -197,13 +199,22 @@ class TrainingFlags:
     # Writes.
 
     def write(self, module: torch.nn.Module, frame: FrameType | None) -> None:
-        """Note that ``module.training`` is about to be set by the code that runs in ``frame``."""
-        if module in (self.tracer.submodule_paths or {}):
-            self._switches = user_location(frame, {})
-            self.watches_leaves = True
-            if self._before is None:
-                paths = self.tracer.submodule_paths or {}
-                self._before = {id(one): one.__dict__["training"] for one in paths if "training" in one.__dict__}
+        """Note that ``module.training`` is about to be set by the code that runs in ``frame``.
+
+        A graph cannot set it, so that the program checks that it is what it is now: the flag of the module on which
+        ``train()`` or ``eval()`` was called, and others that it follows.
+        """
+        paths = self.tracer.submodule_paths or {}
+        if (path := paths.get(module)) is None:
+            return
+        self._switches = user_location(frame, {})
+        self.watches_leaves = True
+        if self._before is None:
+            self._before = {id(one): one.__dict__["training"] for one in paths if "training" in one.__dict__}
+        name = f"{path}.training" if path else "training"
+        if name in self._nodes or not _is_of_child(frame):
+            self._check_of(module, self._switches)
+        self._set.add(id(module))
 
     def expect_kept(self) -> None:
         """Refuse a program that has switched the mode of a module, and has not switched it back."""
@@ -259,6 +270,15 @@ class _Descriptor:
 def replace(trace: Trace) -> None:
     """Let a trace see what the traced code does with the training flags of modules."""
     trace.replace(torch.nn.Module, ("training",), lambda _: _Descriptor(), absent=True)
+
+
+def _is_of_child(frame: FrameType | None) -> bool:
+    """Whether a flag is set by ``train()`` of the module around it."""
+    train = torch.nn.Module.train.__code__
+    while frame is not None and frame.f_code.co_name == "__setattr__":
+        frame = frame.f_back
+    caller = None if frame is None else frame.f_back
+    return frame is not None and caller is not None and frame.f_code is train and caller.f_code is train
 
 
 def _message(frame: FrameType, path: str) -> str | None:

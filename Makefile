@@ -13,7 +13,7 @@ WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/pas
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
 .PHONY: verify test thorough pythons torches wheels machines lint bench catalogue verdicts looseness models accuracy properties attack \
-	interrupts struck fuzz fuzz-atheris docs
+	interrupts interrupted-runs fuzz fuzz-atheris docs
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --noconftest --fx-model $(MODEL) $(ARGS)
@@ -70,16 +70,16 @@ machines: $(INSTALLED)  ## the tests that depend on kernels, with the instructio
 properties: $(INSTALLED)  ## every pass, and capture itself, on thousands of random programs
 	$(BIN)/python -m pytest $(WITH_PROPERTIES) -m "" --hypothesis-profile=properties --numprocesses auto --dist worksteal $(ARGS)
 
-attack: interrupts struck fuzz  ## all that is hostile: interrupts, struck runs, damaged and costly files, wild arguments, bad calls
+attack: interrupts interrupted-runs fuzz  ## interrupts, interrupted runs, damaged and costly files, wild arguments, bad calls
 	FX_WILD_TRIES=40 FX_BAD_CALLS=all $(BIN)/python -m pytest -m "" tests/fuzz/test_wild_calls.py tests/fx/serialization/test_load_costs.py tests/fx/test_bad_calls.py tests/fx/test_calls_by_signature.py
 
 interrupts: $(INSTALLED)  ## raise 4,000 exceptions at random moments of captures and passes, and at each step of one; nothing may be left
 	$(BIN)/python tests/fx/interrupted.py $(ARGS)
 	FX_EVERY_STEP=1 $(BIN)/python -m pytest -m "" tests/fx/test_interrupts.py tests/pytest_fx/harness/test_process.py \
-		-k "struck_twice or at_any_step or at_any_moment"
+		-k "interrupted_twice or at_any_step or at_any_moment"
 
-struck: $(INSTALLED)  ## kill runs, fill their disk, lock their folder, start two at once: nothing measured is lost
-	$(BIN)/python tests/fuzz/struck_runs.py $(ARGS)
+interrupted-runs: $(INSTALLED)  ## kill runs, fill their disk, lock their folder, start two at once: nothing measured is lost
+	$(BIN)/python tests/fuzz/interrupted_runs.py $(ARGS)
 
 fuzz: $(INSTALLED)  ## damage saved programs 100,000 times, our other files 10,000 times; each is refused or read
 	$(BIN)/python -m pytest tests/fuzz -m "" --hypothesis-profile=fuzz $(ARGS)

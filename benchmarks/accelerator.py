@@ -46,7 +46,7 @@ def main() -> None:
             _, seconds = _seconds(lambda left=left: left @ left, _REPEATS)
             print(f"{dtype} product {size}: {2 * size**3 / seconds / device.rate(dtype).value:.2f} of its rate")
         for channels, out, side, kernel in _CONVOLUTIONS:
-            told: list[str] = []
+            lines: list[str] = []
             for batch in _BATCHES:
                 images = torch.randn(batch, channels, side, side, device="cuda", dtype=dtype)
                 weight = torch.randn(out, channels, kernel, kernel, device="cuda", dtype=dtype)
@@ -56,8 +56,8 @@ def main() -> None:
                 _, seconds = _seconds(call, _REPEATS)
                 operations = 2 * batch * out * side * side * channels * kernel * kernel
                 shares[batch].append(operations / seconds / device.rate(dtype, convolution=True).value)
-                told.append(f"{shares[batch][-1]:.2f} ({seconds * 1e6:.0f} us)")
-            print(f"{dtype} convolution {channels} to {out}, {side}x{side}, {kernel}x{kernel}: {', '.join(told)}")
+                lines.append(f"{shares[batch][-1]:.2f} ({seconds * 1e6:.0f} us)")
+            print(f"{dtype} convolution {channels} to {out}, {side}x{side}, {kernel}x{kernel}: {', '.join(lines)}")
         for batch, reached in shares.items():
             print(f"{dtype} convolutions, batch {batch}: median {statistics.median(reached):.2f} of their rate")
 

@@ -42,7 +42,7 @@ def measure_model_and_chains(
     goal: str,
     made_for: Callable[[Any, tuple[torch.Tensor, ...], bool], dict[str, Contender]],
 ) -> None:
-    """ResNet50, and one operation of longer and longer chains; ``made_for`` is told whether it is the model."""
+    """ResNet50, and one operation of longer and longer chains; ``made_for`` is given whether it is the model."""
     model = get_model("resnet_tiny" if options.quick else "resnet50")
     made = made_for(model.build(), model.example_inputs(batch=1), True)
     with torch.no_grad():

@@ -1,11 +1,18 @@
-"""What the generated forward costs beside eager: many tiny functions, many tiny modules, and a real model."""
+"""What the generated forward costs beside eager, and guards in it beside none.
+
+The programs are many tiny functions, many tiny modules, and real models; guards are of programs that were captured with
+example inputs.
+"""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
+from torch import nn
 
+import fx
 from model_zoo import get_model
 
 from .libraries import LIBRARIES
@@ -17,6 +24,28 @@ def compare_with_eager(table: Table, name: str, module: Any, inputs: tuple[Any, 
     """Call the module, and what each library made of it, on the same inputs."""
     runs = {"eager": module} | {label: library.symbolic_trace(module) for label, library in LIBRARIES.items()}
     table.add(measure(name, each(lambda run: run(*inputs), runs), baseline="eager", rounds=rounds, goal=goal))
+
+
+class Halved(nn.Module):
+    """A layer whose course hangs on rank, dtype and sizes of what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Normalize, where there is more than one row, in float32."""
+        if x.dim() == 2 and x.shape[1] == 64 and x.dtype == torch.float32:
+            x = x - x.mean(0) if x.shape[0] > 1 else x
+        return torch.relu(self.layer(x))
+
+
+def compare_guards(table: Table, name: str, module: Any, inputs: tuple[Any, ...], rounds: int, goal: str) -> None:
+    """Call a program that was captured with example inputs, with its guards and without."""
+    guarded = fx.symbolic_trace(module, example_inputs=inputs)
+    runs = {"no guards": fx.passes.RemoveChecks(guards=True)(copy.deepcopy(guarded)), "guards": guarded}
+    name = f"{name}, {len(guarded.guards)} guards"
+    table.add(measure(name, each(lambda run: run(*inputs), runs), baseline="no guards", rounds=rounds, goal=goal))
 
 
 def main() -> None:
@@ -32,6 +61,10 @@ def main() -> None:
         inputs = tuple(model.example_inputs(1))
         rounds = 5 if options.quick else options.rounds // 2
         compare_with_eager(table, "resnet50, batch 1", model.build().eval(), inputs, rounds, "at most 1.0")
+        guards = Table(("no guards", "guards"))
+        layers = nn.Sequential(*(Halved() for _ in range(20))).eval()
+        for batch, goal in ((1, "at most 1.1"), (256, "at most 1.01")):
+            compare_guards(guards, f"20 layers, batch {batch}", layers, (torch.ones(batch, 64),), options.rounds, goal)
 
 
 if __name__ == "__main__":

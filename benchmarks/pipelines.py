@@ -1,7 +1,7 @@
 """A training step of a pipeline over processes: stages balanced by cost, by layers, and by parameters as PiPPy cuts.
 
 All processes run on one machine. With more of them than processors, stages take turns on these, and it matters less how
-the work is divided; so what the busiest process takes of a processor is told as well.
+the work is divided; so what the busiest process takes of a processor is printed as well.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Make a link of each page that is named, and plain text of links to results, which are no part of the site."""
+    """Make a link of each page that is named, and plain text of links to results, which are not part of the site."""
     markdown = re.sub(r"\[([^\]]+)\]\((?:\.\./)?(results/[^)]+)\)", r"\1 (`\2`)", markdown)
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     parts[::2] = [re.sub(r"`docs/([a-z_]+\.md)`", r"[\1](\1)", part) for part in parts[::2]]

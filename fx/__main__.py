@@ -8,10 +8,13 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -45,13 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     sys.path.insert(0, os.getcwd())
     try:
-        given = [_tensor(text) for text in options.input]
-        if options.run is _explain:
-            module, examples = _module(options.program)
-            text = _explain(module, given or examples, options)
-        else:
-            program, inputs = _program(options.program)
-            text = options.run(program, given or inputs, options)
+        with _errors_told_once():
+            text = _run(options)
     except FxError as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -66,6 +64,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     sys.stdout.write(f"{text}\n")
     return 0
+
+
+def _run(options: argparse.Namespace) -> str:
+    given = [_tensor(text) for text in options.input]
+    if options.run is _explain:
+        module, examples = _module(options.program)
+        return _explain(module, given or examples, options)
+    program, inputs = _program(options.program)
+    return options.run(program, given or inputs, options)
+
+
+@contextmanager
+def _errors_told_once() -> Generator[None]:
+    """Keep fake tensors from logging, with a traceback, the errors that are raised and told."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    disabled, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = disabled
 
 
 def _lower(program: GraphModule, inputs: Any, options: argparse.Namespace) -> str:
@@ -209,7 +227,7 @@ def _module(text: str) -> tuple[torch.nn.Module, Any]:
         module, given = module
     if not isinstance(module, torch.nn.Module):
         raise LoweringError(
-            f"{text} made a {type(module).__name__}, not a module",
+            f"{text} made a value of type {type(module).__name__}, not a module",
             remedy="let it return a module, or a pair of a module and its inputs",
         )
     return module if isinstance(module, GraphModule) else module.eval(), given
@@ -238,7 +256,13 @@ def _call(factory: Any, text: str) -> Any:
     except FxError:
         raise
     except Exception as error:
-        raise LoweringError(f"{text} cannot be called", why=f"{type(error).__name__}: {error}") from error
+        frames = traceback.extract_tb(error.__traceback__)[1:]  # without this one
+        raise LoweringError(
+            f"{text} cannot be called",
+            where=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None,
+            why=f"{type(error).__name__}: {error}",
+            remedy="name a function without arguments that returns a module" if not frames else None,
+        ) from error
 
 
 def _in_order(program: GraphModule, given: Any, text: str) -> tuple[Any, ...]:
@@ -252,7 +276,7 @@ def _in_order(program: GraphModule, given: Any, text: str) -> tuple[Any, ...]:
 
 
 def _tensor(text: str) -> torch.Tensor:
-    """An input of the shape that ``text`` tells."""
+    """Return an input of the shape that ``text`` has."""
     sizes, _, dtype = text.partition(":")
     if not re.fullmatch(r"\d+(x\d+)*", sizes) or (dtype or "f32") not in _DTYPES:
         raise LoweringError(

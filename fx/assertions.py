@@ -69,6 +69,8 @@ def check_value(value: Any, expected: Any, message: str) -> None:
 
     >>> check_value(2, 2, "the program was captured where this was 2")
     """
+    if value is expected:  # nearly always, and each call of a program asks
+        return
     if has_torch_function((value,)):
         handle_torch_function(check_value, (value,), value, expected, message)
     elif value != expected:
@@ -115,7 +117,8 @@ def check_not_given(value: Any, message: str) -> None:
 
 
 def handled_error(names: Sequence[str], where: object, error: Exception) -> GuardError | None:
-    """What to raise in the place of an error which the traced code would have handled; None if it would not have.
+    """Return what to raise in the place of an error which the traced code would have handled; None if it would not
+    have.
 
     Args:
         names: of the classes of exceptions that it handles there.

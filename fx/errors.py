@@ -91,7 +91,7 @@ class CaptureError(TraceError):
 
 
 class PassError(FxError, RuntimeError):
-    """A pass was misused, refused its input or returned something that is no program."""
+    """A pass was misused, refused its input or returned something that is not a program."""
 
 
 class PickleError(FxError, pickle.PicklingError, pickle.UnpicklingError):
@@ -103,7 +103,7 @@ class SaveError(FxError, ValueError):
 
 
 class LoadError(FxError, ValueError):
-    """A file is no saved program, is damaged, or names something that a file may not name."""
+    """A file is not a saved program, is damaged, or names something that a file may not name."""
 
 
 class InteropError(FxError, RuntimeError):

@@ -34,7 +34,7 @@ def _kind(file: str) -> int:
     return kind
 
 
-def clear_struck(struck: TracebackType | None, belongs: Callable[[CodeType], bool]) -> None:
+def clear_interrupted(interrupted: TracebackType | None, belongs: Callable[[CodeType], bool]) -> None:
     """Clear the frames of a traceback that ``belongs`` picks by their code.
 
     An exception that a handler of signals raises (Ctrl-C, a time limit) can come inside of contextlib's ``__enter__``
@@ -47,11 +47,11 @@ def clear_struck(struck: TracebackType | None, belongs: Callable[[CodeType], boo
     forgotten, perhaps in a later test, the generator is closed, and its ``finally`` puts back what was there before it
     over what is there then. Clearing the frame closes the generator now.
     """
-    while struck is not None:
-        if belongs(struck.tb_frame.f_code):
+    while interrupted is not None:
+        if belongs(interrupted.tb_frame.f_code):
             with suppress(RuntimeError):  # it still runs
-                struck.tb_frame.clear()
-        struck = struck.tb_next
+                interrupted.tb_frame.clear()
+        interrupted = interrupted.tb_next
 
 
 def boundary(function: object) -> None:
@@ -101,7 +101,7 @@ def is_users(frame: FrameType) -> bool:
 
 
 def is_ours(frame: FrameType) -> bool:
-    """Whether a frame belongs to this package."""
+    """Return whether a frame belongs to this package."""
     return _kind(frame.f_code.co_filename) == _SELF
 
 

@@ -509,7 +509,7 @@ class Node:
         """Use ``new_input``, a node or any other argument, wherever this node's arguments hold ``old_input``.
 
         Raises:
-            GraphError: ``old_input`` is no node, ``new_input`` nests too deep, or one of the nodes was erased.
+            GraphError: ``old_input`` is not a node, ``new_input`` nests too deep, or one of the nodes was erased.
         """
         if not isinstance(old_input, Node):
             raise refusal("replace_input_with replaces a node", old_input, remedy="assign node.args for other values")
@@ -658,7 +658,7 @@ def _own_input(node: Node) -> GraphError:
 
 def end_error(root: Node) -> GraphError:
     return GraphError(
-        "a graph keeps its root, which is no operation",
+        "a graph keeps its root, which is not an operation",
         where=here(),
         value=shown(root),
         why="it stands between the last node and the first: node.next of the last one is it",

@@ -103,7 +103,7 @@ _PROPERTIES = frozenset(
     for name, value in vars(kind).items()
     if isinstance(value, (property, GetSetDescriptorType))
 )
-"""Attributes of tensors that are no methods."""
+"""Attributes of tensors that are not methods."""
 _NEW_LAYOUT = frozenset(
     "as_strided_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
 )
@@ -464,7 +464,7 @@ class TracerBase:
         return write(self.answer("text", obj, _BY_TEXT, where=where, value=text, **_WHY_NO_TEXT))
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """Return what the program is told where it cannot go on without the value of a proxy; here nothing is known of
+        """Return what the program gets where it cannot go on without the value of a proxy; here nothing is known of
         it.
 
         Args:
@@ -699,8 +699,8 @@ class Proxy:
         # torch asks too, before it takes an object for a tensor: only what is written in the traced code is answered
         kind, tracer = type(self), self.tracer
         if tracer._tracing and is_users(frame := sys._getframe(1)) and asks_for_class(frame):
-            told, certain = kind_of(self.node)
-            return tracer.is_of_kind(self, certain, told, user_location(frame, {}))
+            found, certain = kind_of(self.node)
+            return tracer.is_of_kind(self, certain, found, user_location(frame, {}))
         return kind
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:

@@ -39,7 +39,7 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention to all that is no padding, then a feed-forward network; each is normalized with its shortcut."""
+    """Attention to all that is not padding, then a feed-forward network; each is normalized with its shortcut."""
 
     def __init__(self, width: int, heads: int, hidden: int, dropout: float) -> None:
         super().__init__()

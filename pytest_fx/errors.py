@@ -82,16 +82,16 @@ class LawViolation(FxError, AssertionError):
 
     def with_others(self, others: Sequence[LawViolation]) -> LawViolation:
         """Return the same violation with a line on each other law that is broken; one on all that are so likewise."""
-        told: dict[object, tuple[list[str], list[str]]] = {}  # lines, and laws that are broken like those, by kind
+        by_kind: dict[object, tuple[list[str], list[str]]] = {}  # lines, and laws that are broken like those, by kind
         for other in others:
-            lines, likewise = told.setdefault(other.kind or other, ([], []))
+            lines, likewise = by_kind.setdefault(other.kind or other, ([], []))
             if lines or (other.kind and other.kind == self.kind):
                 likewise.append(repr(other.law))
             else:
                 lines.append(str(other).partition("\n")[0])
-        own = told.pop(self.kind, None)  # first, below what they are like
+        own = by_kind.pop(self.kind, None)  # first, below what they are like
         found: list[str] = []
-        for lines, likewise in (*([] if own is None else [own]), *told.values()):
+        for lines, likewise in (*([] if own is None else [own]), *by_kind.values()):
             found += lines + ([f"same error under {', '.join(likewise)}"] if likewise else [])
         return self.with_details("\n".join(f"  also   {line}" for line in found)) if found else self
 

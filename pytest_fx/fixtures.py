@@ -35,7 +35,7 @@ BROKEN = pytest.StashKey[list[tuple[Any, str]]]()
 
 
 def skip_if_told(item: pytest.Item) -> None:
-    """Skip a test of a model that cannot be made or called, if a test before it has told why."""
+    """Skip a test of a model that cannot be made or called, if a test before it has reported why."""
     case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_model")
     for broken, why in item.config.stash.get(BROKEN, []):
         if case == broken:
@@ -160,7 +160,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
 
 
 def _limits(options: Options) -> dict[str, Any]:
-    """Return what ``check_pass`` is told of the limits of one program."""
+    """Return the limits of one program that ``check_pass`` gets."""
     if options.isolate:
         return {"isolate": True, "timeout": options.timeout, "memory": options.memory_limit}
     return {} if options.timeout is None else {"seconds": options.timeout}

@@ -220,7 +220,7 @@ def _asked_for(written: PassText) -> Any:
     if isinstance(found, type):
         return make_pass(found, written)
     what = f"pass {written.name!r} takes no options"
-    refuse(written.text, written.options[0].start, what, why="it is no class of passes but one pass")
+    refuse(written.text, written.options[0].start, what, why="it is not a class of passes but one pass")
 
 
 def _runnable(given: Any) -> Pass:
@@ -231,7 +231,7 @@ def _runnable(given: Any) -> Pass:
         return made if passes == made.passes else PassPipeline(passes, made.listeners, made.name)
     if not callable(made):
         raise CannotLoadError(
-            f"a {type(made).__name__} is no pass",
+            f"a {type(made).__name__} is not a pass",
             value=shown(made),
             remedy="give a function or an object that takes a program, a registered name, or package.module:callable",
         )
@@ -368,7 +368,9 @@ def load_contract(text: Any) -> Contract:
         return text
     named = {"exact": exact, "close": close}
     if not isinstance(text, str):
-        raise CannotLoadError(f"a {type(text).__name__} is no contract", value=shown(text), remedy=f"use {_CONTRACTS}")
+        raise CannotLoadError(
+            f"a {type(text).__name__} is not a contract", value=shown(text), remedy=f"use {_CONTRACTS}"
+        )
     if text in named:
         return named[text]
     number = r"([-+.\de]+)"

@@ -146,7 +146,7 @@ def _attributes_of(module: str, source: Path, *, is_exact: bool) -> list[str]:
     if imported is None and is_exact:
         try:
             imported = importlib.import_module(module)
-        except (Exception, SystemExit):  # what it raises is told where it is asked for by its name
+        except (Exception, SystemExit):  # what it raises is reported where it is asked for by its name
             imported = None
     if imported is not None:
         classes = {key: value for key, value in vars(imported).items() if isinstance(value, type)}

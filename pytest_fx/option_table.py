@@ -282,7 +282,7 @@ SWITCHES = {
     "isolate": "Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
     "memory: that test fails with the reason, and the others go on. "
     "Example: --fx-model all --fx-isolate --fx-timeout 60",
-    "annotate": "Tell a pull request on GitHub what passes did: print an annotation for each failure, at the user's "
+    "annotate": "Report to a GitHub pull request what passes did: print an annotation for each failure, at the user's "
     "line, and write a summary in Markdown to the file that GITHUB_STEP_SUMMARY names, or .pytest_fx/summary.md. "
     "Example: --fx-model all --fx-annotate --fx-report report",
     "estimate": "Show estimated times beside the measured ones, on the CPU: this machine is measured in a quarter of a "

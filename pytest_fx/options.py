@@ -52,7 +52,7 @@ class Options:
     seed: int
     """Where the example inputs of zoo models are drawn from."""
     leaves: tuple[Any, ...] = ()
-    """Modules that are kept whole when a model is captured: paths, patterns of paths, names of classes, or classes."""
+    """Modules that are leaves when a model is captured: paths, patterns of paths, names of classes, or classes."""
     tracer: Any | None = None
     """What captures models, as ``package.module:Class`` or itself; None for the usual."""
     capture: str = "auto"
@@ -72,7 +72,7 @@ class Options:
     report: str | None = None
     """The folder that the report is written into, as it was given; None for none."""
     annotate: bool = False
-    """Whether a pull request on GitHub is told of failures."""
+    """Whether failures are reported to a pull request on GitHub."""
     error_factor: float | None = None
     """How many times eager's own error ``close`` allows in the working dtype; None for the contract's own."""
     detect: float | None = None
@@ -121,8 +121,8 @@ def add_options(parser: pytest.Parser) -> None:
             group.addoption(f"--fx-{option.flag}", type=option.parse, metavar=option.metavar, help=option.help)
         kind = "linelist" if option.repeatable else "string"
         parser.addini(option.setting, f"Default of --fx-{option.flag}.", type=kind, default=None)
-    for flag, told in SWITCHES.items():
-        group.addoption(f"--fx-{flag}", action="store_true", help=told)
+    for flag, help_text in SWITCHES.items():
+        group.addoption(f"--fx-{flag}", action="store_true", help=help_text)
         parser.addini(setting_of(flag), f"Default of --fx-{flag}.", type="bool", default=False)
     group.addoption(
         "--fx-tables", nargs="?", const="all", metavar="NAME[,NAME…]",
@@ -149,7 +149,7 @@ def _require_settings(config: Any) -> None:
         if setting.startswith("fx_"):
             known = [*(option.setting for option in TABLE), *map(setting_of, (*SWITCHES, "tables"))]
             raise pytest.UsageError(
-                f"{ini_file(config)} has {setting}, which is no setting; there are {', '.join(known)}"
+                f"{ini_file(config)} has {setting}, which is not a setting; there are {', '.join(known)}"
             )
 
 
@@ -194,7 +194,7 @@ _FLAGS = {"no_timing": "timing", "strict": "strict", "estimate": "estimate"}
 def options_of(node: pytest.Item | Any) -> Options:
     """Return the options that hold for one test: those of the run, changed by ``@pytest.mark.fx(…)`` on it.
 
-    A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a keyword that is no option, and for a
+    A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a keyword that is not an option, and for a
     value that the command line would refuse.
     """
     options = node.config.stash[OPTIONS]

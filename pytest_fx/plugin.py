@@ -263,7 +263,7 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of pytest-xdist what only the controller knows."""
+    """Give a worker of pytest-xdist what only the controller knows."""
     distribution.instruct(node.config, node.workerinput)
 
 

@@ -59,7 +59,7 @@ def users_line(error: BaseException, or_torchs: bool = True) -> str | None:
     others = [frame for frame in frames if not frame.filename.startswith(_torchs())]
     users = [frame for frame in others if not _is_installed(frame.filename)]
     frame = (users or others or (frames if or_torchs else None) or [None])[-1]
-    return None if frame is None else _told(frame.filename, frame.lineno or 0, frame.name)
+    return None if frame is None else _format_frame(frame.filename, frame.lineno or 0, frame.name)
 
 
 def line_of_import(error: BaseException) -> str | None:
@@ -70,7 +70,7 @@ def line_of_import(error: BaseException) -> str | None:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ignored)]
     users = [frame for frame in frames if not _is_installed(frame.filename)]
     frame = (users or frames or [None])[-1]
-    return None if frame is None else _told(frame.filename, frame.lineno or 0, frame.name)
+    return None if frame is None else _format_frame(frame.filename, frame.lineno or 0, frame.name)
 
 
 def _is_installed(file: str) -> bool:
@@ -81,7 +81,7 @@ def _is_installed(file: str) -> bool:
 def users_place(frames: Iterable[tuple[str, int, str]]) -> str | None:
     """Return the first place in the user's code: of ``(file, line, function)`` frames, the innermost first."""
     others = (*_OURS, *_RUNNER, *_torchs(), _LIBRARY, "<")
-    return next((_told(*frame) for frame in frames if not frame[0].startswith(others)), None)
+    return next((_format_frame(*frame) for frame in frames if not frame[0].startswith(others)), None)
 
 
 @functools.cache
@@ -91,7 +91,7 @@ def _torchs() -> tuple[str, ...]:
     return tuple(place + os.sep for place in (spec and spec.submodule_search_locations) or ())
 
 
-def _told(file: str, line: int, function: str) -> str:
+def _format_frame(file: str, line: int, function: str) -> str:
     return f"{file}:{line}, in {function}:  {linecache.getline(file, line).strip()}"
 
 

@@ -83,8 +83,8 @@ def test_every_folder_on_the_map_is_there():
 def test_every_room_is_on_the_map_for_contributors(package):
     text = (README.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     _, _, part = text.partition(f"| room of `{package}/` |")
-    told = set(re.findall(r"^\| `([a-z_]+)/` \| .", part.partition("\n\n")[0], re.MULTILINE))
-    assert told == {path.parent.name for path in (README.parent / package).glob("*/__init__.py")}
+    listed = set(re.findall(r"^\| `([a-z_]+)/` \| .", part.partition("\n\n")[0], re.MULTILINE))
+    assert listed == {path.parent.name for path in (README.parent / package).glob("*/__init__.py")}
 
 
 def test_plugin_library_and_changelog_have_one_version():

@@ -1,5 +1,6 @@
 """The command that tries the wheel: what it looks for in it, what it prints, and what it calls wrong."""
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -85,3 +86,11 @@ def test_environments_that_are_not_there_are_rows_with_the_reason(monkeypatch, t
     (tmp_path / "constraints.txt").write_text("torch==2.13.0\n")
     options = wheels.argparse.Namespace(as_installed=True, cuda=False, only=None)
     assert list(wheels.trials(options, Path("a.whl"))) == [Trial("3.98", "2.13.0", note="there is no such environment")]
+
+
+def test_each_extra_is_explained():
+    root = Path(__file__).parents[1]
+    declared = (root / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    page = (root / "docs" / "faq.md").read_text()
+    for extra in re.findall(r"^(\w+) = ", declared, re.MULTILINE):
+        assert f"[{extra}]`" in page, extra

@@ -153,7 +153,7 @@ def _make(borrowed: Path, folder: Path, wheel: Path) -> Path:
 
 
 def _said(command: list[str | Path], folder: Path) -> str:
-    """What a command prints, run where nothing leads to the checkout."""
+    """Return what a command prints, run where nothing leads to the checkout."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     try:
         run = subprocess.run(

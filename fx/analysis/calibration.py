@@ -121,7 +121,7 @@ def _measure() -> Device:
 
 
 def _operators(timed: Iterable[tuple[Probe, float]]) -> dict[str, Curve]:
-    """Seconds by bytes, for each operator that is no product."""
+    """Seconds by bytes, for each operator that is not a product."""
     found: dict[str, dict[float, list[float]]] = {}
     for probe, seconds in timed:
         if product_sizes(probe.call) is None:
@@ -279,7 +279,7 @@ def load_device(path: str | Path) -> Device:
         device = _from_data(data["device"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AnalysisError(
-            f"{path} is no calibration that can be read",
+            f"{path} is not a calibration that can be read",
             why=f"{type(error).__name__}: {error}",
             remedy="remove it, and calibrate() again",
         ) from error
@@ -323,7 +323,7 @@ def _from_data(data: Mapping[str, Any]) -> Device:
 def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name.removeprefix("torch."))
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{name} is no dtype")
+        raise ValueError(f"{name} is not a dtype")
     return dtype
 
 

@@ -62,7 +62,7 @@ class KernelCost:
     name: str
     """The operator, as ``aten.addmm.default``."""
     dtype: torch.dtype | None
-    """The dtype of its result; None where that is no tensor."""
+    """The dtype of its result; None where that is not a tensor."""
     work: Work
     """What it does."""
     is_known: bool

@@ -103,7 +103,7 @@ class MemoryReport:
         where = _named(self.peak_node, self.peak_is_backward)
         lines = [
             f"peak of activations {in_bytes(self.peak)}, at {where}",
-            f"  without freeing {in_bytes(self.without_freeing)}; left at the end {in_bytes(self.left)}",
+            f"  forward without freeing {in_bytes(self.without_freeing)}; left at the end {in_bytes(self.left)}",
             f"  beside inputs {in_bytes(self.inputs)}, parameters and buffers {in_bytes(self.state)}",
             f"  with every possible operation in place {in_bytes(self.peak_in_place)}",
         ]

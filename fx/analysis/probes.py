@@ -157,7 +157,7 @@ def _choose(sizes: tuple[int, ...], share: float) -> int:
 
 
 def operator_probes() -> Iterator[Probe]:
-    """Operators that are no products, each on tensors of several sizes."""
+    """Operators that are not products, each on tensors of several sizes."""
     for count in _COUNTS:
         flat, side = torch.empty(count), max(1, math.isqrt(count))
         rows = torch.empty(max(1, count // 64), 64) if count >= 64 else torch.empty(1, count)

@@ -149,7 +149,7 @@ def read_trace(path: str | Path) -> list[TracedCall]:
         found = _timed(complete)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AnalysisError(
-            f"{path} is no trace that can be read",
+            f"{path} is not a trace that can be read",
             why=f"{type(error).__name__}: {error}",
             remedy="write one with torch.profiler.profile(record_shapes=True) and its export_chrome_trace",
         ) from error

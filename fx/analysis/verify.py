@@ -158,7 +158,9 @@ def names_are_legal(graph: Graph) -> Violation | None:
     for node in graph.nodes:
         if not is_identifier(node._name):
             return Violation(
-                f"Node name {node._name!r} is no identifier", node, remedy="let the graph choose: create_node(name=...)"
+                f"Node name {node._name!r} is not an identifier",
+                node,
+                remedy="let the graph choose: create_node(name=...)",
             )
     return None
 
@@ -211,7 +213,7 @@ def targets_fit(graph: Graph) -> Violation | None:
         op, target = node._op, cast("Any", node._target)
         if op == "call_function":
             if not callable(target) or isinstance(target, str):
-                what = f"Node {node.name} calls {target!r}, which is no function"
+                what = f"Node {node.name} calls {target!r}, which is not a function"
                 return Violation(what, node, remedy="a method is called by call_method, a submodule by call_module")
         elif not isinstance(target, str):
             return Violation(f"the target of {op} node {node.name} is a {type(target).__name__}, not a string", node)

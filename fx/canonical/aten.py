@@ -80,7 +80,7 @@ def by_name_of_python(arguments: dict[str, Argument]) -> dict[str, Argument]:
     return {"input" if name == "self" else name: value for name, value in arguments.items()}
 
 
-# Slices, which are no function of torch.
+# Slices, which are not a function of torch.
 
 
 def spell_slice(args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> tuple[Argument, Argument] | None:

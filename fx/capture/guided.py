@@ -246,7 +246,7 @@ class Guide:
 
     def _answer_match(self, obj: Proxy, value: Any, where: object) -> int:
         if not isinstance(value, (tuple, list)):
-            raise UnknownValueError(f"it is of {type(value).__name__}, which is no sequence")
+            raise UnknownValueError(f"it is of {type(value).__name__}, which is not a sequence")
         self._check_kind(obj, self._spelled(obj), type(value), where)
         return self._answer_len(obj, value, where)
 
@@ -286,7 +286,7 @@ class Guide:
         Functions of torch ask for it too, before they find out that they are given a traced value and record the call,
         which then needs no guard: see :meth:`take_back`.
         """
-        cause = "it is no integer"
+        cause = "it is not an integer"
         try:
             value = self._values.of(obj.node)
             if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):

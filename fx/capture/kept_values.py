@@ -217,7 +217,7 @@ def _keep_of_numpy(value: Any) -> Kept | None:
 
 
 def is_plain_object(value: Any) -> bool:
-    """Whether a value keeps attributes of its own, and is no tensor, module, class or function."""
+    """Whether a value keeps attributes of its own, and is not a tensor, module, class or function."""
     if isinstance(value, _OTHERS) or type(value).__module__.startswith(("torch", "fx.")):
         return False
     return isinstance(getattr(value, "__dict__", None), dict) and not _is_of_python(type(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from types import FrameType, TracebackType
 
@@ -37,6 +38,12 @@ _REMEDIES = {
     "slice indices must be": "register a tensor as a buffer of its module, or use torch.narrow: it takes traced sizes",
     "takes 1 positional argument but": "give sizes as a tuple: torch.ones((rows, columns)), tensor.expand((rows, -1))",
 }
+_OF_FUNCTIONS = (
+    "cannot transform a function of traced values (vmap, grad, jvp, cond, …)",
+    "put the call into a function marked fx.wrap that is given all that it uses, parameters and buffers too",
+)
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+_TRANSFORMS = tuple(os.path.join(_TORCH, name) + os.sep for name in ("_functorch", "_higher_order_ops"))
 _TRACED = (Proxy, GuidedProxy)
 _IDENTIFIER = re.compile(r"\w+")
 _NAMES = ("Proxy", "'Attribute'", "fx.proxy.Attribute", "GuidedAttribute", "__delitem__")
@@ -57,13 +64,25 @@ def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueErro
     what = _what(error, frame)
     if what is None:
         return None
+    remedy = next((remedy for fragment, remedy in _REMEDIES.items() if fragment in str(error)), _REMEDY)
+    if _is_transform(traceback):
+        what, remedy = _OF_FUNCTIONS
     return TracedValueError(
         what,
         where=user_location(frame, {}),
         value=_traced_values(frame),
         why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
-        remedy=next((remedy for fragment, remedy in _REMEDIES.items() if fragment in str(error)), _REMEDY),
+        remedy=remedy,
     )
+
+
+def _is_transform(traceback: TracebackType | None) -> bool:
+    """Whether an error comes out of what transforms functions (``torch.func``), or calls them (``torch.cond``)."""
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename.startswith(_TRANSFORMS):
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def note_other_attempt(error: Exception, other: Exception, how: str) -> None:

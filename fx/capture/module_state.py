@@ -31,7 +31,7 @@ _DEEPEST = 4
 
 
 class ModuleState:
-    """What modules hold, to be put back after a trace: whatever the traced code assigned is no part of the model."""
+    """What modules hold, to be put back after a trace: whatever the traced code assigned is not part of the model."""
 
     def __init__(self, modules: Iterable[torch.nn.Module], function: FunctionType | None = None) -> None:
         """Keep what ``modules`` hold, and what their methods and ``function`` reach outside of them."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import operator
 import re
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType
@@ -161,20 +162,36 @@ def note_classes(frame: FrameType, called: Classes) -> None:
         called.setdefault(id(namespace), (namespace, set()))[1].update(named)
 
 
-_METHOD = re.compile(r"descriptor '(\w+)' for 'torch._C.TensorBase' objects doesn't apply")
+_METHOD = re.compile(
+    r"descriptor '(\w+)' for 'torch._C.TensorBase' objects doesn't apply"
+    r"|^(\w+)\(\) takes 1 positional argument but|^slice indices must be integers"
+)
 
 
 def note_method(error: BaseException | None, called: Classes) -> None:
-    """Add the method that code takes from the class of tensors and calls with a traced value: ``Tensor.relu(x)``."""
-    if isinstance(error, TypeError) and (found := _METHOD.match(str(error))) is not None:
-        called.setdefault(id(torch.Tensor), (torch.Tensor, set()))[1].add(found[1])
+    """Add the method of tensors that code calls with traced values: ``Tensor.relu(x)``, ``real.expand(n, 3)``."""
+    found = _METHOD.match(str(error)) if isinstance(error, TypeError) else None
+    name = (found[1] or found[2] or "__getitem__") if found is not None else ""
+    if hasattr(torch.Tensor, name):
+        called.setdefault(id(torch.Tensor), (torch.Tensor, set()))[1].add(name)
+
+
+def _is_traced(value: Any) -> bool:
+    """Whether a value is a traced one, or an index that holds one."""
+    if isinstance(value, (tuple, list)):
+        return any(map(_is_traced, value))
+    if isinstance(value, slice):
+        return any(map(_is_traced, (value.start, value.stop, value.step)))
+    return isinstance(value, Proxy)
 
 
 def _method(name: str, original: Any) -> Any:
     function = original or getattr(torch.Tensor, name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(self, Proxy) and (tracer := _tracer()) is not None:
+        if any(map(_is_traced, (self, *args))) and (tracer := _tracer()) is not None:
+            if name == "__getitem__":
+                return tracer.create_proxy("call_function", operator.getitem, (self, *args), kwargs)
             return tracer.create_proxy("call_method", name, (self, *args), kwargs)
         return function(self, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""What the traced code does with tensors that are no traced values: buffers, parameters, and tensors that it makes.
+"""What the traced code does with tensors that are not traced values: buffers, parameters, and tensors that it makes.
 
 Operations on a module's own tensors are recorded, so that the program follows them, and computed beside that where
 nothing has been written yet, so that shapes and lengths are real numbers. What is made of constants alone is computed
@@ -92,7 +92,7 @@ class _Call:
 
 
 def _methods_of_clients(tracer: type) -> frozenset[CodeType]:
-    """The code of a client's own ``create_proxy``: what it computes to learn of a node is no part of the program."""
+    """The code of a client's own ``create_proxy``: what it computes to learn of a node is not part of the program."""
     methods = [vars(kind)["create_proxy"] for kind in tracer.__mro__ if "create_proxy" in vars(kind)]
     own = [one for one in methods if isinstance(one, FunctionType) and not one.__module__.startswith("fx.")]
     return frozenset(one.__code__ for one in own)

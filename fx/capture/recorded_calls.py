@@ -226,7 +226,7 @@ def _names(classes: Any, proxies: type) -> bool:
 
 
 def _refuse_dtypes(value: Proxy, classes: Any, frame: FrameType) -> None:
-    """Refuse ``torch.FloatTensor`` and the like, which are no classes but ask for a dtype."""
+    """Refuse ``torch.FloatTensor`` and the like, which are not classes but ask for a dtype."""
     for kind in classes if type(classes) is tuple else (classes,):
         if type(kind) is type(torch.FloatTensor):
             raise value.tracer._refusal(
@@ -344,7 +344,7 @@ def make_checkpoint(original: Any) -> Any:
             return original(function, *args, **kwargs)
         if not isinstance(function, torch.nn.Module):
             raise tracer._refusal(
-                "cannot capture a checkpoint of a function that is no module",
+                "cannot capture a checkpoint of a function that is not a module",
                 where=user_location(sys._getframe(1), {}),
                 value=getattr(function, "__qualname__", repr(function)),
                 why="a node cannot hold the function, and without the checkpoint its values would be kept in memory",

@@ -46,7 +46,7 @@ class PHWithMeta(PHBase):
 
 
 class _NoKeywords(dict[str, Any]):
-    """What is given for ``**kwargs`` where nothing is; of its own class, so that it is no structure of inputs."""
+    """What is given for ``**kwargs`` where nothing is; of its own class, so that it is not a structure of inputs."""
 
 
 class Signature:

@@ -46,7 +46,7 @@ class Starred(Proxy):
 
     @property
     def node(self) -> Node:  # type: ignore[override]
-        """Refuse: it is no value of the program."""
+        """Refuse: it is not a value of the program."""
         raise self.refused()
 
     @node.setter

@@ -101,6 +101,7 @@ class Tracer(TracerBase):
         self.param_shapes_constant = param_shapes_constant
         self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
+        self._leaf_kinds: dict[type, bool] = {}
         self._current: Trace | None = None
         self._reads_buffers_once = False
         self._left_out = self._as_given = False
@@ -123,14 +124,15 @@ class Tracer(TracerBase):
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
 
-        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``. And so do
+        So do modules that a backend made of a part of a program: their classes say why in ``_leaf_reason``. And so do
         modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
         """
-        expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
-        if hasattr(type(m), "_kept_whole") or _is_compiled(m):
-            return True
-        module = m.__module__
-        return module.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
+        known = self._leaf_kinds.get(type(m))
+        if known is None:
+            expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
+            of_torch = m.__module__.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
+            known = self._leaf_kinds[type(m)] = of_torch or hasattr(type(m), "_leaf_reason") or _is_compiled(m)
+        return known
 
     def path_of_module(self, mod: torch.nn.Module) -> str:
         """The dotted path of ``mod`` below the root.
@@ -159,13 +161,21 @@ class Tracer(TracerBase):
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
-        path = self.path_of_module(m)
+        try:
+            path = self.path_of_module(m)
+        except ForeignModuleError as error:
+            if self._flags is None or m._parameters or m._buffers or m._modules:
+                raise
+            return self._flags.with_foreign(error, lambda: forward(*args, **kwargs))  # nn.ReLU()(x)
         outer = self.module_stack
         count = self.num_calls.get(path, 0)
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            if (self.is_leaf_module(m, path) and not self._is_opened(m)) or m._backward_hooks or m._backward_pre_hooks:
+            is_leaf = self.is_leaf_module(m, path)
+            if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
+                is_leaf = not self._is_opened(m)
+            if is_leaf or m._backward_hooks or m._backward_pre_hooks:
                 if self._flags is not None and self._flags.watches_leaves:
                     self._flags.leaf_called(m)
                 return self.create_proxy("call_module", path, args, kwargs)
@@ -176,7 +186,7 @@ class Tracer(TracerBase):
 
     def _is_opened(self, module: torch.nn.Module) -> bool:
         """Whether a leaf is looked into, since its hooks leave something for the traced code."""
-        if self._state is None or not (module._forward_hooks or module._forward_pre_hooks) or _is_compiled(module):
+        if self._state is None or _is_compiled(module):
             return False
         opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
         if opened and self._flags is not None:
@@ -220,8 +230,8 @@ class Tracer(TracerBase):
     def attribute_arg(self, a: Any) -> Argument:
         """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
 
-        Tensors that are no attribute of the root become constants of the graph. Functions that can be imported by their
-        names stand for themselves.
+        Tensors that are not an attribute of the root become constants of the graph. Functions that can be imported by
+        their names stand for themselves.
         """
         if isinstance(a, torch.Tensor):
             return self._tensor_arg(a)
@@ -268,7 +278,7 @@ class Tracer(TracerBase):
         return _find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
-        """A name that starts with ``prefix``, ends in a number and is no attribute of the root yet."""
+        """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
         expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
         number = 0
         while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
@@ -341,7 +351,7 @@ class Tracer(TracerBase):
 
     @property
     def tensor_attrs(self) -> dict[Any, str]:
-        """Path of each tensor attribute of the root that is no parameter."""
+        """Path of each tensor attribute of the root that is not a parameter."""
         return dict(self._attributes().values())
 
     @property
@@ -504,14 +514,14 @@ class Tracer(TracerBase):
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check, or refuse, that the value of a node is compared by identity."""
-        guide = None if node.op == "placeholder" else self.guide
+        guide = self.guide if node.target is getattr else None
         # asked last: to know what a value is, all that leads to it is run on fake tensors
         if (
             guide is not None
             and identity_tests.tests_of(node, location)
             and guide.kind_of(Proxy(node, self)) is NoneType
         ):
-            return  # which is what is compared
+            return  # which is what is compared, as it is answered
         location.is_compared = identity_tests.expect_known(self, node, location)
 
     def _handled_at(self, frame: FrameType) -> list[str]:
@@ -667,10 +677,13 @@ class Tracer(TracerBase):
     def _inputs(
         self, function: Callable[..., Any], is_module: bool, concrete_args: dict[str, Any] | tuple[Any, ...] | None
     ) -> tuple[Callable[..., Any], list[Any]]:
+        self._returned_by = function  # where a default is that no node can hold
         try:
             return self.create_args_for_root(function, is_module, concrete_args)
         except RecursionError as failure:
             raise explained(failure, concrete_args, TraceError) from None
+        finally:
+            self._returned_by = None
 
     def _start(self, root: Root) -> Callable[..., Any]:
         self.graph = Graph(tracer_cls=type(self))

@@ -18,7 +18,7 @@ from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.patching import Trace
 from fx.checks.questions import asks_for_class, compares_with_truth
-from fx.errors import TraceError
+from fx.errors import ForeignModuleError, TraceError
 from fx.frames import is_ours, is_users, user_location
 from fx.graph import Graph
 from fx.node import Node
@@ -118,6 +118,8 @@ class TrainingFlags:
         """Whether :meth:`leaf_called` has something to do."""
         self.opened: set[int] = set()
         """The modules of torch, by identity, that the program takes the place of though they are leaves."""
+        self._foreign: ForeignModuleError | None = None
+        """What to say of the module that runs, which is not below the root, should it ask for its flag."""
         self._nodes: dict[str, Node] = {}
         self._checked: set[str] = set()
         self._overridden = False
@@ -139,7 +141,12 @@ class TrainingFlags:
         while frame is not None and is_ours(frame) and frame.f_code.co_name == "getattr":
             frame = frame.f_back
         path = (self.tracer.submodule_paths or {}).get(module)
-        if frame is None or is_ours(frame) or path is None or type(value) is not bool:
+        if frame is None or is_ours(frame) or type(value) is not bool:
+            return value
+        if path is None:
+            if self._foreign is not None:
+                self.tracer._refused = self._foreign
+                raise self._foreign
             return value
         if not is_users(frame) and type(module).__module__.startswith("torch.") and id(module) not in self.opened:
             return value
@@ -152,6 +159,18 @@ class TrainingFlags:
             return TrainingFlag(self, name, value, where)
         self.check(name, value, where, _message(frame, path))
         return value
+
+    def with_foreign(self, error: ForeignModuleError, run: Callable[[], Any]) -> Any:
+        """Return ``run()``, the forward of a module without state that is not below the root.
+
+        Raises:
+            ForeignModuleError: what it does depends on its mode, which the program cannot know.
+        """
+        before, self._foreign = self._foreign, error
+        try:
+            return run()
+        finally:
+            self._foreign = before
 
     def node_of(self, name: str) -> Node:
         """The node that reads a flag at run time."""

@@ -198,7 +198,7 @@ _with_truth: weakref.WeakKeyDictionary[CodeType, bool] = weakref.WeakKeyDictiona
 
 
 def compares_with_truth(code: CodeType) -> bool:
-    """Whether some code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
+    """Return whether some code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
     known = _with_truth.get(code)
     if known is None:
         known = any(type(value) is bool for value in code.co_consts) and _IS_OP in code.co_code[::2]

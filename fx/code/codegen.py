@@ -245,7 +245,7 @@ class FunctionWriter:
                     f"{node.target!r} cannot be the name of a parameter",
                     where=node.source,
                     value=describe(node),
-                    why="it is no Python identifier",
+                    why="it is not a Python identifier",
                     remedy='rename the input: node.target = "x"',
                 )
             if parameter in reserved and (parameter != "self" or node.prev.op != "root"):

@@ -56,7 +56,7 @@ def write_folder(module: GraphModule, folder: Any, module_name: str) -> None:
         module_name: name of the class.
 
     Raises:
-        CodegenError: the name is no identifier, the code uses something that cannot be imported (the message names
+        CodegenError: the name is not an identifier, the code uses something that cannot be imported (the message names
             the node), or the module holds something that cannot be stored.
     """
     lines = [*_imports(module, module_name), "", "", module._python_code.src.strip(), "", ""]
@@ -177,7 +177,7 @@ def _imports(module: GraphModule, module_name: str) -> list[str]:
         or hasattr(builtins, module_name)
     ):
         raise CodegenError(
-            f"module_name is no name for the class: {shown(module_name)}",
+            f"module_name is not a name for the class: {shown(module_name)}",
             why="it is a Python identifier that the generated code does not use for something else",
             remedy='pass another: to_folder(folder, module_name="FxModule")',
         )
@@ -229,7 +229,7 @@ def _not_importable(module: GraphModule, name: str, value: Any) -> CodegenError:
         "which a package cannot import",
         where=node.source if node is not None else None,
         value=describe(node) if node is not None else None,
-        why=f"{name} stands for a {type(value).__name__} that is no attribute of an importable module (the main "
+        why=f"{name} stands for a {type(value).__name__} that is not an attribute of an importable module (the main "
         "program is none)",
         remedy="define it at the top level of a module, or make it an attribute of the module that is traced",
     )

@@ -42,7 +42,7 @@ class FolderState:
     """What ``__init__`` of a written class has to do, in the order of the attributes.
 
     Modules of ``torch.nn`` become the call that makes them, wherever that gives the same module again; other modules,
-    and attributes that are no tensors, become objects to pickle.
+    and attributes that are not tensors, become objects to pickle.
     """
 
     def __init__(self, module: Any) -> None:
@@ -256,7 +256,7 @@ def _alike(made: torch.Tensor | None, value: torch.Tensor | None) -> bool:
 
 
 def _empty(value: torch.Tensor | None) -> str | None:
-    """Source of a tensor of the shape and type of ``value``; None for what is no ordinary tensor."""
+    """Source of a tensor of the shape and type of ``value``; None for what is not an ordinary tensor."""
     if value is None or type(value) not in (torch.Tensor, torch.nn.Parameter):
         return None
     if value.layout is not torch.strided or value.is_quantized:

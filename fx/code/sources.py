@@ -32,7 +32,7 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
     The source lies in ``linecache`` under ``<eval_with_key>.<N>`` for as long as the function lives.
 
     Raises:
-        CodegenError: the source is no Python, which a code transformer or a custom ``CodeGen`` can cause.
+        CodegenError: the source is not Python, which a code transformer or a custom ``CodeGen`` can cause.
     """
     file = f"<eval_with_key>.<{next(_numbers)}>"  # debuggers look for a file unless the name stands in angle brackets
     lines = code.src.splitlines(keepends=True)
@@ -46,7 +46,7 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
     except SyntaxError as error:
         linecache.cache.pop(file, None)
         raise CodegenError(
-            "the generated source is no Python",
+            "the generated source is not Python",
             where=f"line {error.lineno}:  {(error.text or '').strip()}",
             why=error.msg,
             remedy="look at what Graph.on_generate_code or the custom CodeGen puts in",

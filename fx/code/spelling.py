@@ -127,7 +127,7 @@ class Speller:
         return self.attribute(text, name)
 
     def attribute(self, owner: str, name: str) -> str:
-        """``owner.name``, by ``getattr`` where ``name`` is no identifier."""
+        """``owner.name``, by ``getattr`` where ``name`` is not an identifier."""
         if is_identifier(name):
             return f"{owner}.{name}"
         return f"{self._well_known('getattr', getattr)}({owner}, {_quoted(name)})"

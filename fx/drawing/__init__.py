@@ -62,7 +62,7 @@ def draw(
         The path.
 
     Raises:
-        DrawingError: the format is unknown or needs Graphviz, which is not there; ``color`` is no figure.
+        DrawingError: the format is unknown or needs Graphviz, which is not there; ``color`` is not a figure.
 
     >>> import tempfile, torch, fx
     >>> program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.ReLU()))

@@ -96,7 +96,7 @@ def all_clusters(root: Cluster) -> list[Cluster]:
 
 
 def _simplify(root: Cluster) -> None:
-    """Take a cluster of one node out of its frame, which tells nothing."""
+    """Take a cluster of one node out of its frame, which says nothing."""
     for cluster in reversed(all_clusters(root)):
         cluster.members = [
             member.members[0] if isinstance(member, Cluster) and len(member.members) == 1 else member

@@ -22,7 +22,7 @@ from fx.serialization import save
 _COSTS = {"operations": "FLOP", "bytes": "B"}
 """Figures that the command works out itself, with their units."""
 _UNITS = {"seconds": "s", "estimated": "s", "flops": "FLOP", "most_flops": "FLOP", "read": "B", "written": "B"}
-"""Units of numbers that other commands tell of nodes."""
+"""Units of numbers that other commands report of nodes."""
 
 
 def add_drawing_commands(commands: Any, add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -104,7 +104,7 @@ def _costs(program: GraphModule, inputs: Sequence[Any] | None, color: str) -> li
 
 
 def _read_figures(path: str | None) -> list[Figure]:
-    """Figures of a file of JSON: named there, or the numbers that another command tells of nodes (``--json``)."""
+    """Figures of a file of JSON: named there, or the numbers that another command reports of nodes (``--json``)."""
     if path is None:
         return []
     form = '{"time": {"unit": "s", "values": {"conv1": 2e-4}}}, or what cost or profile print with --json'
@@ -119,7 +119,7 @@ def _read_figures(path: str | None) -> list[Figure]:
 
 
 def _figures_of_nodes(nodes: Sequence[dict[str, Any]]) -> list[Figure]:
-    """A figure for each number that is told of nodes."""
+    """Return a figure for each number that is given of nodes."""
     values: dict[str, dict[str, float]] = {}
     for node in nodes:
         for name, value in node.items():
@@ -136,5 +136,5 @@ def _diff(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.
         names = "name edits seconds removed added changed moved one_to_many many_to_one".split()
         return json.dumps([{name: getattr(one, name) for name in names} for one in history.differences])
     idle = [report.name for report in history.reports if not report.changed]
-    told = [str(one) for one in history.differences]
-    return "\n\n".join([*told, *([f"changed nothing: {', '.join(idle)}"] if idle else [])])
+    lines = [str(one) for one in history.differences]
+    return "\n\n".join([*lines, *([f"changed nothing: {', '.join(idle)}"] if idle else [])])

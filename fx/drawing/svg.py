@@ -14,6 +14,8 @@ from fx.drawing.rows import CLUSTER, ENTRY, EXIT, NODE, Rows
 
 _FONT = 'font-family="ui-monospace,\'DejaVu Sans Mono\',Menlo,Consolas,monospace" font-size="10"'
 _BEND = 12.0
+_ON_EDGES = 'fill="#445" stroke="#fafafa" stroke-width="3" paint-order="stroke"'
+"""The look of titles: what runs behind them is kept off."""
 _NOT_IN_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _LEGEND = 34.0
 
@@ -81,7 +83,7 @@ class _Writer:
         self.fills = labels.figure.fills() if labels.figure is not None else {}
 
     def pane(self, pane: Pane) -> Iterable[str]:
-        """One state: frames of clusters, edges, and nodes on top."""
+        """One state: frames of clusters, edges, and on top titles, which edges run through, and nodes."""
         frames: list[str] = []
         edges: list[str] = []
         arrows: list[str] = []
@@ -93,6 +95,7 @@ class _Writer:
             used = rows.used(1 << pane.state)
             if number and there:
                 frames += self.frame(rows, placed, x, y)
+                nodes.append(_text(x + MARGIN, y + TITLE - 4, title_of(rows.cluster), _ON_EDGES))
             for item, middle in placed.x.items():
                 kind, ref = rows.kinds[item], rows.refs[item]
                 top = y + placed.top[placed.row[item]]
@@ -110,14 +113,13 @@ class _Writer:
         yield from nodes
 
     def frame(self, rows: Rows, placed: Placed, x: float, y: float) -> Iterable[str]:
-        """The frame and title of a cluster; behind one of repeats stand others."""
+        """The frame of a cluster; behind one of repeats stand others."""
         behind = (4.0, 2.0, 0.0) if rows.cluster.count > 1 else (0.0,)
         for shift in behind:
             yield (
                 f'<rect x="{_n(x + shift)}" y="{_n(y + shift)}" width="{_n(placed.width)}" '
                 f'height="{_n(placed.height)}" rx="6" fill="#fafafa" stroke="#b0b7bc"/>'
             )
-        yield _text(x + MARGIN, y + TITLE - 4, title_of(rows.cluster), 'fill="#445"')
 
     def node(self, number: int, middle: float, top: float, pane: Pane) -> Iterable[str]:
         """The box of a node; of one that is in the other pane only a faint frame."""
@@ -132,7 +134,7 @@ class _Writer:
         style = f'stroke="{stroke}" stroke-width="{2.2 if mark else 0.8}"' + _dashes(node, mark)
         fill = self.fills.get(node.name, "#ffffff") if self.labels.figure is not None else FILLS.get(node.op, "#ffffff")
         radius = height / 2 if node.op in ("placeholder", "output") else 4.0
-        yield f"<g><title>{escaped(_told(node))}</title>"
+        yield f"<g><title>{escaped(_tooltip(node))}</title>"
         yield f'<rect {_box(left, top, width, height, radius)} fill="{fill}" {style}/>'
         if node.op == "call_module":
             yield f'<path d="M{_n(left + 3)} {_n(top + 4)}v{_n(height - 8)}" stroke="{stroke}" stroke-width="1.6"/>'
@@ -191,11 +193,11 @@ def _dashes(node: DrawnNode, mark: str) -> str:
     return ' stroke-dasharray="3 2"' if node.op == "get_attr" else ""
 
 
-def _told(node: DrawnNode) -> str:
+def _tooltip(node: DrawnNode) -> str:
     """Return what a browser shows over a node."""
-    told = [f"%{node.name} = {node.op}[{node.target}]({node.arguments})", node.settings]
-    told += [f"{node.shape} {node.dtype}".strip(), f"{node.file}:{node.line}  {node.code}" if node.file else ""]
-    return "\n".join(line for line in told if line)
+    lines = [f"%{node.name} = {node.op}[{node.target}]({node.arguments})", node.settings]
+    lines += [f"{node.shape} {node.dtype}".strip(), f"{node.file}:{node.line}  {node.code}" if node.file else ""]
+    return "\n".join(line for line in lines if line)
 
 
 def _legend(picture: Picture, labels: Labels, panes: Sequence[Pane]) -> Iterable[list[tuple[str, str, str]]]:

@@ -12,7 +12,7 @@ from torch.fx import _symbolic_trace
 
 from fx.canonical.forms import Form
 from fx.errors import InteropError, PassError, add_note
-from fx.frames import clear_struck
+from fx.frames import clear_interrupted
 from fx.graph_module import GraphModule
 from fx.interop.pass_forms import PassForm
 from fx.interop.pass_library import form_of
@@ -58,8 +58,8 @@ class AdaptedPass:
         """Run the pass; see ``adapt`` for what it edits and returns.
 
         Raises:
-            PassError: torch.fx cannot hold the program, so that the pass is not run.
-            InteropError: ``graph_module`` is none of our programs, the pass returned something that is no program, or
+            PassError: torch.fx cannot hold the program, so that the pass is not run. InteropError: ``graph_module`` is
+            none of our programs, the pass returned something that is not a program, or
                 what it left cannot be converted.
         """
         there = ToTorch()
@@ -132,7 +132,7 @@ def _check_convertible(program: torch.fx.GraphModule) -> None:
         raise
     except Exception as error:
         raise InteropError(
-            "what the pass left is no program that can be converted",
+            "what the pass left is not a program that can be converted",
             why=f"{type(error).__name__}: {error}",
             remedy="graph_module.recompile() says whether torch.fx itself takes it",
         ) from error
@@ -153,8 +153,8 @@ def _unknown_wrapped_functions_left_out() -> Generator[None]:
             del wrapped[key]
 
 
-def _end_capture(struck: TracebackType | None) -> None:
-    """End the capture of torch.fx that an exception of a signal's handler struck while it ended."""
+def _end_capture(interrupted: TracebackType | None) -> None:
+    """End the capture of torch.fx that an exception of a signal's handler interrupted while it ended."""
     patcher = getattr(_symbolic_trace, "CURRENT_PATCHER", None)
     if patcher is None:
         return
@@ -163,7 +163,9 @@ def _end_capture(struck: TracebackType | None) -> None:
         if (vars(owner) if isinstance(owner, type) else owner).get(patch.fn_name) is patch.new_fn:
             patch.revert()
     patcher.patches_made.clear()
-    clear_struck(struck, lambda code: code.co_filename == _symbolic_trace.__file__ or code.co_name == "__exit__")
+    clear_interrupted(
+        interrupted, lambda code: code.co_filename == _symbolic_trace.__file__ or code.co_name == "__exit__"
+    )
     _symbolic_trace.CURRENT_PATCHER = None
     _symbolic_trace._is_fx_tracing_flag = False
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from torch import nn
 
-from fx.arguments import expect
+from fx.arguments import expect, expect_callable
 from fx.canonical.forms import Form, check_form
 from fx.capture.signature import PH
 from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
-from fx.frames import _USER, _kind
+from fx.frames import _USER, _kind, is_pythons_file
 from fx.graph_module import GraphModule
-from fx.interop.exporting import ExportedModel, settings_with_cache, without_cache
+from fx.interop.exporting import Call, ExportedModel, returns_cache, settings_with_cache, without_cache
 from fx.interop.node_notes import location_of
 from fx.provenance import SourceLocation
 
@@ -119,7 +119,10 @@ def capture(
         raise TraceError(f"fx.capture has no way {how!r}", remedy=f"how is one of {', '.join((AUTO, *WAYS))}")
     check_form(form)
     expect(args, tuple, "fx.capture takes positional example inputs as a tuple", error=TraceError)
+    what = "fx.capture takes example inputs by name as a dict"
+    expect({} if kwargs is None else kwargs, Mapping, what, error=TraceError)
     given = dict(kwargs or {})
+    _expect_call(model, args, given)
 
     def symbolic() -> GraphModule:
         return symbolic_trace(model, defaults_left(model, args, given) if args or given else None)
@@ -133,8 +136,8 @@ def capture(
 
     note = NO_CACHE if isinstance(model, nn.Module) and settings_with_cache(model) else None
     ways = {
-        "symbolic": lambda: _traced(symbolic, model),
-        "guided": lambda: _traced(guided, model),
+        "symbolic": lambda: _traced(symbolic, model, (args, given)),
+        "guided": lambda: _traced(guided, model, (args, given)),
         "export": exported,
     }
     program, record = first_way(ways, how, _name_of(model))
@@ -142,13 +145,37 @@ def capture(
     return program
 
 
-def _traced(trace: Callable[[], GraphModule], model: Any) -> Captured:
-    """What ``trace`` makes of a model, and where it is refused, of the model that returns no cache."""
+def _expect_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse what cannot be called, and example inputs that it does not take."""
+    expect_callable(model, "fx.capture takes a module or a function", error=TraceError)
+    function: Any = model.forward if isinstance(model, nn.Module) else model
     try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a function that is built in
+        return
+    try:
+        signature.bind(*args, **kwargs) if args or kwargs else None
+    except TypeError as error:
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        raise TraceError(
+            f"{_name_of(model)} does not take its example inputs: {error}",
+            where=None if code is None else f"{code.co_filename}:{code.co_firstlineno}",
+            value=f"{getattr(function, '__qualname__', _name_of(model))}{signature}",
+            remedy="give the arguments of a call: fx.capture(model, (x,), {'name': y})",
+        ) from None
+
+
+def _traced(trace: Callable[[], GraphModule], model: Any, call: Call) -> Captured:
+    """Return what ``trace`` makes of a model, and where it is refused, of the model that returns no cache.
+
+    What the decorators of ``forward`` set by ``config.use_cache`` need not reach the traced code: the model is asked.
+    """
+    if not isinstance(model, nn.Module) or not settings_with_cache(model):
         return trace(), None, None
+    try:
+        return trace(), None, NO_CACHE if returns_cache(model, call) else None
     except Exception:
-        if not isinstance(model, nn.Module) or not settings_with_cache(model):
-            raise
+        pass  # which the model without a cache says, too, if it is not that
     with without_cache(model):
         return trace(), None, NO_CACHE
 
@@ -165,6 +192,8 @@ def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -
         CaptureError: all that were tried raised. Where symbolic tracing alone was, what it raised comes through.
     """
     tried = {way: make for way, make in ways.items() if how in (AUTO, way)}
+    if not tried:
+        raise TraceError(f"there is no way {how!r} to capture {name}", remedy=f"try {', '.join((AUTO, *ways))}")
     refusals: list[Refusal] = []
     errors: list[Exception] = []
     for way, make in tried.items():
@@ -191,7 +220,8 @@ def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
         inspect.signature(model.forward).bind(*args, **kwargs)
     except TypeError as error:
         raise InteropError(
-            "torch.export needs example inputs", why=str(error), remedy="give the arguments of a call"
+            f"torch.export needs example inputs: {error}",
+            remedy="give the arguments of a call: fx.capture(model, (x,)), or (model, inputs) from a factory",
         ) from None
     return ExportedModel(model, args, dict(kwargs))
 
@@ -254,7 +284,8 @@ def _location(error: Exception) -> SourceLocation | None:
     if (named := location_of(str(error))) is not None:
         return named
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    frame = next((frame for frame in reversed(frames) if _kind(frame.filename) == _USER), None)
+    users = (one for one in reversed(frames) if _kind(one.filename) == _USER and not is_pythons_file(one.filename))
+    frame = next(users, None)
     if frame is None:
         return None
     return SourceLocation.of(frame.filename, frame.lineno or 0, frame.name, frame.line or "")

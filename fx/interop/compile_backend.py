@@ -35,7 +35,7 @@ def compile_backend(*passes: Pass | type | str) -> Backend:
         passes: run in this order, each on the result of the one before; pass classes and names will do too.
 
     Raises:
-        PassError: one of them is no pass, or leaves a program that is not well formed or is called otherwise.
+        PassError: one of them is not a pass, or leaves a program that is not well formed or is called otherwise.
 
     >>> import torch, fx
     >>> model = torch.compile(torch.nn.ReLU(), backend=compile_backend(fx.passes.RemoveDeadCode()))

@@ -67,6 +67,12 @@ def settings_with_cache(module: nn.Module) -> list[Any]:
     return [config for config in found.values() if getattr(config, "use_cache", None) is True]
 
 
+def returns_cache(module: nn.Module, call: Call) -> bool:
+    """Whether what ``module`` answers has a cache in it: an object of a class that is called so."""
+    found = _answer(module, call) if batch_size(call) is not None else []
+    return not isinstance(found, Exception) and any(type(leaf).__name__.endswith("Cache") for leaf in found)
+
+
 @contextmanager
 def without_cache(module: nn.Module) -> Generator[None]:
     """Let ``module`` return no cache inside of the block."""

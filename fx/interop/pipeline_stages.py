@@ -190,7 +190,7 @@ def _given_seconds(gm: GraphModule, seconds: Mapping[Node, float]) -> dict[Node,
     expect(seconds, Mapping, "seconds of split_into_stages maps nodes to numbers", error=PassError)
     for node, value in seconds.items():
         if not isinstance(node, Node) or node.graph is not gm.graph:
-            raise PassError(f"seconds has {node!r}, which is no node of the program", remedy="measure this program")
+            raise PassError(f"seconds has {node!r}, which is not a node of the program", remedy="measure this program")
         if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
             raise PassError(f"`%{node}` cannot take {value!r} seconds", where=node.source)
     return {node: float(value) for node, value in seconds.items()}

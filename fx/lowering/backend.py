@@ -41,6 +41,8 @@ class Backend(ABC):
 
     has_gradients: ClassVar[bool] = True
     """Whether what it builds computes gradients, by itself or through PyTorch."""
+    keeps_non_finite: ClassVar[bool] = True
+    """Whether a NaN or an infinity in an input reaches the outputs where it does in eager PyTorch."""
 
     def why_unavailable(self) -> str | None:
         """Return why nothing can be built on this machine, such as a missing package; ``None`` where it can."""

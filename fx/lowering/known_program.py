@@ -59,7 +59,8 @@ class Operation:
 class KnownProgram:
     """A canonical program, with the dtypes, shapes and constants that are known in it.
 
-    A dtype is known where a shape is recorded, behind layers with weights, and behind operators that keep it.
+    A dtype is known where a shape is recorded, or what ``torch.export`` knows of a value, behind layers with weights,
+    and behind operators that keep it.
     """
 
     def __init__(self, graph_module: GraphModule) -> None:
@@ -112,7 +113,8 @@ class KnownProgram:
                 self._constants[node] = value
 
     def _find_dtype(self, node: Node) -> torch.dtype | None:
-        if (recorded := self.metadata(node)) is not None:
+        recorded = self.metadata(node) or (node.meta.get("val") if node._meta else None)  # sizes of which are symbols
+        if isinstance(recorded, (TensorMetadata, torch.Tensor)):
             return recorded.dtype
         if node.op != "call_function":
             return None

@@ -151,7 +151,7 @@ def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> N
     expect_program(gm, "lower takes a GraphModule", error=LoweringError)
     if not isinstance(backend, Backend):
         raise LoweringError(
-            f"a {type(backend).__name__} is no backend",
+            f"a {type(backend).__name__} is not a backend",
             value=shown(backend),
             remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
         )
@@ -245,8 +245,10 @@ class Lower:
 
     @property
     def may_change(self) -> tuple[str, ...]:
-        """Gradients, if the backend has none."""
-        return () if get_backend(self.backend).has_gradients else ("gradients",)
+        """Gradients, if the backend has none, and what becomes of NaN and infinities, if it does not keep them."""
+        backend = get_backend(self.backend)
+        kept = {"gradients": backend.has_gradients, "non-finite": backend.keeps_non_finite}
+        return tuple(name for name, keeps in kept.items() if not keeps)
 
     def why_unavailable(self) -> str | None:
         """Return why the backend can build nothing on this machine, such as a missing package; ``None`` where it can.

@@ -101,7 +101,7 @@ def where(condition: Callable[[Operation], bool], reason: str) -> Predicate:
 
 
 def shape_of(operation: Operation, value: Any) -> tuple[int, ...] | None:
-    """The shape of an operand, or ``None`` if it is no tensor."""
+    """The shape of an operand, or ``None`` if it is not a tensor."""
     if not isinstance(value, Node):
         return None
     constant = operation.subject.constant(value)
@@ -148,7 +148,7 @@ def has_numbers(*arguments: str | int, optional: bool = False) -> Predicate:
 
     return where(
         lambda operation: all(is_number(operation.arguments.get(name)) for name in arguments),
-        f"its {' or '.join(map(str, arguments))} is no plain number",
+        f"its {' or '.join(map(str, arguments))} is not a plain number",
     )
 
 

@@ -173,7 +173,7 @@ class Matcher:
 
 
 def _near_miss(node: Node, matched: int, reason: str) -> NearMiss:
-    return NearMiss(node, matched, reason.removesuffix(at(node)))  # the line is told with the node
+    return NearMiss(node, matched, reason.removesuffix(at(node)))  # the line is reported with the node
 
 
 def _name(match_filter: MatchFilter) -> str:

@@ -91,7 +91,7 @@ class Pattern:
 
 
 def graph_of(program: Program, role: str) -> Graph:
-    """The graph of a pattern or replacement, captured where it is no graph yet.
+    """The graph of a pattern or replacement, captured where it is not a graph yet.
 
     Raises:
         PassError: it is nothing that has a graph.
@@ -204,7 +204,7 @@ def _results(graph: Graph, returned: Argument) -> list[Node]:
     for value in results:
         if not isinstance(value, Node) or not is_call(value):
             raise PassError(
-                "the pattern returns what is no result of an operation",
+                "the pattern returns what is not a result of an operation",
                 value=describe(graph.output_node()),
                 why="a parameter, or an input that passes through modules which compute nothing",
                 remedy="return only what the pattern computes",

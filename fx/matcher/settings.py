@@ -14,7 +14,7 @@ _BOOKKEEPING = frozenset({"_parameters", "_buffers", "_modules", "_non_persisten
 def same_settings(left: torch.nn.Module, right: torch.nn.Module) -> bool:
     """Return whether two modules differ in nothing but the values of their tensors.
 
-    Compared are class, mode, attributes that are no tensors, which parameters and buffers there are, and the children.
+    Compared are class, mode, attributes that are not tensors, which parameters and buffers there are, and the children.
     Modules with hooks, or with a ``forward`` of their own, are only like themselves.
     """
     pending: list[tuple[Any, Any]] = [(left, right)]

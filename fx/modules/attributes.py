@@ -57,7 +57,7 @@ def find_attribute(module: torch.nn.Module | None, path: str, default: Any = Non
 
 
 def training_flag(root: torch.nn.Module, value: Any) -> bool | None:
-    """What a training flag is now, if ``value`` is a node that reads one below ``root``.
+    """Return what a training flag is now, if ``value`` is a node that reads one below ``root``.
 
     >>> import torch, fx
     >>> graph = fx.Graph()

@@ -21,7 +21,7 @@ class CodeOnlyModule(torch.nn.Module):
 
 
 def assign_attr(from_obj: object, to_module: torch.nn.Module, target: str) -> None:
-    """Make an object the attribute of a module at a dotted path; a tensor that is no parameter becomes a buffer."""
+    """Make an object the attribute of a module at a dotted path; a tensor that is not a parameter becomes a buffer."""
     put_attribute(to_module, target, from_obj)
 
 
@@ -43,5 +43,5 @@ def del_attr(model: torch.nn.Module, attr_name: str) -> None:
 
 
 def has_attr(model: torch.nn.Module, attr_name: str) -> bool:
-    """Whether a module has an attribute at a dotted path. torch.fx says no of any path with a dot."""
+    """Return whether a module has an attribute at a dotted path. torch.fx says no of any path with a dot."""
     return find_attribute(model, attr_name, MISSING) is not MISSING

@@ -263,7 +263,7 @@ _PLAIN = (str, int, float, bool, complex, bytes, type(None), torch.dtype, torch.
 
 
 class _Missing:
-    """Marks an entry of ``meta`` that is no data, hence left out."""
+    """Marks an entry of ``meta`` that is not data, hence left out."""
 
 
 def _plain(value: Any, seen: dict[int, Any]) -> Any:

@@ -93,7 +93,7 @@ def qualified_name(target: Callable[..., Any]) -> str:
 
 
 def is_from_torch(target: Any) -> bool:
-    """Whether generated code reaches an object through ``torch``, rather than by a global of its own."""
+    """Return whether generated code reaches an object through ``torch``, rather than by a global of its own."""
     return torch_path(target) is not None
 
 

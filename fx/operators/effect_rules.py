@@ -37,7 +37,7 @@ class Effect:
     does: str
     """What it does, in words that follow the node's name."""
     written: int | str | None = None
-    """The argument that is written to, by position or keyword; ``None`` if it is no argument."""
+    """The argument that is written to, by position or keyword; ``None`` if it is not an argument."""
     draws: bool = False
     """Whether it also draws random numbers, as in-place dropout does, which counts as a write."""
     sets_modes: bool = False

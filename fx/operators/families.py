@@ -391,7 +391,7 @@ _in_place: dict[Any, Operator] = {}
 def register_operator(row: Operator) -> Operator:
     """Add an operator to the table and return it.
 
-    What it does besides computing its result is still for :func:`fx.register_effect` to say, if it is no function of
+    What it does besides computing its result is still for :func:`fx.register_effect` to say, if it is not a function of
     torch. An engine that can compute it needs a converter.
 
     Raises:

@@ -56,7 +56,8 @@ class Constants:
         self._values: dict[Node, Any] = {}
         self._justified: dict[Node, int] = {}  # bytes of each value that come from tensors of the module
         self._trained: dict[Node, str] = {}  # what depends on elements of parameters that require gradients: on which
-        # Not torch.inference_mode, which a Python function leaves: an exception of a signal's handler can strike there.
+        # Not torch.inference_mode, which a Python function leaves: an exception of a signal's handler can be raised
+        # there.
         with torch._C._InferenceMode(False):
             without_gradients(self._visit_all)
         self._choose()

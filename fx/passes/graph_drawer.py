@@ -66,7 +66,7 @@ class FxGraphDrawer:
             name: name of the graph.
             ignore_getattr: leave out what fetches attributes.
             ignore_parameters_and_buffers: leave out the parameters and buffers of modules.
-            skip_node_names_in_args: of the arguments show only those that are no nodes.
+            skip_node_names_in_args: of the arguments show only those that are not nodes.
             parse_stack_trace: show the user's file and line.
             dot_graph_shape: Graphviz's shape of nodes; ``"record"`` by default.
             normalize_args: show arguments by the names of the signature, with defaults.

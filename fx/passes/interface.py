@@ -196,7 +196,7 @@ def _memory_of(value: Any, aliases: Aliases) -> Node | None:
 
 
 def _is_element(node: Node) -> bool:
-    """Return whether it is ``x[…]`` with numbers and slices, which is no copy."""
+    """Return whether it is ``x[…]`` with numbers and slices, which is not a copy."""
     if node.target is not operator.getitem:
         return False
     parts: Any = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)

@@ -1,4 +1,4 @@
-"""``PipelineListener``: what is told of every pass and edit while a pipeline runs."""
+"""``PipelineListener``: is notified of every pass and edit while a pipeline runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class PipelineListener:
-    """Is told what a pipeline does; override what is of interest.
+    """Is notified of what a pipeline does; override what is of interest.
 
     An exception raised in a method ends the run. It keeps its type and gets a note that says where it was raised.
 

@@ -24,7 +24,7 @@ class OperatorSupportBase(abc.ABC):
 
     @abc.abstractmethod
     def is_node_supported(self, submodules: Modules, node: Node) -> bool:
-        """Whether the backend takes a node.
+        """Return whether the backend takes a node.
 
         Args:
             submodules: the modules of the program by their paths.
@@ -51,7 +51,7 @@ class OperatorSupport(OperatorSupportBase):
         self._support_dict: Mapping[str, Dtypes] = support_dict or {}
 
     def is_node_supported(self, submodules: Modules, node: Node) -> bool:
-        """Whether the table lists a call for its dtypes; True for nodes that call nothing."""
+        """Return whether the table lists a call for its dtypes; True for nodes that call nothing."""
         if node.op not in CALLABLE_NODE_OPS:
             return True
         target = get_node_target(submodules, node)
@@ -109,6 +109,6 @@ class OpSupports:
 
 
 def _dtype_of(node: Node) -> Any:
-    """What ``ShapeProp`` has noted: the dtype of a tensor, or the class of another value."""
+    """Return what ``ShapeProp`` has noted: the dtype of a tensor, or the class of another value."""
     recorded = node.meta.get("tensor_meta")
     return getattr(recorded, "dtype", node.meta.get("type"))

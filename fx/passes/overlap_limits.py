@@ -50,7 +50,7 @@ class Limits:
 
         Args:
             order: of the nodes, arguments of calls early.
-            others: those that are no halves of calls.
+            others: those that are not halves of calls.
             calls: that wait.
             most: how many may run at a time.
             memory: what may be held, in parts of what is held at the worst moment of the original.

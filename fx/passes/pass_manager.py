@@ -61,7 +61,7 @@ def loop_pass(
         predicate: it runs while this says so of the program.
 
     Raises:
-        PassError: both are given or none, or ``n_iter`` is no positive number.
+        PassError: both are given or none, or ``n_iter`` is not a positive number.
     """
     if (n_iter is None) == (predicate is None) or (n_iter is not None and not n_iter > 0):
         raise PassError(

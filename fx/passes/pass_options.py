@@ -45,7 +45,7 @@ class Option:
 
 
 def options_of(definition: object) -> list[Option]:
-    """Return the options of a pass or a pass class; a plain function, or a class that is no dataclass, has none."""
+    """Return the options of a pass or a pass class; a plain function, or a class that is not a dataclass, has none."""
     if not dataclasses.is_dataclass(definition):
         return []
     pass_class = definition if isinstance(definition, type) else type(definition)
@@ -96,7 +96,7 @@ def check_options(pass_class: Any, values: Mapping[str, Any]) -> None:
 
     Args:
         pass_class: a dataclass.
-        values: by name; those that are no options are left to the class.
+        values: by name; those that are not options are left to the class.
 
     Raises:
         PassError: one is; the message names the option.
@@ -112,7 +112,7 @@ def check_options(pass_class: Any, values: Mapping[str, Any]) -> None:
 def check_when_made(definition: Any) -> None:
     """Let a class of passes check the options that it is given, before its ``__post_init__`` does anything with them.
 
-    A class that is no dataclass has no options, and stays as it is.
+    A class that is not a dataclass has no options, and stays as it is.
     """
     if not isinstance(definition, type) or not dataclasses.is_dataclass(definition):
         return

@@ -1,4 +1,4 @@
-"""What a pipeline tells of each pass that it ran."""
+"""What a pipeline reports of each pass that it ran."""
 
 from __future__ import annotations
 

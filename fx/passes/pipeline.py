@@ -16,6 +16,7 @@ from fx.graph_module import GraphModule, expect_program, is_of_torch
 from fx.naming.printing import describe
 from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
+from fx.passes.infra.pass_base import program_in
 from fx.passes.listener import PipelineListener
 from fx.passes.option_text import PassText
 from fx.passes.pass_options import make_pass
@@ -27,7 +28,7 @@ from fx.provenance import EarlierNode, complete_origins, match_origins, record_o
 
 Answer = TypeVar("Answer")
 
-_WHOLE = Edit("the pass as a whole")
+_LEAVES = Edit("the pass as a whole")
 """What stands for the work of a pass that does not say which edits it makes."""
 
 
@@ -38,7 +39,8 @@ class PassPipeline:
     Around each of them the program is verified: well formed, with current code, and the same to its callers (inputs,
     structure of the result, what it writes to, its tensors). A pass that changes some of that on purpose says so in
     an attribute ``may_change``, a tuple of ``"signature"``, ``"result"``, ``"writes"``, ``"tensors"``, and
-    ``"gradients"``, ``"metadata"``, ``"checks"`` and ``"tracing"``, which are not verified here. After a pass that
+    ``"gradients"``, ``"non-finite"`` (what NaN and infinities become), ``"metadata"``, ``"checks"`` and ``"tracing"``,
+    which are not verified here. After a pass that
     changed something, every node knows the nodes of the captured program that it stands for and a line of the user's,
     and the generated code names the pass in its header.
 
@@ -57,7 +59,7 @@ class PassPipeline:
     """The passes in order. They may be given as one text, or as passes, pass classes and texts in any mixture; a
     pipeline among them stands for its passes."""
     listeners: tuple[PipelineListener, ...] = ()
-    """Who is told what happens."""
+    """Who is notified of what happens."""
     name: str = "pipeline"
     """What it is called where a pass is named; its passes are named one by one."""
 
@@ -70,7 +72,7 @@ class PassPipeline:
         """A pipeline of ``passes``.
 
         Raises:
-            PassError: one of them is no pass, is not registered, or its text is not in the form of
+            PassError: one of them is not a pass, is not registered, or its text is not in the form of
                 :func:`fx.passes.registered_passes.parse_pipeline`.
         """
         try:
@@ -108,7 +110,7 @@ class PassPipeline:
                 it changed something. By default all passes run to their end.
 
         Raises:
-            PassError: a pass raised, returned something that is no program, or left one that breaks a rule. The
+            PassError: a pass raised, returned something that is not a program, or left one that breaks a rule. The
                 message names the pass, the rule, the node and the user's line, and what the pass raised is chained.
                 The program is then as the pass left it.
         """
@@ -183,7 +185,7 @@ class _Run:
         pass_ = self.pipeline.passes[index]
         self.name, self.edits = pass_name(pass_), []
         self.place = f"pass {self.name!r} ({index + 1} of {len(self.pipeline.passes)})"
-        self.tell("before_pass", self.name, self.program)
+        self.notify("before_pass", self.name, self.program)
         graph, count = self.program.graph, len(self.program.graph.nodes)
         for inner, _ in self.before.programs:
             record_origins(inner)
@@ -202,12 +204,12 @@ class _Run:
             result.graph.history = (*(own if own[: len(history)] == history else history), self.name)
             self.recompile(result)
             if not self.edits:
-                self.announce(_WHOLE)
+                self.announce(_LEAVES)
         self.program, self.before = result, after
         self.fuel = None if self.fuel is None else self.fuel - len(self.edits)
         report = PassReport(self.name, tuple(self.edits), seconds, count, len(result.graph.nodes), changed)
         self.reports.append(report)
-        self.tell("after_pass", report, result)
+        self.notify("after_pass", report, result)
 
     def call(self, pass_: Pass, is_rewriting: bool) -> GraphModule:
         """Let the pass do its work, and return the program that it made."""
@@ -215,7 +217,7 @@ class _Run:
             if is_rewriting:
                 take_edits(cast("RewritingPass", pass_), self.program, self.fuel, self.announce)
                 return self.program
-            returned: Any = pass_(self.program)
+            returned: Any = program_in(pass_(self.program))  # whether it changed is read from the graph
         except Exception as error:
             if error is self.heard:
                 raise
@@ -232,7 +234,7 @@ class _Run:
             remedy = "adapt a pass that is written for torch.fx: fx.interop.adapt(pass_)"
         elif isinstance(returned, torch.nn.Module):
             remedy = "return a GraphModule: capture the module with fx.symbolic_trace"
-        raise PassError(f"{self.place} returned a {kind}, which is no program", value=shown(returned), remedy=remedy)
+        raise PassError(f"{self.place} returned a {kind}, which is not a program", value=shown(returned), remedy=remedy)
 
     def check(self, pass_: Pass, result: GraphModule, is_rewriting: bool) -> ProgramSnapshot:
         """Refuse a program that is broken, out of date, or another one to its callers."""
@@ -254,11 +256,11 @@ class _Run:
             self.fail(error, is_rewriting=False)
 
     def announce(self, edit: Edit) -> None:
-        """Count an edit and tell the listeners."""
+        """Count an edit and notify the listeners."""
         self.edits.append(edit)
-        self.tell("edit", self.name, edit)
+        self.notify("edit", self.name, edit)
 
-    def tell(self, event: str, *what: object) -> None:
+    def notify(self, event: str, *what: object) -> None:
         """Call a method of each listener."""
         for listener in self.pipeline.listeners:
             try:
@@ -327,7 +329,7 @@ def _listens(value: Any) -> bool:
 def _checked(given: Any) -> Pass:
     if not callable(given) or isinstance(given, torch.nn.Module):
         raise PassError(
-            f"a {type(given).__name__} is no pass",
+            f"a {type(given).__name__} is not a pass",
             value=shown(given),
             remedy="give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one",
         )
@@ -354,7 +356,7 @@ def _asked(given: Any, attribute: str, answer: Callable[[Any], Answer]) -> Answe
         raise
     except Exception as error:
         raise PassError(
-            f"a {type(given).__name__} is no pass: its {attribute} cannot be told",
+            f"a {type(given).__name__} is not a pass: its {attribute} cannot be told",
             why=f"{type(error).__name__}: {error}",
             remedy=f"let its attribute {attribute} be a plain value, or leave it out",
         ) from error

@@ -45,7 +45,7 @@ def register_pass(definition: Definition) -> Definition:
     A class is registered under its attribute ``name``; where it is a dataclass, its fields are the options that
     :func:`get_pass` can set, and values of other types are refused wherever it is made. A function ``fuse_gelu`` is
     registered as ``"fuse-gelu"``, unless it has an attribute ``name``. Raises :class:`~fx.errors.PassError` if another
-    definition has the name already, or it is no pass.
+    definition has the name already, or it is not a pass.
 
     >>> @register_pass
     ... def leave_as_it_is(graph_module):
@@ -55,7 +55,7 @@ def register_pass(definition: Definition) -> Definition:
     """
     if not callable(cast("object", definition)) or isinstance(definition, nn.Module):
         raise PassError(
-            f"a {type(definition).__name__} is no pass",
+            f"a {type(definition).__name__} is not a pass",
             value=shown(definition),
             remedy="register a function from GraphModule to GraphModule, or a class of passes",
         )
@@ -151,7 +151,7 @@ def pass_as_written(written: PassText) -> Pass:
         return cast("Pass", make_pass(definition, written))
     if written.options:
         what = f"pass {written.name!r} takes no options"
-        refuse(written.text, written.options[0].start, what, why="it is no class of passes but one pass")
+        refuse(written.text, written.options[0].start, what, why="it is not a class of passes but one pass")
     return definition
 
 
@@ -196,7 +196,7 @@ def _load(name: str, offered: list[importlib.metadata.EntryPoint]) -> None:
     if not callable(definition) or pass_name(definition) != name:
         own = f"is called {pass_name(definition)!r}" if callable(definition) else "cannot be called"
         raise PassError(
-            f"the entry point {name!r} is no pass of that name",
+            f"the entry point {name!r} is not a pass of that name",
             value=described,
             why=f"what it leads to {own}",
             remedy="give the entry point the name of the pass class or function that it leads to",

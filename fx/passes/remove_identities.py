@@ -91,7 +91,7 @@ class RemoveIdentities(RewritingPass):
 
 
 def _examine(graph_module: GraphModule, node: Node) -> Node | str | None:
-    """The value that ``node`` returns as it is, or why it is left alone, or ``None`` where it is no candidate."""
+    """The value that ``node`` returns as it is, or why it is left alone, or ``None`` where it is not a candidate."""
     value = node.args[0] if node.args else node.kwargs.get("input")
     obstacle = kind = None
     if node.op == "call_module":
@@ -108,7 +108,7 @@ def _examine(graph_module: GraphModule, node: Node) -> Node | str | None:
     else:
         return None
     if obstacle is None and not isinstance(value, Node):
-        obstacle = "its input is no value of the program"
+        obstacle = "its input is not a value of the program"
     if obstacle is None and kind in _BATCHED_RANKS:
         obstacle = _why_view(value, _BATCHED_RANKS[kind])
     return obstacle or value

@@ -107,7 +107,7 @@ def take_edits(
                 break
             if not isinstance(edit, Edit):
                 raise PassError(
-                    f"a pass announced a {type(edit).__name__}, which is no Edit",
+                    f"a pass announced a {type(edit).__name__}, which is not an Edit",
                     value=shown(edit),
                     remedy='yield Edit("what it does", node.source) before each edit',
                 )

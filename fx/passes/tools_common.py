@@ -47,7 +47,7 @@ def get_node_target(submodules: Mapping[str, torch.nn.Module], node: Node) -> st
 
 
 def is_node_output_tensor(node: Node) -> bool:
-    """Whether a node's value is a tensor, as :class:`~fx.passes.shape_prop.ShapeProp` has noted it."""
+    """Return whether a node's value is a tensor, as :class:`~fx.passes.shape_prop.ShapeProp` has noted it."""
     kind = node.meta.get("type")
     return isinstance(kind, type) and issubclass(kind, torch.Tensor)
 

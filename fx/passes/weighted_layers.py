@@ -22,7 +22,7 @@ from fx.operators.families import find_operator, is_one_of
 
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 _SETTINGS = ("training", "eps", "groups")
-_COMPUTED = "is computed by the program, or is no plain tensor"
+_COMPUTED = "is computed by the program, or is not a plain tensor"
 _DEFAULTS = {"training": False, "eps": 1e-5, "groups": 1}
 
 

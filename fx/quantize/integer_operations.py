@@ -25,7 +25,7 @@ class IntegerOperation:
     """One operation of a program that can be quantized."""
 
     kind: Kind
-    """How: a ``layer`` has a weight, and so have an ``embedding`` and a ``recurrence``, which work on real values; a
+    """How: a ``layer`` has a weight, and so have an ``embedding`` and a ``recurrence``, which work on float values; a
     ``function`` of one value is a table; a ``binary`` one has two operands, and a ``product`` two matrices; a ``join``
     takes values from some; a ``mean`` averages; and ``shape`` only moves or picks values, which keep their scale."""
     operands: tuple[Node, ...]
@@ -47,7 +47,7 @@ class IntegerOperation:
 def operation_of(node: Node) -> IntegerOperation | str:
     """Return how the call of ``node``, in canonical form, works on integers, or why it does not."""
     if node.op != "call_function":
-        return "it is no function" if node.op.startswith("call") else ""
+        return "it is not a function" if node.op.startswith("call") else ""
     if node.target is recurrent:
         return _recurrence(node)
     if _is_result_of_recurrence(node):
@@ -68,7 +68,7 @@ def operation_of(node: Node) -> IntegerOperation | str:
             return (
                 IntegerOperation(kind, operands)
                 if len(operands) == 2
-                else "one of its inputs is no value of the program"
+                else "one of its inputs is not a value of the program"
             )
         case "join":
             return _join(node)
@@ -130,7 +130,7 @@ def _is_result_of_recurrence(node: Node) -> bool:
 def _split(node: Node) -> IntegerOperation | str:
     operand = node.kwargs.get("input", node.kwargs.get("tensor"))
     if not isinstance(operand, Node):
-        return "its input is no value of the program"
+        return "its input is not a value of the program"
     if not all(user.target is operator.getitem and isinstance(user.args[1], int) for user in node.users):
         return "its parts are used as a list"
     return IntegerOperation("shape", (operand,))
@@ -151,7 +151,7 @@ def is_part(node: Node) -> bool:
 def _layer(node: Node) -> IntegerOperation | str:
     source, weight, bias = (node.kwargs.get(name) for name in ("input", "weight", "bias"))
     if not isinstance(source, Node) or not isinstance(weight, Node):
-        return "its input is no value of the program"
+        return "its input is not a value of the program"
     if weight.op != "get_attr" or (bias is not None and (not isinstance(bias, Node) or bias.op != "get_attr")):
         return "its weight or bias is computed while the program runs"
     if _other_nodes(node, ("input", "weight", "bias")):
@@ -173,21 +173,21 @@ def _function(node: Node, row: Operator) -> IntegerOperation | str:
         return "it has an option that is computed while the program runs"
     operand = node.all_input_nodes[0]
     if [*node.args, *node.kwargs.values()].count(operand) != 1:
-        return "it is no function of one value"
+        return "it is not a function of one value"
     if row.bounds is None:
         return IntegerOperation("function", (operand,))
     low, high = (node.kwargs.get(bound) if isinstance(bound, str) else bound for bound in row.bounds)
-    return IntegerOperation("function", (operand,), (_real(low), _real(high)))
+    return IntegerOperation("function", (operand,), (_float(low), _float(high)))
 
 
-def _real(value: Any) -> float | None:
+def _float(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
 def _single(node: Node, kind: Kind) -> IntegerOperation | str:
     operand = node.kwargs.get("input", node.args[0] if node.args else None)
     if not isinstance(operand, Node):
-        return "its input is no value of the program"
+        return "its input is not a value of the program"
     if node.kwargs.get("return_indices") or node.kwargs.get("dtype") is not None:
         return "it returns something else than values of its input"
     if node.target is F.interpolate and node.kwargs.get("mode") not in ("nearest", "nearest-exact"):

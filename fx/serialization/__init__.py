@@ -60,7 +60,7 @@ def save(graph_module: GraphModule, path: Any) -> None:
         path: the file.
 
     Raises:
-        SaveError: something in it is no data, or may not be named in a file; the message names the node or module,
+        SaveError: something in it is not data, or may not be named in a file; the message names the node or module,
             and what to do about it.
         GraphError: the graph is not well formed.
         OSError: the file cannot be written.
@@ -88,7 +88,7 @@ def load(path: Any, *, device: torch.device | str | int | None = None) -> GraphM
         The program, without anything shared with other loads.
 
     Raises:
-        LoadError: the file is no saved program, is damaged, or names something that is not allowed.
+        LoadError: the file is not a saved program, is damaged, or names something that is not allowed.
         FileNotFoundError: there is none; or another ``OSError`` where it cannot be read.
     """
     expect(path, (str, bytes, os.PathLike), "load takes the path of a file", error=LoadError)

@@ -73,7 +73,7 @@ def allow(target: T, name: str | None = None) -> T:
         ``target``.
 
     Raises:
-        FxError: it is no function or class, has no name of its own, or the name stands for something else.
+        FxError: it is not a function or class, has no name of its own, or the name stands for something else.
     """
     known: Any = target
     if not callable(known):
@@ -330,7 +330,7 @@ def find_class(name: object) -> Any:
     """
     found = find(name)
     if not isinstance(found, type):
-        raise Refused(f"{name!r} is no class")
+        raise Refused(f"{name!r} is not a class")
     return found
 
 

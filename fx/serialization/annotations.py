@@ -83,7 +83,7 @@ def decode_annotation(stored: Json, depth: int = 0) -> Any:
             return sys.intern(hint)  # generated code has one global for each string object
         if hint is None or hint is Ellipsis or isinstance(hint, type) or callable(hint):
             return hint
-        raise Refused(f"{shown(stored)} is no annotation")
+        raise Refused(f"{shown(stored)} is not an annotation")
     name, parts = pair(stored["generic"])
     if type(name) is not str or type(parts) is not list or len(parts) > _MOST_PARTS:
         raise Refused("a generic type is not a name and a list")
@@ -112,5 +112,5 @@ def _generic(name: str, args: list[Any]) -> Any:
         if (generic := _GENERICS.get(name)) is not None:
             return generic[tuple(args) if len(args) != 1 else args[0]] if args else generic
     except (TypeError, ValueError, RecursionError) as error:
-        raise Refused(f"{shown(name)} of these types is no annotation", why=printable(str(error))) from error
+        raise Refused(f"{shown(name)} of these types is not an annotation", why=printable(str(error))) from error
     raise Refused(f"there is no generic type {shown(name)}")

@@ -38,7 +38,7 @@ def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: Path
         check_path: refuses targets of ``get_attr`` and ``call_module`` nodes.
 
     Raises:
-        SaveError: something in it is no data; the message names the node.
+        SaveError: something in it is not data; the message names the node.
     """
     check_graph(graph)
     writer = _GraphWriter(values, check_path)
@@ -87,7 +87,7 @@ class _GraphWriter:
     def _node(self, node: Node) -> Json:
         name = node._name
         if len(name) > LONGEST_NAME or not name.isascii() or not name.isidentifier():
-            raise Refused(f"{name!r} is no name of a node", remedy='rename it: node.name = "x"')
+            raise Refused(f"{name!r} is not a name of a node", remedy='rename it: node.name = "x"')
         stored: dict[str, Json] = {"op": node._op, "name": name, "target": self._target(node)}
         if node._args:
             stored["args"] = [self._values.value(argument) for argument in node._args]
@@ -135,13 +135,13 @@ class _GraphWriter:
 
 
 def check_text_target(op: str, target: object) -> None:
-    """Refuse a string that is no target for nodes of the opcode ``op``."""
+    """Refuse a string that is not a target for nodes of the opcode ``op``."""
     if type(target) is not str:
         raise Refused(f"the target of a {op} node is a string, not {type(target).__name__}")
     if op == "placeholder":
         name = target.lstrip("*")
         if not is_name(target) or not is_identifier(name) or len(target) - len(name) > 2:
-            raise Refused(f"{ascii(target)[:80]} is no name of a parameter")
+            raise Refused(f"{ascii(target)[:80]} is not a name of a parameter")
     elif op == "call_method":
         if target not in methods():
             raise Refused(
@@ -186,7 +186,7 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
     fields = stored_object(stored, {"nodes"}, {"constants", "sources", "notes", "history", "codegen"}, "a graph")
     records = fields["nodes"]
     if type(records) is not list:
-        raise Refused("the nodes of a graph are no list")
+        raise Refused("the nodes of a graph are not a list")
     graph = Graph()
     reader = _GraphReader(graph, tensors, fields, check_path)
     for number, record in enumerate(records):
@@ -204,7 +204,7 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
             ) from error
     constants = fields.get("constants", {})
     if type(constants) is not dict:
-        raise Refused("the constants of a graph are no object")
+        raise Refused("the constants of a graph are not an object")
     values = ValueReader(tensors)
     graph.constants = {_name(name): values.value(value) for name, value in constants.items()}
     if "history" in fields:
@@ -228,7 +228,7 @@ class _GraphReader:
         self._check_path = check_path
         sources, notes = fields.get("sources", []), fields.get("notes", [])
         if type(sources) is not list or type(notes) is not list:
-            raise Refused("the sources or notes of a graph are no list")
+            raise Refused("the sources or notes of a graph are not a list")
         self._sources = [_location(parts) for parts in sources]
         self._notes = [self._data.value(note) for note in notes]
 
@@ -237,15 +237,15 @@ class _GraphReader:
         record = stored_object(stored, {"op", "name", "target"}, optional, "a node")
         op, name = record["op"], record["name"]
         if op not in OPCODES:
-            raise Refused(f"{ascii(op)[:80]} is no opcode")
+            raise Refused(f"{ascii(op)[:80]} is not an opcode")
         if type(name) is not str or len(name) > LONGEST_NAME or not name.isascii() or not name.isidentifier():
-            raise Refused(f"{ascii(name)[:80]} is no name of a node")
+            raise Refused(f"{ascii(name)[:80]} is not a name of a node")
         if name in self._names:
             raise Refused(f"two nodes are called {name!r}")
         args = tuple(self._values.items(record.get("args", []), 0))
         kwargs = record.get("kwargs", {})
         if type(kwargs) is not dict:
-            raise Refused("keyword arguments are no object")
+            raise Refused("keyword arguments are not an object")
         kwargs = {key: self._values.value(value) for key, value in kwargs.items()}
         _check_shape(op, len(args), len(kwargs))
         target = self._target(op, record["target"], args, bool(kwargs))
@@ -276,7 +276,7 @@ class _GraphReader:
 
     def _meta(self, stored: Json) -> dict[str, Any]:
         if type(stored) is not dict:
-            raise Refused("the notes of a node are no object")
+            raise Refused("the notes of a node are not an object")
         meta: dict[str, Any] = {}
         for key, value in stored.items():
             if type(value) is dict and value.keys() == {"note"}:
@@ -294,7 +294,7 @@ def _pick(table: list[Any], number: Json, what: str) -> Any:
 
 def _name(text: str) -> str:
     if not is_name(text):
-        raise Refused(f"{ascii(text)[:80]} is no name of an attribute")
+        raise Refused(f"{ascii(text)[:80]} is not a name of an attribute")
     return text
 
 

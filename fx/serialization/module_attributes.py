@@ -52,6 +52,6 @@ def check_path(root: torch.nn.Module, op: str, path: str) -> None:
 def check_attribute(module: torch.nn.Module, name: Any) -> None:
     """Refuse a name of a parameter, buffer, submodule or attribute that means something else or breaks paths."""
     if not is_name(name) or "." in name:
-        raise Refused(f"{ascii(name)[:80]} is no name of an attribute")
+        raise Refused(f"{ascii(name)[:80]} is not a name of an attribute")
     if hasattr(type(module), name) or name in FRESH.__dict__ or name in PROGRAM_STATE:
         raise Refused(f"the attribute {name!r} would hide one that every such module has")

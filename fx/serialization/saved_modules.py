@@ -115,7 +115,7 @@ class ModuleWriter:
     def _program(self, module: GraphModule, path: str) -> tuple[Json, list[int]]:
         name = type(module).__name__
         if not is_name(name):
-            raise Refused(f"{name!r} is no name of a class")
+            raise Refused(f"{name!r} is not a name of a class")
         stored, children = self._holder(module, path, {"class": _PROGRAM, "name": name}, PROGRAM_STATE)
         if meta := encode_notes(module.meta):
             stored["meta"] = meta
@@ -262,7 +262,7 @@ class ModuleReader:
                 ) from refused
         program = self._made[-1]
         if not isinstance(program, GraphModule):
-            raise Refused("the last module is no program")
+            raise Refused("the last module is not a program")
         for made in self._made:
             if isinstance(made, GraphModule):
                 check_trusted_arguments(made, is_outermost=made is program)
@@ -343,7 +343,7 @@ class ModuleReader:
             raise Refused(f"there is no tensor number {ascii(stored)[:40]}")
         tensor = self._tensors[stored]
         if type(tensor) is not kind:
-            raise Refused(f"tensor number {stored} is no {'buffer' if kind is torch.Tensor else 'parameter'}")
+            raise Refused(f"tensor number {stored} is not a {'buffer' if kind is torch.Tensor else 'parameter'}")
         return tensor
 
     def _constructed(self, stored: dict[str, Json]) -> torch.nn.Module:
@@ -355,7 +355,7 @@ class ModuleReader:
         if not all(type(part) is dict for part in (arguments, tensors, modes)):
             raise Refused("the parts of a module are of other types")
         if not issubclass(kind, torch.nn.Module) or issubclass(kind, GraphModule):
-            raise Refused(f"{stored['class']} is no class of modules")
+            raise Refused(f"{stored['class']} is not a class of modules")
         arguments = {name: self._values.value(value) for name, value in arguments.items()}
         values = {path: self._tensor(number, type(self._picked(number))) for path, number in tensors.items()}
         check_arguments(kind, arguments, list(values.values()))
@@ -375,7 +375,7 @@ class ModuleReader:
         parts = dict(module.named_modules())
         for path, training in modes.items():
             if path not in parts or type(training) is not bool:
-                raise Refused(f"{ascii(path)[:80]} is no submodule of it")
+                raise Refused(f"{ascii(path)[:80]} is not a submodule of it")
             parts[path].training = training
         self._extent.add([], len(values))
         return module

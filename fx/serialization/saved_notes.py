@@ -14,10 +14,10 @@ _DATA = ValueWriter(None)
 
 
 def encode_note(value: Any) -> Json:
-    """One note as JSON; entries of dicts that are no data are left out.
+    """One note as JSON; entries of dicts that are not data are left out.
 
     Raises:
-        Refused: it is no data.
+        Refused: it is not data.
     """
     return _DATA.value(_plain(value))
 
@@ -40,7 +40,7 @@ def decode_notes(stored: Json) -> dict[str, Any]:
         Refused: it is no such thing.
     """
     if type(stored) is not dict:
-        raise Refused("the notes of a module are no object")
+        raise Refused("the notes of a module are not an object")
     data = ValueReader([])
     return {key: data.value(value) for key, value in stored.items()}
 

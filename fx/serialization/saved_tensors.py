@@ -111,7 +111,7 @@ def restore_tensors(
     """
     memory, records = tables.get("memory"), tables.get("tensors")
     if type(memory) is not list or type(records) is not list:
-        raise Refused("the tables of tensors are no lists")
+        raise Refused("the tables of tensors are not lists")
     left = dict(stored)
     restored = [_restore_memory(entry, left, device) for entry in memory]
     if left:

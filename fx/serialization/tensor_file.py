@@ -109,7 +109,7 @@ def read_tensor_file(path: Any) -> tuple[str, dict[str, torch.Tensor]]:
         raise Refused("this machine stores numbers with the high byte first", why="the format has the low byte first")
     mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode):
-        raise Refused("it is a folder" if stat.S_ISDIR(mode) else "it is no regular file")
+        raise Refused("it is a folder" if stat.S_ISDIR(mode) else "it is not a regular file")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         header, start = _read_header(file, size)
@@ -144,10 +144,10 @@ def _read_header(file: BufferedReader, size: int) -> tuple[dict[str, Any], int]:
     try:
         text = encoded.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Refused("it is no safetensors file", why=f"its header is no text: {error.reason}") from error
+        raise Refused("it is not a safetensors file", why=f"its header is not text: {error.reason}") from error
     header = parse_json(text)
     if type(header) is not dict:
-        raise Refused("it is no safetensors file", why="its header is no JSON object")
+        raise Refused("it is not a safetensors file", why="its header is not a JSON object")
     return header, 8 + length
 
 
@@ -161,7 +161,7 @@ def _entry(item: tuple[str, Any]) -> tuple[str, torch.dtype, list[int], int, int
         raise Refused(f"tensor {_shown(name)} has elements of an unknown type")
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not are_sizes(shape):
-        raise Refused(f"the shape of tensor {_shown(name)} is no list of sizes")
+        raise Refused(f"the shape of tensor {_shown(name)} is not a list of sizes")
     if type(offsets) is not list or list(map(type, offsets)) != [int, int]:
         raise Refused(f"tensor {_shown(name)} is at no place in the file")
     begin, end = offsets
@@ -201,7 +201,7 @@ def parse_json(text: str) -> Any:
     """``text`` as JSON, strictly.
 
     Raises:
-        Refused: it is no JSON, nests too deeply, repeats a key, or has a number that no program has.
+        Refused: it is not JSON, nests too deeply, repeats a key, or has a number that no program has.
     """
     # counted first: json follows brackets as deep as the interpreter lets it, whose limit may be any
     brackets = re.sub(r"[^\[\]{}]+", "", _STRING.sub("", text))

@@ -51,7 +51,7 @@ def _check_offsets(program: GraphModule, node: Node, position: int, is_outermost
     offsets: Any = node.args[position] if len(node.args) > position else node.kwargs.get("offsets")
     if offsets is not None and not (is_outermost and _is_untouched_input(program, offsets)):
         raise Refused(
-            f"the embedding bag {node.name!r} is called with offsets that are no input of the program",
+            f"the embedding bag {node.name!r} is called with offsets that are not an input of the program",
             why="offsets out of range are read without a check, so only the caller may give them",
             remedy="pass bags of one length as a matrix, without offsets, or make the offsets an input of their own",
         )

@@ -42,7 +42,7 @@ class TensorPlaces(Protocol):
 
 
 class ValueWriter:
-    """Writes values as JSON; raises ``Refused`` for what is no data."""
+    """Writes values as JSON; raises ``Refused`` for what is not data."""
 
     def __init__(self, tensors: TensorPlaces | None, numbers: dict[Node, int] | None = None) -> None:
         """Write values that hold no tensors if ``tensors`` is None, and no nodes but those of ``numbers``."""
@@ -68,7 +68,7 @@ class ValueWriter:
         if isinstance(value, enum.Enum):
             member = value._name_
             if type(member) is not str or type(value).__members__.get(member) is not value:
-                raise Refused(f"{value!r} is no named member of its enum")
+                raise Refused(f"{value!r} is not a named member of its enum")
             return {"enum": [name_of(type(value)), member]}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             return {"namedtuple": [name_of(type(value)), [self.value(item, depth) for item in value]]}
@@ -84,7 +84,7 @@ class ValueWriter:
                 raise Refused("the function getattr stands as a value")
             return {"name": name_of(value)}
         raise Refused(
-            f"a {type(value).__module__}.{type(value).__qualname__} is no data",
+            f"a {type(value).__module__}.{type(value).__qualname__} is not data",
             remedy="make it an input of the program, or compute it in a function: fx.serialization.allow(function)",
         )
 
@@ -132,7 +132,7 @@ _WRITERS: dict[type, Callable[[ValueWriter, Any, int], Json]] = {
 
 
 class ValueReader:
-    """Makes values of JSON; raises ``Refused`` for what is no value."""
+    """Makes values of JSON; raises ``Refused`` for what is not a value."""
 
     def __init__(self, tensors: list[torch.Tensor], nodes: list[Node] | None = None) -> None:
         """Read values that may refer to ``tensors``, and to ``nodes``, a list that grows meanwhile."""
@@ -183,7 +183,7 @@ class ValueReader:
 
     def _float(self, stored: Json, depth: int) -> float:
         if (value := _FLOATS.get(_text(stored))) is None:
-            raise Refused(f"{shown(stored)} is no number")
+            raise Refused(f"{shown(stored)} is not a number")
         return value
 
     def _complex(self, stored: Json, depth: int) -> complex:
@@ -253,7 +253,7 @@ class ValueReader:
         try:
             return torch.device(_text(stored))
         except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-            raise Refused(f"{shown(stored)} is no device") from error
+            raise Refused(f"{shown(stored)} is not a device") from error
 
     def _name(self, stored: Json, depth: int) -> Any:
         value = find(stored)
@@ -265,7 +265,7 @@ class ValueReader:
         owner, member = pair(stored)
         kind = find_class(owner)
         if not issubclass(kind, enum.Enum) or type(member) is not str or member not in kind.__members__:
-            raise Refused(f"{shown(owner)} is no enum with a member {shown(member)}")
+            raise Refused(f"{shown(owner)} is not an enum with a member {shown(member)}")
         return kind.__members__[member]
 
     def _namedtuple(self, stored: Json, depth: int) -> Any:
@@ -274,7 +274,7 @@ class ValueReader:
         values = self.items(parts, depth)
         fields = getattr(kind, "_fields", None)
         if not issubclass(kind, tuple) or type(fields) is not tuple or len(values) != len(fields):
-            raise Refused(f"{shown(owner)} is no named tuple of {len(values)} values")
+            raise Refused(f"{shown(owner)} is not a named tuple of {len(values)} values")
         return kind(*values)
 
 
@@ -282,7 +282,7 @@ def _torch_value(tag: str) -> Callable[[ValueReader, Json, int], Any]:
     def read(reader: ValueReader, stored: Json, depth: int) -> Any:
         value = getattr(torch, _text(stored), None) if _text(stored).isidentifier() else None
         if not isinstance(value, _TORCH_VALUES[tag]):
-            raise Refused(f"{shown(stored)} is no {tag}")
+            raise Refused(f"{shown(stored)} is not a {tag}")
         return value
 
     return read
@@ -315,7 +315,7 @@ _READERS: dict[str, Callable[[ValueReader, Json, int], Any]] = {
 def _check_keys(keys: list[Json]) -> None:
     """Refuse many keys whose hashes a file can choose: a dict of ones that are all alike takes quadratic time."""
     if sum(type(key) is dict for key in keys) > _MOST_TAGGED_KEYS:
-        raise Refused(f"a dict or set has more than {_MOST_TAGGED_KEYS} keys that are no plain numbers or strings")
+        raise Refused(f"a dict or set has more than {_MOST_TAGGED_KEYS} keys that are not plain numbers or strings")
 
 
 def stored_object(stored: Json, required: set[str], optional: set[str], what: str) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""The object behind the fixture ``fx_equal``: it checks, and tells the summary."""
+"""The object behind the fixture ``fx_equal``: it checks, and reports to the summary."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class EqualityCheck:
         *,
         leaves: bool = True,
         draws: int | None = None,
-        unless_told: bool = False,
+        unless_reported: bool = False,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
@@ -73,7 +73,7 @@ class EqualityCheck:
         only if ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell
         that it is not made for one; where it is a program and ``draws`` is given, with no others, and without
         gradients. A model of full size is held to the laws that it can afford. Skips the test if the pass refuses the
-        model, and with ``unless_told`` if it is wrong in the same way as on a capture of the model before; raises
+        model, and with ``unless_reported`` if it is wrong in the same way as on a capture of the model before; raises
         ``InputError`` if the model has no example inputs.
         """
         __tracebackhide__ = True
@@ -91,7 +91,7 @@ class EqualityCheck:
                 self._record_wrong(given, violations)
                 self._report(given, comparison, violations[0])
                 message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
-                raise told(violations, violations[0].with_message(message))
+                raise with_cause(violations, violations[0].with_message(message))
             self._settle(given, comparison)
             return comparison
         pass_ = chosen_pass(self._item.config, transform)
@@ -108,7 +108,7 @@ class EqualityCheck:
         if violations:
             if row.outcome is None:
                 self._record_wrong(pass_run, violations)
-            raise told(violations, self._explained(pass_run, comparison, violations, unless_told))
+            raise with_cause(violations, self._explained(pass_run, comparison, violations, unless_reported))
         if broken:
             self._record_outcome(pass_run, f"{NOT_JUDGED}: torch.fx breaks {broken[0].law!r}")
             pytest.skip(
@@ -129,7 +129,7 @@ class EqualityCheck:
         return pass_run
 
     def _require_working_model(self) -> None:
-        """Raise what the model raises when it is captured or called: that is no failure of a pass."""
+        """Raise what the model raises when it is captured or called: that is not a failure of a pass."""
         __tracebackhide__ = True
         error = self._subject.capture_error or self._subject.eager().error
         if error is not None:
@@ -241,9 +241,9 @@ class EqualityCheck:
             record_failure(self._item, failure_facts(pass_run, comparison, violation, explanation))
 
     def _explained(
-        self, pass_run: PassRun, comparison: Comparison, violations: list[LawViolation], unless_told: bool
+        self, pass_run: PassRun, comparison: Comparison, violations: list[LawViolation], unless_reported: bool
     ) -> LawViolation:
-        """The first violation with what is known about it, unless that was told."""
+        """Return the first violation with what is known about it; skip the test if that was reported."""
         violation, pass_ = violations[0], pass_run.pass_
         name = importable_name(pass_, self._options.passes)
         failure = Failure(
@@ -252,9 +252,9 @@ class EqualityCheck:
         )  # fmt: skip
         self._subject.tidy_up()  # a large model is not there in float64 once more
         explanation = Explanation(failure)
-        if unless_told and (pass_, explanation.cause) in self._subject.told:
-            pytest.skip(f"{pass_run.name} breaks the law {violation.law!r} in the way that another test tells of")
-        self._subject.told.append((pass_, explanation.cause))
+        if unless_reported and (pass_, explanation.cause) in self._subject.reported_failures:
+            pytest.skip(f"{pass_run.name} breaks the law {violation.law!r} in the way that another test reports")
+        self._subject.reported_failures.append((pass_, explanation.cause))
         details = explanation.write(self._item.config.rootpath / FOLDER)
         self._report(pass_run, comparison, violation, explanation)
         message = violation.with_others(violations[1:])
@@ -306,7 +306,7 @@ def _first_line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
 
 
-def told(violations: list[LawViolation], violation: LawViolation) -> LawViolation:
+def with_cause(violations: list[LawViolation], violation: LawViolation) -> LawViolation:
     """Return ``violation`` raised from what the first of all was."""
     violation.__cause__ = violations[0].__cause__
     violation.__suppress_context__ = True

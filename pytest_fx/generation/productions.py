@@ -48,7 +48,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument that is no value of the program, but a constant."""
+    """An argument that is not a value of the program, but a constant."""
 
     name: str
     """Its keyword, or the name of a hole in the spelling."""

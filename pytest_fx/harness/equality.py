@@ -15,7 +15,7 @@ from pytest_fx.harness.snapshot import dense, in_pieces
 from pytest_fx.harness.structure import describe, leaves, skeleton
 
 MANY_ULPS = 1000
-"""Steps of a dtype that are no rounding error: how many there are says nothing."""
+"""Steps of a dtype that are not a rounding error: how many there are says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +161,9 @@ def pair_leaves(
 ) -> list[Leaf] | Mismatch:
     """Return the tensors of two outputs side by side, or say why that is impossible, with ``place(path)`` for each.
 
-    Numbers count as tensors without dimensions; what is no number must be equal. Structures, shapes, devices and kinds
-    of storage must agree, and dtypes if ``same_dtype``. Sparse and quantized tensors are compared by the values that
-    they stand for.
+    Numbers count as tensors without dimensions; what is not a number must be equal. Structures, shapes, devices and
+    kinds of storage must agree, and dtypes if ``same_dtype``. Sparse and quantized tensors are compared by the values
+    that they stand for.
 
     Raises :class:`~pytest_fx.errors.ComparisonError` for tensors that have no values, or no shape.
     """

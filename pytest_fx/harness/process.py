@@ -30,7 +30,7 @@ from torch.nn.modules import module as torch_module
 import fx
 from fx import passes
 from fx.capture.patching import settle
-from fx.frames import clear_struck
+from fx.frames import clear_interrupted
 from pytest_fx.harness.switches import SWITCHES
 
 _MODULES = (
@@ -105,11 +105,11 @@ class ProcessState:
         imported = len(sys.modules) != self.modules
         for switch, before in zip(SWITCHES, self.values, strict=True):
             if not (imported and switch.by_imports) and (after := switch.read()) != before:
-                found.extend(switch.tell(switch.what, before, after))
+                found.extend(switch.describe(switch.what, before, after))
         return found
 
     def put_back(self, *, imports_stay: bool = False) -> None:
-        """Make everything as it was, also where an exception from a handler of signals strikes meanwhile.
+        """Make everything as it was, also where an exception from a handler of signals is raised meanwhile.
 
         Search paths, the environment and whatever else modules change when they are imported are left if
         ``imports_stay``.
@@ -255,7 +255,7 @@ def unfinished() -> int:
 def finish(known: int) -> None:
     """Put back the states of all blocks but the first ``known``, which an exception kept from doing it.
 
-    One that comes from a handler of signals can strike before the first line of what would put back.
+    One that comes from a handler of signals can be raised before the first line of what would put back.
     """
     if len(_unfinished) > known:
         _unfinished[known].put_back()
@@ -263,10 +263,10 @@ def finish(known: int) -> None:
 
 
 def _finish_blocks(error: BaseException) -> None:
-    """Let blocks that ``error`` struck while they were entered or left come to their end now, in this test."""
+    """Let blocks that ``error`` interrupted while they were entered or left come to their end now, in this test."""
     raised: BaseException | None = error
     while raised is not None:
-        clear_struck(raised.__traceback__, lambda code: code.co_name in ("__enter__", "__exit__"))
+        clear_interrupted(raised.__traceback__, lambda code: code.co_name in ("__enter__", "__exit__"))
         raised = raised.__context__
 
 

@@ -157,7 +157,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as a plain tensor of its own, whose class has no say in comparisons.
 
-    It is no view for autograd, which refuses one of a parameter that is written to later.
+    It is not a view for autograd, which refuses one of a parameter that is written to later.
     """
     if not is_plain(tensor):
         return tensor

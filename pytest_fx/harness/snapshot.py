@@ -21,7 +21,7 @@ _HELD_APART = {"_parameters", "_buffers", "_modules"}
 _CLOSED = {"torch", "fx", "numpy"}
 """Packages whose objects are told apart by their classes alone."""
 FEW_ELEMENTS = 1024
-"""Elements of a tensor that is no parameter and no buffer up to which its values are looked at."""
+"""Elements of a tensor that is neither a parameter nor a buffer up to which its values are looked at."""
 DEPTH = 4
 """How deep settings are looked into."""
 PIECE = 2**20

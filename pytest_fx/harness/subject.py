@@ -139,7 +139,7 @@ class Subject:
         """What others found out about the model and keep with it, by keys of theirs."""
         self.reported: set[str] = set()
         """What a test has said of it, which is said once."""
-        self.told: list[tuple[Any, Any]] = []
+        self.reported_failures: list[tuple[Any, Any]] = []
         """Passes that were found to be wrong on it, each with what is the same whenever the failure is."""
         self.wrong: dict[str, str] = {}
         """The law that a program made of it breaks, by the name of the program: it is not timed."""
@@ -359,7 +359,8 @@ class Subject:
             except TraceError as error:
                 if isinstance(error, CaptureError):
                     error.__cause__ = None  # what torch.export says goes on for pages
-                add_note(error, "  or     --fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer")
+                if self.tracing.how in ("auto", "symbolic"):
+                    add_note(error, "  or     --fx-leaf PATH|CLASS makes a module a leaf, --fx-tracer brings a tracer")
                 raise
 
     @property

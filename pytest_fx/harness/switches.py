@@ -1,4 +1,4 @@
-"""What PyTorch and Python keep for the whole process or thread, row by row: how it is read, put back and told."""
+"""What PyTorch and Python keep for the whole process or thread, row by row: how it is read, restored and described."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from pytest_fx.harness.evaluation import float32_matmul_precision
 _C: Any = torch._C
 _backends: Any = torch.backends
 
-Tell = Callable[[str, Any, Any], Iterator[str]]
+Describe = Callable[[str, Any, Any], Iterator[str]]
 
 
-def _told_as_value(what: str, before: Any, after: Any) -> Iterator[str]:
+def _described_as_value(what: str, before: Any, after: Any) -> Iterator[str]:
     """``"the default dtype is float64, was float32"``."""
     yield f"{what} {_shown(after)}, {'were' if what.endswith(' are') else 'was'} {_shown(before)}"
 
@@ -42,7 +42,7 @@ class Switch:
     """Returns the value, or a copy of what it holds; two are compared with ``==``."""
     write: Callable[[Any], object]
     """Puts back what ``read`` returned."""
-    tell: Tell = _told_as_value
+    describe: Describe = _described_as_value
     """Makes sentences of ``what``, the value before, and the value after."""
     by_imports: bool = False
     """Whether modules change it when they are imported, which is nobody's fault."""
@@ -54,12 +54,12 @@ def _shown(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _untold(what: str, before: Any, after: Any) -> Iterator[str]:
-    """Nothing: another row tells."""
+def _not_reported(what: str, before: Any, after: Any) -> Iterator[str]:
+    """Yield nothing: another row reports it."""
     yield from ()
 
 
-def _told_by_name(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+def _described_by_name(what: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     """``"the environment variable X was set"``; names are the keys."""
     for name in {**before, **after}:
         if name not in after:
@@ -70,7 +70,7 @@ def _told_by_name(what: str, before: Mapping[str, Any], after: Mapping[str, Any]
             yield f"{what} {name} was changed"
 
 
-def _told_as_changed(what: str, before: Any, after: Any) -> Iterator[str]:
+def _described_as_changed(what: str, before: Any, after: Any) -> Iterator[str]:
     yield f"{what} changed"
 
 
@@ -145,7 +145,7 @@ def _tell_function_modes(
         for modes in (before[0], after[0])
     ]
     if devices[0] != devices[1]:
-        yield from _told_as_value("the default device is", *devices)
+        yield from _described_as_value("the default device is", *devices)
 
 
 _DISPATCH_FLAGS = [name for name in vars(_python_dispatch) if name.startswith("_is_in_")]
@@ -238,7 +238,7 @@ def _write_environment(before: dict[Any, Any]) -> None:
 
 def _tell_environment(what: str, before: dict[Any, Any], after: dict[Any, Any]) -> Iterator[str]:
     old, new = ({os.environ.decodekey(name): value for name, value in held.items()} for held in (before, after))
-    yield from _told_by_name(what, old, new)
+    yield from _described_by_name(what, old, new)
 
 
 def _write_path(before: tuple[list[str], list[str]]) -> None:
@@ -290,7 +290,7 @@ _SMALLEST = 5e-324
 
 
 def _denormals_kept() -> bool:
-    return _SMALLEST * float(1) > 0  # nothing tells what torch.set_flush_denormal was told
+    return _SMALLEST * float(1) > 0  # torch.set_flush_denormal has no counterpart that reads it
 
 
 def _write_float32_precision(before: str | None) -> None:
@@ -313,7 +313,7 @@ def _flag(what: str, name: str) -> Switch:
 
 
 SWITCHES: tuple[Switch, ...] = (
-    Switch("", is_settled, lambda _: settle(), _untold),  # else nn.Module.__call__ may be another function
+    Switch("", is_settled, lambda _: settle(), _not_reported),  # else nn.Module.__call__ may be another function
     Switch("inference mode is", torch.is_inference_mode_enabled, _write_inference_mode),
     Switch("gradients are", torch.is_grad_enabled, _C._set_grad_enabled),
     Switch("forward-mode gradients are", _C._is_fwd_grad_enabled, _C._set_fwd_grad_enabled),
@@ -322,13 +322,13 @@ SWITCHES: tuple[Switch, ...] = (
         "the detection of anomalies",
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
         lambda before: torch.set_anomaly_enabled(*before),
-        lambda what, before, after: _told_as_value(f"{what} is", before[0], after[0]),
+        lambda what, before, after: _described_as_value(f"{what} is", before[0], after[0]),
     ),
     Switch(
         "deterministic algorithms are",
         _deterministic,
         lambda before: torch.use_deterministic_algorithms(before[0], warn_only=before[1]),
-        lambda what, before, after: _told_as_value(what, before[0], after[0]),
+        lambda what, before, after: _described_as_value(what, before[0], after[0]),
     ),
     _flag("the filling of uninitialized memory is", "deterministic_fill_uninitialized_memory"),
     Switch("the default dtype is", torch.get_default_dtype, torch.set_default_dtype),
@@ -362,14 +362,14 @@ SWITCHES: tuple[Switch, ...] = (
         "how tensors are printed has",
         vars(_tensor_str.PRINT_OPTS).copy,
         vars(_tensor_str.PRINT_OPTS).update,
-        _told_as_changed,
+        _described_as_changed,
     ),
     Switch("the working directory is", _read_folder, _write_folder),
     Switch("the environment variable", _read_environment, _write_environment, _tell_environment, by_imports=True),
     Switch("sys.path", lambda: (sys.path, sys.path.copy()), _write_path, _tell_path, by_imports=True),
-    Switch("what is done with warnings has", _read_warnings, _write_warnings, _told_as_changed, by_imports=True),
-    Switch("the handler of", _read_signals, _write_signals, _told_by_name, by_imports=True),
-    Switch("sys:", lambda: {name: getattr(sys, name) for name in _STREAMS}, _write_streams, _told_by_name),
+    Switch("what is done with warnings has", _read_warnings, _write_warnings, _described_as_changed, by_imports=True),
+    Switch("the handler of", _read_signals, _write_signals, _described_by_name, by_imports=True),
+    Switch("sys:", lambda: {name: getattr(sys, name) for name in _STREAMS}, _write_streams, _described_by_name),
     Switch("the recursion limit is", sys.getrecursionlimit, sys.setrecursionlimit, by_imports=True),
     Switch("garbage collection is", gc.isenabled, lambda before: (gc.enable if before else gc.disable)()),
     Switch("the thresholds of garbage collection are", gc.get_threshold, lambda before: gc.set_threshold(*before)),

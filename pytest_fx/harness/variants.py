@@ -1,4 +1,4 @@
-"""Other inputs for a program: other sizes, strides and values that are no numbers, made from those it has."""
+"""Other inputs for a program: other sizes, strides and values that are not numbers, made from those it has."""
 
 from __future__ import annotations
 

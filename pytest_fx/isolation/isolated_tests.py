@@ -24,7 +24,7 @@ from pytest_fx.lazy import load
 from pytest_fx.options import OPTIONS, options_of
 from pytest_fx.parallel.distribution import leave_turns
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
-from pytest_fx.records.running import TELL, time_limit
+from pytest_fx.records.running import REPORT, time_limit
 
 _START = Limits(seconds=60.0)
 """What a child may take until it is ready, and to end in order."""
@@ -48,7 +48,7 @@ def require_isolation(config: pytest.Config) -> None:
 
 
 class IsolatedRun:
-    """Runs each test in the child; in the child, tells the parent what comes of it."""
+    """Runs each test in the child; in the child, reports to the parent what comes of it."""
 
     def __init__(self, config: pytest.Config, fixtures: Iterable[str]) -> None:
         """``fixtures`` are those whose tests have a limited time."""
@@ -96,22 +96,22 @@ class IsolatedRun:
 
     def _delegate(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Send the test to the child, and report what it answers."""
-        told = _Told(item)
+        reports = _ChildReports(item)
         limits = Limits(time_limit(item, self._fixtures), options_of(item).memory_limit)
         try:
             child = self._living(item.session)
             until = float("inf") if limits.seconds is None else time.monotonic() + limits.seconds
             child.send(_written("run", self._position(item), self._position(nextitem)))
-            while not told.done:
-                told.take(*json.loads(child.receive(limits, until)))
-            if told.exit is not None:
-                pytest.exit(*told.exit)
+            while not reports.done:
+                reports.take(*json.loads(child.receive(limits, until)))
+            if reports.exit is not None:
+                pytest.exit(*reports.exit)
         except ChildEnded as ended:
             self._end()
-            told.report_end(ended.ending)
+            reports.report_end(ended.ending)
         except pytest.fail.Exception as failed:  # of pytest-timeout, whose alarm rings in both processes
             self._end()
-            told.report_failure(str(failed))
+            reports.report_failure(str(failed))
 
     def _interrupt(self) -> None:
         """Interrupt the test in the child, too, so that what it has set up can be torn down."""
@@ -158,45 +158,45 @@ class IsolatedRun:
         """Run the tests that the parent names until there are no more."""
         self._channel = channel
         config = self._config
-        config.stash[TELL] = self._tell
+        config.stash[REPORT] = self._report
         leave_turns(config)
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         for plugin in list(config.pluginmanager.get_plugins()):
             if plugin is reporter or hasattr(plugin, "sendevent"):  # of pytest-xdist; they would speak for the parent
                 config.pluginmanager.unregister(plugin)
         _require_threads()
-        self._tell("ready")
+        self._report("ready")
         while True:
             command, *positions = json.loads(channel.receive())
             if command == "end":
                 session._setupstate.teardown_exact(None)
-                self._tell("done")
+                self._report("done")
                 return
             item, nextitem = (None if place is None else session.items[place] for place in positions)
             assert item is not None, "the parent names a test"
             try:
                 config.hook.pytest_runtest_protocol(item=item, nextitem=nextitem)
             except pytest.exit.Exception as exit_:
-                self._tell("exit", exit_.msg, exit_.returncode)
+                self._report("exit", exit_.msg, exit_.returncode)
             except BaseException as error:
-                self._tell("raised", type(error).__name__)
+                self._report("raised", type(error).__name__)
             _flush()
-            self._tell("done")
+            self._report("done")
 
-    def _tell(self, *message: Any) -> None:
+    def _report(self, *message: Any) -> None:
         assert self._channel is not None, "asked of the parent"
         self._channel.send(_written(*message))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-        """Tell when a model is made: what happens then is no fault of a pass."""
+        """Report when a model is made: what happens then is no fault of a pass."""
         if self._channel is None or fixturedef.argname != "fx_model":
             return (yield)
-        self._tell("making", True)
+        self._report("making", True)
         try:
             return (yield)
         finally:
-            self._tell("making", False)
+            self._report("making", False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self) -> Generator[None, Any, Any]:
@@ -224,7 +224,7 @@ class IsolatedRun:
         if self._channel is not None:
             config = self._config
             config.hook.pytest_report_teststatus(report=report, config=config)  # fails a test for its subtests
-            self._tell("report", config.hook.pytest_report_to_serializable(config=config, report=report))
+            self._report("report", config.hook.pytest_report_to_serializable(config=config, report=report))
 
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
@@ -234,11 +234,11 @@ class IsolatedRun:
             category = warning_message.category
             names = category.__module__, category.__qualname__
             place = warning_message.filename, warning_message.lineno
-            self._tell("warning", str(warning_message.message), names, place, when, nodeid, location)
+            self._report("warning", str(warning_message.message), names, place, when, nodeid, location)
 
 
-class _Told:
-    """What the child has told of one test so far."""
+class _ChildReports:
+    """What the child has reported of one test so far."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item

@@ -76,7 +76,7 @@ def isolated_set_up(fixture: pytest.FixtureDef[Any], node: Any, fixtures: Iterab
 def interrupted_finished() -> Generator[None]:
     """Put back, after the block, what the functions above were kept from putting back by an exception of a signal.
 
-    It must be outside of what sets the signal: then nothing strikes any more.
+    It must be outside of what sets the signal: then nothing is interrupted any more.
     """
     process: Any = sys.modules.get(_PROCESS)
     known = process.unfinished() if process else 0

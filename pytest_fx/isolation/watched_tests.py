@@ -70,11 +70,11 @@ class WatchedRun:
             yield
             return
 
-        def tell(frame: FrameType | None) -> None:
+        def report(frame: FrameType | None) -> None:
             self._tell_of_hang(item, seconds, frame)
 
         try:
-            with Watchdog(OutOfTime, tell) as watchdog, watchdog.limit(self._until - time.monotonic()):
+            with Watchdog(OutOfTime, report) as watchdog, watchdog.limit(self._until - time.monotonic()):
                 yield
         except OutOfTime as error:
             exceeded: Exception = load("pytest_fx.errors").TimeLimitExceeded(

@@ -114,7 +114,7 @@ TABLE: tuple[Law, ...] = (
     Law("batch sizes", batch_sizes, numbers=True, calls=6, of_passes=False),
     Law("other sizes", other_sizes, numbers=True, calls=8, of_passes=False),
     Law("non-contiguous inputs", non_contiguous_inputs, numbers=True, calls=2, of_passes=False),
-    Law("non-finite inputs", non_finite_inputs, numbers=True, calls=10, of_passes=False),
+    Law("non-finite inputs", non_finite_inputs, may_change="non-finite", numbers=True, calls=10, of_passes=False),
     Law("other values", other_values, numbers=True, calls=8, of_passes=False),
     Law("process untouched", process_untouched, when_unchanged=True, of_passes=False),  # after all calls
     Law("deterministic", deterministic, calls=10),

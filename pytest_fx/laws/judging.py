@@ -225,7 +225,7 @@ def _raises(law: str, pass_run: PassRun, inputs: Inputs, error: Exception) -> No
 
 
 def _called(pass_run: PassRun, inputs: Inputs) -> str:
-    """The subject in a message, with its inputs where these are no numbered input set."""
+    """The subject in a message, with its inputs where these are not a numbered input set."""
     name = pass_run.subject.name
     return f"{name} on {inputs}" if isinstance(inputs, str) else name
 

@@ -34,14 +34,14 @@ class Law:
     may_change: str = ""
     """What a pass lists in ``may_change`` where the law is not meant for it; see ``fx.passes.PassPipeline``."""
     numbers: bool = False
-    """Whether it is about what is computed: if several laws are broken, these are told first."""
+    """Whether it is about what is computed: if several laws are broken, these are reported first."""
     calls: int = 0
     """About how many eager calls it takes on a model beside those that every comparison takes."""
     of_passes: bool = True
     """Whether it is about what a pass does; others hold for programs that were made in any other way, too."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no law."""
+        """Refuse what is not a law."""
         expect(self.name, str, "the name of a law is a string", error=LawError)
         expect_callable(self.check, "a law is a function that is given an PassRun", error=LawError)
         if self.kind not in KINDS:

@@ -27,7 +27,7 @@ SIZES_OF_LARGE = 4
 
 
 def structure(pass_run: PassRun) -> None:
-    """The result has the same structure: containers and their keys, shapes, and what is no tensor."""
+    """The result has the same structure: containers and their keys, shapes, and what is not a tensor."""
     runs = _both(pass_run)
     if runs is None:
         return

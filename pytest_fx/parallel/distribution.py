@@ -54,7 +54,7 @@ def reason_not_to_time(config: pytest.Config) -> str | None:
 
 
 def instruct(config: pytest.Config, worker_input: dict[str, Any]) -> None:
-    """Tell a worker, whose files may be others, what this process knows."""
+    """Give a worker, whose files may be others, what this process knows."""
     worker_input["fx_timings_last"] = timings_last(config) or config.getoption("dist") == "loadgroup"
     worker_input["fx_root"] = str(config.rootpath)
     worker_input["fx_suites"] = config.stash[ADDED]
@@ -109,7 +109,7 @@ def timings_grouped(config: pytest.Config, items: list[pytest.Item]) -> Generato
 
 @contextlib.contextmanager
 def collection_reported(session: pytest.Session) -> Generator[None]:
-    """In a worker, let the controller see which tests are timings while it is told their names; then let others time.
+    """In a worker, let the controller see which tests are timings while it gets their names; then let others time.
 
     Nothing but names is sent. Groups are written behind them as pytest-xdist does it, and only for this moment: in
     reports and on the command line each test has one name.

@@ -45,7 +45,7 @@ def unavailable() -> str | None:
     if sys.platform != "linux":
         return f"it forks processes, and watches them, as Linux does; this is {sys.platform}"
     if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
-        return "how a process ended is not told where the signal SIGCHLD is ignored, as it is here"
+        return "how a process ended is not known where the signal SIGCHLD is ignored, as it is here"
     return None
 
 
@@ -84,7 +84,7 @@ class Ending:
 
 
 def raised(name: str) -> Ending:
-    """The ending by an exception that is no ``Exception``, such as ``KeyboardInterrupt``, by its name."""
+    """The ending by an exception that is not an ``Exception``, such as ``KeyboardInterrupt``, by its name."""
     remedy = "raise an exception that is a subclass of Exception, or PassError to refuse a program"
     return Ending(f"raises {name}", f"raised {name}", None, remedy)
 
@@ -156,7 +156,7 @@ class Child:
         self._received = bytearray()
         parent = os.getpid()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads; those of OpenMP are told of above
+            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads; those of OpenMP are reported above
             self.pid = os.fork()
         if self.pid == 0:
             self._socket.close()

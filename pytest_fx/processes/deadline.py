@@ -36,7 +36,9 @@ class Watchdog:
     def __init__(
         self, error: type[BaseException] = TookTooLong, stuck: Callable[[FrameType | None], None] | None = None
     ) -> None:
-        """``error`` is raised; ``stuck`` is told in which frame a block is that goes on for :data:`GRACE` after it."""
+        """``error`` is raised; ``stuck`` is called with the frame of a block that goes on for :data:`GRACE` after
+        it.
+        """
         self._error = error
         self._stuck = stuck
         self._stuck_from = float("inf")

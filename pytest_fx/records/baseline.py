@@ -93,7 +93,7 @@ class Change:
         return "slower" if low > 0.0 else "faster"
 
     def exceeds(self, limit: float) -> bool:
-        """Return whether the whole interval lies above ``limit``: what noise can explain is no slowdown."""
+        """Return whether the whole interval lies above ``limit``: what noise can explain is not a slowdown."""
         return self.interval[0] > limit
 
     def too_noisy(self, limit: float | None = None) -> bool:
@@ -229,7 +229,7 @@ def read_baseline(path: Path, name: str) -> Baseline:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise pytest.UsageError(f"--fx-baseline: cannot read {name}: {reason}") from None
     measurements, match_counts = list(_measurements(text)), list(_match_counts(text))
     if not measurements and not match_counts:

@@ -51,8 +51,8 @@ class Journal:
         if self.problem is not None:
             return
         lines = ",\n".join(json.dumps(record) for record in read_records(self.path))
-        told = ",\n".join(map(json.dumps, verdicts))
-        text = f'{{"journal": "{RUNS}/{self.path.name}", "verdicts": [\n{told}\n], "records": [\n{lines}\n]}}\n'
+        judged = ",\n".join(map(json.dumps, verdicts))
+        text = f'{{"journal": "{RUNS}/{self.path.name}", "verdicts": [\n{judged}\n], "records": [\n{lines}\n]}}\n'
         with contextlib.suppress(OSError):  # the journal has it all
             write_atomically(self.folder / LAST_RUN, text)
 

@@ -12,7 +12,9 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parsed(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that ``text`` is, or None: for what is cut off or nested too deep, or is no text in it."""
+    """Return the JSON object that ``text`` is, or None: for what is cut off or nested too deep, or is not text in
+    it.
+    """
     try:
         record = json.loads(text)
         if _SURROGATE.search(text):

@@ -23,8 +23,8 @@ FOLDER = ".pytest_fx"
 """Folder below pytest's root folder for what the plugin writes."""
 RUNNING = "running"
 """Folder, in that of the plugin, with a file of each process that runs tests."""
-TELL = pytest.StashKey[Callable[..., None]]()
-"""Where the :class:`pytest.Config` of a child process keeps how its parent is told: what, and more of it."""
+REPORT = pytest.StashKey[Callable[..., None]]()
+"""Where the :class:`pytest.Config` of a child process keeps how to report to its parent: what, and more of it."""
 CURRENT = pytest.StashKey["Running"]()
 """Where that of a process that runs tests itself keeps the file of it."""
 
@@ -45,8 +45,8 @@ def time_limit(item: pytest.Item, fixtures: Iterable[str]) -> float | None:
 
 def announce(config: pytest.Config, what: str) -> None:
     """Say what the test is about to do: apply a pass to a model, which may not return."""
-    if (tell := config.stash.get(TELL, None)) is not None:
-        tell("doing", what)
+    if (report := config.stash.get(REPORT, None)) is not None:
+        report("doing", what)
     elif (running := config.stash.get(CURRENT, None)) is not None:
         running.note(what=what)
 
@@ -116,7 +116,8 @@ class Running:
 
 
 def unfinished(root: Path, test: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield ``test``, ``what`` and whatever else was noted of each test in which a process ended; each is told once.
+    """Yield ``test``, ``what`` and whatever else was noted of each test in which a process ended; each is reported
+    once.
 
     If a ``test`` is given, it is of that one alone.
     """

@@ -46,7 +46,7 @@ class SummaryColumn:
         return self.cell(row) if verbose or self.short is None else self.short(row)
 
 
-Column = SummaryColumn  # what hooks were once told to return
+Column = SummaryColumn  # the name that hooks once imported
 
 
 def _verdict(row: SummaryRow) -> str:
@@ -93,7 +93,7 @@ def _colour_of_speedup(row: SummaryRow) -> Markup:
 
 
 def _has_speedup(row: SummaryRow) -> bool:
-    """Return whether a speed-up is told: a wrong program is not praised."""
+    """Return whether a speed-up is shown: a wrong program is not praised."""
     return row.speedup is not None and verdict_of(row) != WRONG
 
 

@@ -34,8 +34,8 @@ def facts_of(properties: Any) -> Iterator[tuple[str, str]]:
     for facts in (value for name, value in properties if name == FAILURE):
         where: Any = facts.get("where") or {}
         place = f"{where['file']}:{where['line']}" if where else None
-        told = {"law": facts["law"], "first wrong node": facts.get("node"), "where": place}
-        yield from ((f"fx {name}", str(value)) for name, value in told.items() if value)
+        properties = {"law": facts["law"], "first wrong node": facts.get("node"), "where": place}
+        yield from ((f"fx {name}", str(value)) for name, value in properties.items() if value)
 
 
 def add_to_html(config: pytest.Config, report: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a pull request on GitHub is told: an annotation for each failure, and a summary in Markdown.
+"""What is reported to a pull request on GitHub: an annotation for each failure, and a summary in Markdown.
 
 GitHub shows ten annotations of a kind for each step, and drops a summary above 1 MiB without a word.
 """
@@ -33,12 +33,12 @@ def annotations_of(run: ReportedRun, changes: Sequence[RowChange], root: Path) -
 
 
 def summary_of(run: ReportedRun, earlier: EarlierRun | None = None, limit: int = MOST_BYTES) -> str:
-    """Return the summary in Markdown, of at most ``limit`` bytes; what is cut is told at its top."""
+    """Return the summary in Markdown, of at most ``limit`` bytes; what is cut is named at its top."""
     rows = run.rows()
     changes = [] if earlier is None else changes_between(earlier.entries, {one.key: one for one in run.entries()})
     counts = Counter(row.verdict for row in rows)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    head = [f"## pytest-fx: {told or 'no rows'}", ""]
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    head = [f"## pytest-fx: {counted or 'no rows'}", ""]
     lines = [*_failure_lines(run), *_change_lines(changes, earlier), *_row_lines(rows, earlier)]
     notice = "> **This summary is cut: {} of {} lines are left out, as GitHub shows 1 MiB.** The report has everything."
     room = limit - len("\n".join(head).encode()) - len(notice.encode()) - 40
@@ -59,7 +59,7 @@ def write_summary_file(text: str, folder: Path) -> Path:
 
 
 def _first(commands: Sequence[str], kind: str, what: str) -> Iterator[str]:
-    """As many as GitHub shows, the last of which tells of the others."""
+    """As many as GitHub shows, the last of which counts the others."""
     if len(commands) <= MOST_ANNOTATIONS:
         yield from commands
         return

@@ -1,7 +1,7 @@
 """Where measured rows go: onto the report of their test, into the journal of the run, and to pytest-benchmark.
 
 A worker of pytest-xdist only attaches rows to reports. The controller, which gets the reports, writes them, so that
-nothing is written twice. A child process of ``--fx-isolate`` tells its parent of each row at once.
+nothing is written twice. A child process of ``--fx-isolate`` reports each row to its parent at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytest_fx.parallel.distribution import is_worker, plain_name
 from pytest_fx.records.benchmark_records import add_benchmarks
 from pytest_fx.records.journal import Journal
 from pytest_fx.records.records import describe_machine
-from pytest_fx.records.running import TELL
+from pytest_fx.records.running import REPORT
 from pytest_fx.report.rows import FAILURE, PROPERTY, SummaryRow, collect_rows, records_on, verdict_of
 from pytest_fx.report.summary import NOTES
 
@@ -32,8 +32,8 @@ def record_row(item: pytest.Item, row: SummaryRow, timing: Mapping[str, Any] | N
     """
     record = {"row": asdict(row), "timing": timing, "machine": describe_machine()}
     item.user_properties.append((PROPERTY, record))
-    if (tell := item.config.stash.get(TELL, None)) is not None:
-        tell("record", record)
+    if (report := item.config.stash.get(REPORT, None)) is not None:
+        report("record", record)
     else:
         keep(item.config, item.nodeid, record)
 

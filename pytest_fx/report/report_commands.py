@@ -65,8 +65,8 @@ def _merge(given: argparse.Namespace, out: Callable[[str], Any]) -> int:
     run = merged_run([read_run(part) for part in given.parts])
     write_report(run, given.output)
     verdicts = Counter(row.verdict for row in run.rows())
-    told = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
-    out(f"{given.output / PAGE}: {len(given.parts)} part(s), {told or 'no rows'}\n")
+    counted = ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+    out(f"{given.output / PAGE}: {len(given.parts)} part(s), {counted or 'no rows'}\n")
     return 0
 
 

@@ -258,13 +258,13 @@ def _history(rows: Sequence[ReportedRow], runs: Sequence[EarlierRun]) -> dict[st
     found: dict[str, list[Any]] = {}
     for place, row in enumerate(rows):
         entries = [(number, run.entries.get(row.key)) for number, run in enumerate(runs)]
-        told = [
+        points = [
             [number, *map(_short, (entry.speedup, entry.low, entry.high))]
             for number, entry in entries
             if entry is not None and entry.speedup is not None and entry.host == row.machine.get("host")
         ]
-        if told:
-            found[str(place)] = told
+        if points:
+            found[str(place)] = points
     return {"runs": [_when(run.run) for run in runs], "rows": found}
 
 

@@ -49,7 +49,7 @@ class SummaryRow:
     changed: bool | None = None
     """Whether the pass changed anything."""
     outcome: str | None = None
-    """What came of it where that is no right program: ``"raises …"``, ``"refuses"``, ``"takes too long"``,
+    """What came of it where that is not a right program: ``"raises …"``, ``"refuses"``, ``"takes too long"``,
     ``"wrong: …"`` with the law that it breaks, ``"fails"``, or ``"not judged: …"`` with the reason."""
     kept: bool | None = None
     """Whether it was held to its contract and to the laws, and keeps them."""

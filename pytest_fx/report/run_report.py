@@ -38,7 +38,7 @@ class RunReport:
         self._begun = _now()
         self._lines: list[dict[str, Any]] = []
         self._outcomes: Counter[str] = Counter()
-        self._told: list[str] = []
+        self._messages: list[str] = []
         """What is said of it at the end of the run."""
 
     @pytest.hookimpl(trylast=True)
@@ -84,7 +84,7 @@ class RunReport:
         }
         options, folder = self._config.stash[OPTIONS], self._config.invocation_params.dir
         writing: Any = load("pytest_fx.report.written_report")
-        self._told = writing.write(
+        self._messages = writing.write(
             run, self._lines, None if options.report is None else folder / options.report,
             self._config.rootpath / FOLDER if options.annotate else None, self._config.rootpath,
         )  # fmt: skip
@@ -92,7 +92,7 @@ class RunReport:
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say where the report is, and annotate."""
-        for line in self._told:
+        for line in self._messages:
             terminalreporter.write_line(line)
 
 

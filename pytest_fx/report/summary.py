@@ -124,8 +124,8 @@ def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:
     """A line on the programs that are wrong, which stand out of a long table that way."""
     wrong = [row for row in rows if verdict_of(row) == WRONG]
     if wrong:
-        told = "; ".join(f"{row.program} of {row.model} ({_reason(row)})" for row in wrong)
-        yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {told}"
+        listed = "; ".join(f"{row.program} of {row.model} ({_reason(row)})" for row in wrong)
+        yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {listed}"
 
 
 def _reason(row: SummaryRow) -> str:

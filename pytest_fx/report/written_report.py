@@ -36,32 +36,32 @@ def write(
         run: what is known of the run.
         lines: its rows and tests.
         folder: where the report goes, if one is asked for.
-        summary_folder: the plugin's own folder, if a pull request is to be told.
+        summary_folder: the plugin's own folder, if a pull request is to be annotated.
         root: pytest's root folder, from which paths are shown.
     """
     reported = ReportedRun({**run, "commit": describe_machine()["commit"]}, list(lines))
-    told: list[str] = []
+    messages: list[str] = []
     earlier: EarlierRun | None = None
     if folder is not None:
         try:
             history = write_report(reported, folder)
             earlier = history[-1] if history else None
             write_atomically(folder / MARKDOWN, summary_of(reported, earlier))
-            told.append(f"fx: the report is {os.path.relpath(folder / PAGE)}")
+            messages.append(f"fx: the report is {os.path.relpath(folder / PAGE)}")
         except OSError as error:
-            told.append(f"fx: the report could not be written: {error}")
-    return told if summary_folder is None else [*told, *_annotated(reported, earlier, summary_folder, root)]
+            messages.append(f"fx: the report could not be written: {error}")
+    return messages if summary_folder is None else [*messages, *_annotated(reported, earlier, summary_folder, root)]
 
 
 def _annotated(run: ReportedRun, earlier: EarlierRun | None, folder: Path, root: Path) -> list[str]:
     """Write the summary of a pull request, and return the annotations with where it is."""
     now = {entry.key: entry for entry in run.entries()}
-    told = annotations_of(run, [] if earlier is None else changes_between(earlier.entries, now), root)
+    messages = annotations_of(run, [] if earlier is None else changes_between(earlier.entries, now), root)
     try:
         path = write_summary_file(summary_of(run, earlier), folder)
     except OSError as error:
-        return [*told, f"fx: the summary could not be written: {error}"]
-    return [*told, f"fx: the summary is {os.path.relpath(path)}"]
+        return [*messages, f"fx: the summary could not be written: {error}"]
+    return [*messages, f"fx: the summary is {os.path.relpath(path)}"]
 
 
 def write_report(run: ReportedRun, folder: Path) -> list[EarlierRun]:

@@ -246,7 +246,7 @@ class _Layout:
 
 
 def _jumps_on(name: str, branches: Any) -> bool | None:
-    """On which truth an instruction jumps; None if it is no condition."""
+    """On which truth an instruction jumps; None if it is not a condition."""
     if name.endswith(("IF_NONE", "IF_NOT_NONE")):
         return True
     return branches.get(name)

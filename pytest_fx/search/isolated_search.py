@@ -44,7 +44,7 @@ def isolation_limits(isolate: bool, timeout: float | None, memory: int | None) -
         if limit is not None and not isolate:
             raise FxError(f"{name}= is a limit of a child process, and there is none", remedy="give isolate=True, too")
         if limit is not None and (not isinstance(limit, Real) or not 0 < limit < 2**63):
-            raise FxError(f"{name}={shown(limit)} is no limit", remedy="give a number above 0")
+            raise FxError(f"{name}={shown(limit)} is not a limit", remedy="give a number above 0")
     if not isolate:
         return None
     if (why := unavailable()) is not None:
@@ -88,7 +88,7 @@ def search_isolated(
         if not mode:
             raise ending.error(f"the search for programs for {search.name}")
         counts = search.counts
-        search.count((counts[0] + 1, *counts[1:]))  # it was told of before it was tried
+        search.count((counts[0] + 1, *counts[1:]))  # it was reported before it was tried
         crash = _Crash(search, ending, limits, source, mode)
         if crash.needs_the_pass():
             if shrink and source:
@@ -194,12 +194,12 @@ def _answer(work: Callable[[], Any], channel: Channel) -> None:
 
 def _sendable(error: Exception) -> Exception:
     """The error, or one that says the same if it cannot be sent; a note has where it was raised."""
-    told = "".join(traceback.format_exception(error))
+    formatted = "".join(traceback.format_exception(error))
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
         error = FxError(f"{type(error).__name__}: {error}")
-    add_note(error, f"in the child process:\n{told}")
+    add_note(error, f"in the child process:\n{formatted}")
     return error
 
 

@@ -73,7 +73,7 @@ def running(text: str, mode: str = "eval") -> Program | None:
         _run(program, mode)
         with warnings_as_errors():  # only of what runs, as torch prints a warning that comes with an exception
             _run(program, mode)
-    except Exception:  # whatever a text raises that is no program
+    except Exception:  # whatever a text raises that is not a program
         return None
     return program
 

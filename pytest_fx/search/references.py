@@ -199,7 +199,7 @@ class _ReferenceWalk:
             return
         try:
             self.patterns.append(capture(pattern))
-        except Exception:  # whatever a function that is called so, but is no pattern, raises
+        except Exception:  # whatever a function that is called so, but is not a pattern, raises
             return
 
 

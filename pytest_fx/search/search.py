@@ -188,7 +188,7 @@ class Search:
         """Make what was found smaller as long as the pass breaks the same law on it, in evaluation mode if it can be.
 
         That is done to the text of the program; one without a text stays as it is. Where a law on numbers is broken,
-        too, in another mode say, that is told first, so the program is made smaller by that one.
+        too, in another mode say, that is reported first, so the program is made smaller by that one.
         """
         self.on_program(self._tried, None)
         self._lead_with_numbers(modes)

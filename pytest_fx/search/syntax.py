@@ -12,7 +12,7 @@ Tree = TypeVar("Tree", bound=ast.AST)
 Edits = Mapping[Any, Sequence[ast.AST]]
 """Parts of a tree, with what stands in the place of each."""
 NAMESPACES = frozenset("torch F nn math operator self".split())
-"""What a name with a dot begins with where it is no value."""
+"""What a name with a dot begins with where it is not a value."""
 
 
 def edited(tree: Tree, edits: Edits) -> Tree:

@@ -44,8 +44,8 @@ def __tracebackhide__(raised: pytest.ExceptionInfo[BaseException]) -> bool:
     return raised.errisinstance(FxError) or not raised.errisinstance(AssertionError)
 
 
-TOLD = pytest.StashKey[list[Any]]()
-"""The parameters of ``fx_model`` for models that cannot be captured, of which a test has told."""
+REPORTED = pytest.StashKey[list[Any]]()
+"""The parameters of ``fx_model`` for models that cannot be captured, which a test has reported."""
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +53,9 @@ def fails_once(request: pytest.FixtureRequest, fx_model: Subject) -> None:
     """Let a model that cannot be captured fail in one test, which says why, and skip the others."""
     if fx_model.capture_error is None or request.function is test_capture_is_well_formed:
         return
-    case, told = request.node.callspec.params["fx_model"], request.config.stash.setdefault(TOLD, [])
-    if case not in told:
-        told.append(case)
+    case, reported = request.node.callspec.params["fx_model"], request.config.stash.setdefault(REPORTED, [])
+    if case not in reported:
+        reported.append(case)
         if not any(_captures(item, case) for item in request.session.items):  # they are not all asked for
             raise fx_model.capture_error
     pytest.skip(f"{fx_model.name} cannot be captured: another of its tests says why")
@@ -222,14 +222,16 @@ def test_pass_keeps_its_contract(fx_pass: Pass, fx_equal: EqualityCheck) -> None
 def test_pass_without_leaf_modules_keeps_its_contract(
     fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
 ) -> None:
-    """The same holds for the pass on the program in functions only, where a failure is told if it is another one."""
+    """The same holds for the pass on the program in functions only, where a failure is reported if it is another
+    one.
+    """
     skip_unless_captured_without_leaves(fx_model)
     skip_unless_changed(fx_model, fx_pass, leaves=False)
-    fx_equal(fx_pass, leaves=False, draws=1, unless_told=True)
+    fx_equal(fx_pass, leaves=False, draws=1, unless_reported=True)
 
 
 def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -> None:
-    """The transformed program is timed beside eager. No time is too long: the table tells."""
+    """The transformed program is timed beside eager. No time is too long: the table shows it."""
     skip_unless_changed(fx_model, fx_pass)
     fx_timing(fx_pass)
 

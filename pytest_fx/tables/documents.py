@@ -98,7 +98,7 @@ def _has_gpu(machine: tuple[Any, ...]) -> bool:
 def _section(
     table: Table, machine: tuple[Any, ...], records: Mapping[str, Mapping[str, Any]], elsewhere: set[str]
 ) -> Section:
-    """Tell the rows of every size that has records; rows of such a size that have none are told as not measured yet.
+    """Return the rows of every size that has records; rows of such a size that have none are not measured yet.
 
     Rows of a GPU are left out if they were measured on another machine, those of a CPU if this one has a GPU.
     """
@@ -107,12 +107,12 @@ def _section(
         rows = table.rows(Scale(size=size))
         if any(row.name in records for row in rows):
             own = [row for row in rows if not (row.on_gpu and row.name in elsewhere)]
-            told = [row for row in own if row.name in records or row.on_gpu or not _has_gpu(machine)]
-            entries += [_entry(table, row.name, records.get(row.name)) for row in told]
+            shown = [row for row in own if row.name in records or row.on_gpu or not _has_gpu(machine)]
+            entries += [_entry(table, row.name, records.get(row.name)) for row in shown]
     by_name = {entry.name: entry for entry in entries}
     used = tuple(records[name] for name in by_name if name in records)
-    told = tuple(by_name.values())
-    return Section(table, _machine_in_words(*machine), (*told, *(table.totals(told) if told else ())), used)
+    shown = tuple(by_name.values())
+    return Section(table, _machine_in_words(*machine), (*shown, *(table.totals(shown) if shown else ())), used)
 
 
 def _entry(table: Table, name: str, record: Mapping[str, Any] | None) -> Entry:
@@ -156,8 +156,8 @@ def _findings(claim: Claim, sections: Sequence[Section]) -> str:
     """Say what each machine found, and which machine if there are several."""
     several = len(sections) > 1
     found = [(section.machine, _finding(claim, section)) for section in sections]
-    told = [(f"{machine}: " if several else "") + finding for machine, finding in found if finding is not None]
-    return "<br>".join(told) or "not measured"
+    shown = [(f"{machine}: " if several else "") + finding for machine, finding in found if finding is not None]
+    return "<br>".join(shown) or "not measured"
 
 
 def _finding(claim: Claim, section: Section) -> str | None:
@@ -166,9 +166,9 @@ def _finding(claim: Claim, section: Section) -> str | None:
         entry = section.entry(name)
         if entry is None:
             continue
-        told = entry.tell(template) or (entry.reason and _brief(entry.reason))
-        if told and told not in parts:
-            parts.append(told)
+        shown = entry.format(template) or (entry.reason and _brief(entry.reason))
+        if shown and shown not in parts:
+            parts.append(shown)
     return "; ".join(parts) or None
 
 
@@ -190,7 +190,7 @@ def _entries_table(section: Section) -> str:
     columns = section.table.columns
     rows: list[list[str]] = []
     for entry in section.entries:
-        cells = [entry.tell(column.template) or NOTHING for column in columns]
+        cells = [entry.format(column.template) or NOTHING for column in columns]
         if entry.reason is not None:
             cells[0] = entry.reason
         rows.append([entry.name, *cells])

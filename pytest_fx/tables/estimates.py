@@ -26,9 +26,9 @@ from pytest_fx.timing.paired import median_interval
 
 _LONGEST = 3.0
 """Seconds of calls from which on a program is called no more often than five times."""
-_SAMPLE = 1e-2
-"""Seconds that a turn of a program takes at least: single calls of microseconds differ by more than passes gain."""
-_MOST_CALLS = 1000
+_SHORTEST_TURN, _SHORTEST_ROUND = 5e-4, 5e-2
+"""Seconds that turns and rounds take at least: single calls of microseconds differ by more than passes gain."""
+_MOST_CALLS, _MOST_TURNS = 1000, 100
 _FEWEST = 5
 _WARM_UP = 2
 
@@ -51,21 +51,32 @@ class Estimator:
 def seconds_in_turns(programs: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
     """Return the seconds of calls of some programs in turns: of the thread, so that other processes do not count.
 
-    Short ones are called several times in a turn, long ones less often.
+    Short ones are called more often, in short turns, the median of which counts; long ones less often.
     """
     seconds: list[list[float]] = [[] for _ in programs]
     spent = 0.0
     with torch.no_grad():
-        warm = [min(_seconds_of_calls(program, 1) for _ in range(_WARM_UP)) for program in programs]
-        calls = max(1, round(_SAMPLE / max(*warm, 1e-9, _SAMPLE / _MOST_CALLS)))
-        for turn in range(rounds):
-            order = range(len(programs)) if turn % 2 else reversed(range(len(programs)))
-            for place in order:
-                seconds[place].append(_seconds_of_calls(programs[place], calls))
-                spent += seconds[place][-1] * calls
-            if turn + 1 >= _FEWEST and spent > _LONGEST:
+        once = max(min(_seconds_of_calls(program, 1) for _ in range(_WARM_UP)) for program in programs)
+        calls = max(1, min(round(_SHORTEST_TURN / max(once, 1e-9)), _MOST_CALLS))
+        turns = max(1, min(round(_SHORTEST_ROUND / max(once * calls, 1e-9)), _MOST_TURNS))
+        for place in range(rounds):
+            found = _round(programs, turns, calls, place)
+            for each, taken in zip(seconds, found, strict=True):
+                each.append(taken)
+            spent += sum(found) * turns * calls
+            if place + 1 >= _FEWEST and spent > _LONGEST:
                 break
     return seconds
+
+
+def _round(programs: Sequence[Callable[[], Any]], turns: int, calls: int, first: int) -> list[float]:
+    """The median time of a call of each program over some turns, each in the other order than the one before."""
+    found: list[list[float]] = [[] for _ in programs]
+    for turn in range(first, first + turns):
+        places = range(len(programs)) if turn % 2 else range(len(programs) - 1, -1, -1)
+        for place in places:
+            found[place].append(_seconds_of_calls(programs[place], calls))
+    return [statistics.median(one) for one in found]
 
 
 def _seconds_of_calls(program: Callable[[], Any], calls: int) -> float:
@@ -75,7 +86,7 @@ def _seconds_of_calls(program: Callable[[], Any], calls: int) -> float:
     return (time.thread_time() - start) / calls
 
 
-def told(found: Simulation, name: str) -> dict[str, float]:
+def numbers_of(found: Simulation, name: str) -> dict[str, float]:
     """The numbers of an estimate under names that begin with ``name``."""
     low, high = found.interval
     return {name: found.seconds, f"{name}_low": low, f"{name}_high": high, f"{name}_spread": found.spread}
@@ -86,11 +97,11 @@ def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[st
     low, high = median_interval(tuple(seconds))
     measured = statistics.median(seconds)
     numbers = {"measured": measured, "measured_low": low, "measured_high": high, **estimates}
-    told = {name: value if name.endswith("_spread") else value * 1e3 for name, value in numbers.items()}
+    values = {name: value if name.endswith("_spread") else value * 1e3 for name, value in numbers.items()}
     for name in (one for one in ("roofline", "kernels") if one in numbers):
-        told[f"{name}_ratio"] = numbers[name] / measured
-        told[f"{name}_error"] = abs(numbers[name] / measured - 1)
-    return {name: round(value, 6) for name, value in told.items()}
+        values[f"{name}_ratio"] = numbers[name] / measured
+        values[f"{name}_error"] = abs(numbers[name] / measured - 1)
+    return {name: round(value, 6) for name, value in values.items()}
 
 
 def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[Entry]:
@@ -161,7 +172,8 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def reachable_rank(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """How far two halves of the measurements agree on ranks, and how far an estimate without error would with both.
+    """Return how far two halves of the measurements agree on ranks, and how far an estimate without error would with
+    both.
 
     A measurement is what is there plus noise, so that ranks by two halves agree less than those by all of it (Spearman
     and Brown's formula), and those of what is there agree with that by the root (the correction for attenuation).

@@ -32,13 +32,15 @@ class _Record:
     machine: str
     cores: int
     device: str | None
-    versions: dict  # pyright: ignore[reportMissingTypeArgument]  its values are told as they are
+    versions: dict  # pyright: ignore[reportMissingTypeArgument]  its values are reported as they are
     load: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """The raw records of an evaluation. They are only ever appended; the last one of a row is the one that is told."""
+    """The raw records of an evaluation. They are only ever appended; the last one of a row is the one that is
+    reported.
+    """
 
     folder: Path
     """Where the files are."""
@@ -89,8 +91,8 @@ def measure(row: Row) -> dict[str, Any]:
     except NotRun as error:
         reason = str(error)
     measured = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    told = {"row": row.name, "reason": reason, "values": values, "load": load}
-    return {"measured": measured, **told, **_conditions(row)}
+    record = {"row": row.name, "reason": reason, "values": values, "load": load}
+    return {"measured": measured, **record, **_conditions(row)}
 
 
 def _same_row(record: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Paired timings as values of a row, and the numbers that are told of them; outputs as one tensor."""
+"""Paired timings as values of a row, and the numbers that are reported of them; outputs as one tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table of the evaluation is: rows to measure, how they are told, and what the paper says."""
+"""What a table of the evaluation is: rows to measure, how they are formatted, and what the paper says."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class Row:
     timed: bool = False
     """Whether times are taken, which means nothing beside other work."""
     on_gpu: bool = False
-    """Whether it is of a GPU: told under the machines that have one, or under each where nothing of one is recorded."""
+    """Whether it is of a GPU: shown under the machines that have one, or under each where nothing of one is
+    recorded.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +140,13 @@ class Table:
     rows: Callable[[Scale], Sequence[Row]]
     """Its rows, in order. Called to learn the names as well, so it must be quick and the same on every machine."""
     columns: tuple[Column, ...]
-    """How the Markdown tells a row."""
+    """How the Markdown shows a row."""
     chart: Chart
-    """How the figure tells the rows."""
+    """How the figure shows the rows."""
     totals: Callable[[Sequence[Entry]], Sequence[Entry]] = _none
-    """Rows that are worked out of those that were measured, such as the median of all: told below them."""
+    """Rows that are worked out of those that were measured, such as the median of all: shown below them."""
     numbers: Callable[[Mapping[str, Any]], Mapping[str, float]] = dict
-    """From a row's values to the numbers that are told of it, such as the mean of its samples."""
+    """From a row's values to the numbers that are reported of it, such as the mean of its samples."""
     timeline: Timeline | None = None
     """What ran when, where a table shows it."""
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
@@ -153,7 +155,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A row as it is told: with numbers, or with the reason why there are none."""
+    """A row as it is reported: with numbers, or with the reason why there are none."""
 
     name: str
     """The row's name."""
@@ -169,10 +171,10 @@ class Entry:
         """Ours, and the paper's under ``paper_…``."""
         return {**self.numbers, **{f"paper_{name}": number for name, number in self.paper.items()}}
 
-    def tell(self, template: str) -> str | None:
+    def format(self, template: str) -> str | None:
         """Return ``template`` filled with the row's numbers, or None if it asks for one that there is not.
 
-        >>> Entry("fx", {"nodes": 444}, {}, None).tell("{nodes:,} nodes")
+        >>> Entry("fx", {"nodes": 444}, {}, None).format("{nodes:,} nodes")
         '444 nodes'
         """
         try:

@@ -124,7 +124,7 @@ def finish(config: pytest.Config) -> None:
     for table in (get_table(name) for name in list_tables()):
         if damaged := run.measurements.damaged(table):
             path = run.measurements.path(table)
-            run.said.append(f"left out: {damaged} line{'s' * (damaged != 1)} of {path} that are no record of a row")
+            run.said.append(f"left out: {damaged} line{'s' * (damaged != 1)} of {path} that are not records of a row")
 
 
 def _write_figures(run: TablesRun, sections: list[Section]) -> frozenset[str]:

@@ -20,7 +20,7 @@ from pytest_fx.harness.evaluation import Arguments
 def estimated_seconds(programs: Iterable[Any], arguments: Arguments, folder: Path) -> Iterator[float | None]:
     """Yield the seconds of a call of each program, from kernels that are measured one by one and kept in ``folder``.
 
-    None for what is no captured program, for one with parts that a backend computes with kernels of its own, and for
+    None for what is not a captured program, for one with parts that a backend computes with kernels of its own, and for
     what cannot be followed without its elements.
     """
     folder.mkdir(parents=True, exist_ok=True)

@@ -22,6 +22,7 @@ ROOT = "with_fx"
 """The package under which replaced modules are found: ``with_fx.torch.fx.passes.reinplace``."""
 
 CLIENTS = """
+torch.ao.pruning._experimental.pruner
 torch.ao.ns.fx torch.ao.ns._numeric_suite_fx torch.ao.quantization.fx torch.ao.quantization.quantize_fx
 torch.fx.annotate torch.fx.tensor_type
 torch.fx.experimental.accelerator_partitioner torch.fx.experimental.const_fold torch.fx.experimental.debug

@@ -141,6 +141,23 @@ def _children(graph_module: Any) -> list[Any]:
 
 
 @use
+def partitions_of_one_call(side: Side) -> Any:
+    make = side.client("torch.fx.passes.infra.partitioner").CapabilityBasedPartitioner
+    support = side.client("torch.fx.passes.operator_support")
+    calls = support.create_op_support(lambda modules, node: node.op == "call_function")
+    taken = support.chain(calls, supported(side, "torch.relu"))
+    proposed = [
+        make(program(side), taken, **options).propose_partitions()
+        for options in (
+            {},
+            {"allowed_single_node_partition_ops": ["torch.relu"]},
+            {"allows_single_node_partition": True},
+        )
+    ]
+    return [[sorted(node.name for node in one.nodes) for one in partitions] for partitions in proposed]
+
+
+@use
 def partitions_without_what_computes_nothing(side: Side) -> Any:
     def function(x):
         first, second = torch.chunk(x[0], 2)
@@ -334,6 +351,7 @@ def test_it_does_the_same_with_fx(name: str) -> None:
         "pass_manager_of_infra",
         "operators_that_are_supported",
         "capability_based_partitioner",
+        "partitions_of_one_call",
         "partitions_without_what_computes_nothing",
         "graphs_are_put_in_order",
         "targets_of_nodes",

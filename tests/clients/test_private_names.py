@@ -5,6 +5,8 @@ import importlib
 import operator
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,10 +119,12 @@ def containers_of_ones_own(side: Side) -> Any:
 
     fx_pytree = side.library._pytree
     pytree.register_pytree_node(Box, lambda box: ([box.content], None), lambda contents, _: Box(*contents))
-    fx_pytree.register_pytree_flatten_spec(Box, lambda box, spec: [box.content])
+    flattened: list[int] = []
+    fx_pytree.register_pytree_flatten_spec(Box, lambda box, spec: [flattened.append(spec.num_children) or box.content])
     try:
         traced = side.library.symbolic_trace(lambda box: box.content * 2, concrete_args={"box": Box(side.library.PH)})
         leaves = fx_pytree.tree_flatten_spec([Box(1)], pytree.tree_flatten([Box(0)])[1])
+        assert flattened
         return traced.code, traced(Box(X)), leaves
     finally:
         pytree._deregister_pytree_node(Box)
@@ -131,6 +135,26 @@ def module_of_attributes_of_another(side: Side) -> Any:
     module, root = side.library.graph_module, nn.Linear(2, 2)
     shared = module._CodeOnlyModule(root.__dict__)
     return shared.weight is root.weight, module._USER_PRESERVED_ATTRIBUTES_KEY
+
+
+@use
+def attributes_copied_beside_a_shared_module(side: Side) -> Any:
+    source, other = nn.Module(), nn.Module()
+    source.shared = other.shared = nn.Module()
+    source.shared.register_buffer("mask", torch.ones(1), persistent=False)
+    source.own = nn.Module()
+    source.own.register_buffer("mask", torch.zeros(1), persistent=False)
+    for path in ("shared.mask", "own.mask"):
+        side.library.graph_module._copy_attr(source, other, path)
+    return list(other.state_dict()), other.own.mask
+
+
+@use
+def attributes_copied_at_once(side: Side) -> Any:
+    traced = side.library.symbolic_trace(lambda x: torch.relu(x) + 1)
+    traced(X)
+    body = copy.deepcopy(traced.__dict__)
+    return body["_graph"] is traced.graph, body["_graph"]
 
 
 @use
@@ -197,7 +221,7 @@ NEWER = {"_normalize_function_or_error", "do_not_emit_stack_traces", "_input_nod
 
 
 def find(library: str, path: str) -> Any:
-    """What stands at a path of a library: a module, or something in one."""
+    """Return what stands at a path of a library: a module, or something in one."""
     try:
         return importlib.import_module(f"{library}.{path}")
     except ModuleNotFoundError:
@@ -236,3 +260,11 @@ def test_a_call_without_a_signature_cannot_be_normalized() -> None:
     assert list(pair.kwargs) == ["input"]
     with pytest.raises(fx.GraphError, match=r"the arguments of print cannot be normalized[\s\S]*normalize_function"):
         fx.operator_schemas._normalize_function_or_error(print, (X,))
+
+
+@pytest.mark.thorough
+def test_modules_that_torch_fx_imports_itself_are_attributes_of_fx() -> None:
+    modules = "_compatibility _pytree _symbolic_trace config graph graph_module immutable_collections interpreter node"
+    modules += " operator_schemas passes proxy subgraph_rewriter traceback"
+    code = f"import fx; print([name for name in {modules.split()} if not hasattr(fx, name)])"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"

@@ -286,6 +286,35 @@ def proxies_that_answer(side: Side) -> Any:
     return Tracer().trace(function)
 
 
+def held(value: Any, name: str) -> Any:
+    """What a proxy of a client's holds, asked in the module of the traced program, but by no method of a tracer's."""
+    return getattr(value, name, None) if hasattr(value, name) else "not there"
+
+
+@use
+def proxies_with_attributes_of_their_own(side: Side) -> Any:
+    class Noted(side.library.Proxy):
+        def __init__(self, node: Any, tracer: Any) -> None:
+            super().__init__(node, tracer)
+            self.note = node.name
+
+    class Closed(Noted):
+        def __getattr__(self, name: str) -> Any:
+            if name == "depth":
+                return 3
+            raise AttributeError(name)
+
+    def trace(kind: Any) -> Any:
+        class Tracer(side.library.Tracer):
+            def proxy(self, node: Any) -> Any:
+                return kind(node, self)
+
+        return Tracer().trace(lambda x: [x + 1, *(held(x, name) for name in asked[kind])])
+
+    asked = {Noted: ["note"], Closed: ["note", "depth", "width"]}
+    return trace(Noted), trace(Closed)
+
+
 @use
 def functions_and_classes_that_stay_whole(side: Side) -> Any:
     class Pair(metaclass=side.library.ProxyableClassMeta):

@@ -116,7 +116,7 @@ def test_operators_of_torch_compute_the_same_in_canonical_form() -> None:
             try:
                 program, inputs = call_program(kind, target, args, kwargs)
                 expected = run_call(program, inputs, state)
-            except Exception:  # a sample that is no call, as an in-place operator of an integer
+            except Exception:  # a sample that is not a call, as an in-place operator of an integer
                 continue
             canonical = canonical_form(program).graph_module
             compared += 1

@@ -210,9 +210,9 @@ def test_errors_keep_their_type_and_name_the_node(library: ModuleType) -> None:
     captured = library.symbolic_trace(root)
     with pytest.raises(RuntimeError) as caught:
         library.Interpreter(captured).run(X)
-    told = " ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
-    assert "reshape" in told
-    assert "shape '[7, 7]' is invalid" in told
+    message = " ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    assert "reshape" in message
+    assert "shape '[7, 7]' is invalid" in message
 
 
 def test_submodules_and_name_are_known(library: ModuleType, module) -> None:

@@ -30,11 +30,11 @@ def spelled(signatures: list[Any] | None) -> list[str] | None:
 
 
 BETTER_HERE = {"torch.nonzero", "torch.quantized_gru", "torch.quantized_lstm", "torch.wait"}
-"""There an argument has a name that cannot be used, or an annotation that is no type of Python."""
+"""There an argument has a name that cannot be used, or an annotation that is not a type of Python."""
 
 
 def called_as_there(signatures: list[str] | None) -> list[str] | None:
-    """With the name that torch.fx gives a `self` that is no tensor, `input`, by which Python cannot pass it."""
+    """With the name that torch.fx gives a `self` that is not a tensor, `input`, by which Python cannot pass it."""
     if signatures is None:
         return None
     return [re.sub(r"\bself(?=: (?!torch\.Tensor\b))", "input", signature) for signature in signatures]

@@ -109,7 +109,7 @@ def names(value: Any) -> Any:
 
 @pytest.mark.parametrize("program, pattern, replacement", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_programs_matches_and_results_are_the_same(program: Program, pattern: Program, replacement: Program) -> None:
-    told: list[Any] = []
+    lines: list[Any] = []
     for library in LIBRARIES:
         traced = library.symbolic_trace(program)
         matches = rewriter(library).replace_pattern(traced, pattern, replacement)
@@ -120,8 +120,8 @@ def test_programs_matches_and_results_are_the_same(program: Program, pattern: Pr
         ]
         # without the line of the signature: torch.fx keeps annotations as strings
         statements = neutral(traced.code).strip().partition("\n")[2]
-        told.append((statements, described, results))
-    (their_code, their_matches, their_results), (our_code, our_matches, our_results) = told
+        lines.append((statements, described, results))
+    (their_code, their_matches, their_results), (our_code, our_matches, our_results) = lines
     assert our_code == their_code
     assert our_matches == their_matches
     assert_identical(our_results, their_results)

@@ -165,7 +165,7 @@ def damaged(draw: st.DrawFn, kind: Kind) -> bytes:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_damaged_file_is_told_or_read_as_far_as_it_goes(kind: Kind, tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_or_read_as_far_as_it_goes(kind: Kind, tmp_path: Path) -> None:
     @settings(
         max_examples=min(10_000, max(100, settings().max_examples)),
         deadline=None,

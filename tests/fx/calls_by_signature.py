@@ -147,8 +147,8 @@ def is_explained(error: Exception) -> bool:
     """Return whether it is somebody else's, and says for what it was raised: by a note of ours, or by the name of a
     file.
     """
-    told = bool(note_lines(error)) or (isinstance(error, OSError) and error.filename is not None)
-    return told or _OF_TORCH.search(str(error)) is not None
+    explained = bool(note_lines(error)) or (isinstance(error, OSError) and error.filename is not None)
+    return explained or _OF_TORCH.search(str(error)) is not None
 
 
 def _is_pythons(error: Exception) -> bool:

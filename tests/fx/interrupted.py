@@ -1,4 +1,4 @@
-"""Strikes captures and passes with exceptions at random moments, and says what is not as it was afterwards.
+"""Interrupts captures and passes with exceptions at random moments, and says what is not as it was afterwards.
 
     make interrupts
 
@@ -42,7 +42,7 @@ from pytest_fx import check_pass
 from pytest_fx.harness.process import ProcessState
 
 
-class Strike(KeyboardInterrupt):
+class Interruption(KeyboardInterrupt):
     """What no code expects."""
 
 
@@ -60,7 +60,7 @@ fx.wrap("len")
 
 
 class Gated(nn.Module):
-    """Functions that are kept whole, and a function of ``math``."""
+    """Functions that are leaves, and a function of ``math``."""
 
     def forward(self, x: Any) -> Any:
         return gate(x) + scale(x, ceil(1.5)) * len(x) + ceil(x.shape[0] / 2)
@@ -191,15 +191,15 @@ WORKS: dict[str, Callable[[], object]] = {
     "adapted capture": capture_then(adapt(retraced_in_torch), "convolutions"),
     "check_pass": checked,
 }
-"""What is struck, by name."""
+"""What is interrupted, by name."""
 
 
 WITH_TORCH = {"adapted capture", "check_pass"}
 """Those that capture with torch.fx, which other threads take for their own capture."""
 
 
-class Striker:
-    """Raises :class:`Strike` in the main thread, a few times, after a delay and then soon again."""
+class Interrupter:
+    """Raises :class:`Interruption` in the main thread, a few times, after a delay and then soon again."""
 
     def __init__(self, source: str, delays: list[float]) -> None:
         self.source = source
@@ -218,7 +218,7 @@ class Striker:
         self.left.pop(0)
         if self.left:
             signal.setitimer(signal.ITIMER_REAL, self.left[0])
-        raise Strike
+        raise Interruption
 
     def _send(self, thread: int) -> None:
         while self.left:
@@ -226,20 +226,20 @@ class Striker:
             while time.perf_counter() < until:
                 time.sleep(0)
             self.left.pop(0)
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Strike))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Interruption))
 
     def finish(self) -> None:
-        """Wait until it has struck as often as it was to."""
+        """Wait until it has interrupted as often as it was to."""
         while True:
             try:
                 while self.left or (self.thread is not None and self.thread.is_alive()):
                     time.sleep(0.0001)
                 return
-            except Strike:
+            except Interruption:
                 continue
 
 
-CURRENT: list[Striker] = []
+CURRENT: list[Interrupter] = []
 """The one whose signal comes next."""
 
 
@@ -248,24 +248,24 @@ def handle(number: int, frame: object) -> None:
     CURRENT[0].handle()
 
 
-def strike(work: Callable[[], object], striker: Striker) -> bool:
-    """Return whether the work was struck, and had not ended yet."""
+def interrupt(work: Callable[[], object], interrupter: Interrupter) -> bool:
+    """Return whether the work was interrupted, and had not ended yet."""
     done = False
     finished = False
     try:
-        striker.start()
+        interrupter.start()
         work()
         done = True
     except BaseException as error:
-        # A strike may become another exception on its way, or spoil what Hypothesis counts for its next run.
+        # An interruption may become another exception on its way, or spoil what Hypothesis counts for its next run.
         in_hypothesis = "/hypothesis/" in traceback.extract_tb(error.__traceback__)[-1].filename
-        if striker.left and not isinstance(error, Strike) and not in_hypothesis:
+        if interrupter.left and not isinstance(error, Interruption) and not in_hypothesis:
             raise
     while not finished:
         try:
-            striker.finish()
+            interrupter.finish()
             finished = True
-        except Strike:
+        except Interruption:
             continue
     return not done
 
@@ -334,36 +334,36 @@ ATTEMPTS_BESIDE = 8
 class Attempts:
     """Attempts, numbered; each is the same one whenever it is made with the same seed."""
 
-    def __init__(self, seed: int, strikes: int) -> None:
+    def __init__(self, seed: int, interruptions: int) -> None:
         self.seed = seed
-        self.strikes = strikes
+        self.interruptions = interruptions
         for _ in range(2):
             self.seconds = {name: seconds_of(work) for name, work in WORKS.items()}
         self.expected = {name: captured(name) for name in MODELS}
         self.answers = {name: answer(model) for name, model in MODELS.items()}
 
     def make(self, number: int) -> tuple[str, bool, list[str]]:
-        """The work, whether it was struck, and what is not as it was."""
+        """The work, whether it was interrupted, and what is not as it was."""
         drawn = random.Random(self.seed * 1_000_003 + number)
         names = list(WORKS)
         name = names[number % len(names)]
         seconds = self.seconds[name]
         delay = drawn.uniform(0, 1.05) if drawn.random() < 0.5 else drawn.uniform(0.7, 1.1)
-        more = [drawn.uniform(1e-6, 2e-4) for _ in range(self.strikes - 1)]
+        more = [drawn.uniform(1e-6, 2e-4) for _ in range(self.interruptions - 1)]
         # CPython gives a thread that is being started the identity of its starter, and so the exception that is for it
         source = "signal" if name == "check_pass" else drawn.choice(("signal", "thread"))
-        striker = Striker(source, [max(1e-6, delay * seconds), *more])
+        interrupter = Interrupter(source, [max(1e-6, delay * seconds), *more])
         beside = drawn.randrange(ATTEMPTS_BESIDE) == 0 and name not in WITH_TORCH
         before, state = held(), ProcessState.now()
         with Neighbour() if beside else contextlib.nullcontext() as neighbour:
-            struck = strike(WORKS[name], striker)
+            interrupted = interrupt(WORKS[name], interrupter)
             wrong = [] if beside else [f"at once: {what}" for what in differences(before, state)]
         wrong += neighbour.failures if neighbour else []
         wrong += self.wrong_afterwards({name.split()[-1], *drawn.sample(sorted(MODELS), 2)} & MODELS.keys())
         wrong += [f"after the next capture: {what}" for what in differences(before, state)]
         if patching._replacements:
             wrong.append("something is held replaced")
-        return name, struck, wrong
+        return name, interrupted, wrong
 
     def wrong_afterwards(self, names: set[str]) -> list[str]:
         wrong: list[str] = []
@@ -395,14 +395,14 @@ def run(attempts: Attempts, first: int, last: int, write: int) -> None:
     """Make attempts until something is wrong, and report each: what was found wrong would be found ever after."""
     sys.setswitchinterval(1e-4)
     signal.signal(signal.SIGALRM, handle)
-    sys.unraisablehook = lambda raised: None  # strikes in finalizers, which end there
+    sys.unraisablehook = lambda raised: None  # interruptions in finalizers, which end there
     for number in range(first, last):
         faulthandler.dump_traceback_later(120, exit=True)
         try:
-            name, struck, wrong = attempts.make(number)
+            name, interrupted, wrong = attempts.make(number)
         except BaseException:
-            name, struck, wrong = "?", True, [traceback.format_exc()[-2000:]]
-        os.write(write, json.dumps([number, name, struck, wrong]).encode() + b"\n")
+            name, interrupted, wrong = "?", True, [traceback.format_exc()[-2000:]]
+        os.write(write, json.dumps([number, name, interrupted, wrong]).encode() + b"\n")
         if wrong:
             break
 
@@ -412,12 +412,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--attempts", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--strikes", type=int, default=1, help="how often each work is struck")
+    parser.add_argument("--interruptions", type=int, default=1, help="how often each work is interrupted")
     options = parser.parse_args()
     os.chdir(tempfile.mkdtemp())
     torch.set_num_threads(1)  # children have no other threads, and would wait for them
-    attempts = Attempts(options.seed, options.strikes)
-    struck = survivors = number = 0
+    attempts = Attempts(options.seed, options.interruptions)
+    interrupted = survivors = number = 0
     kinds: collections.Counter[str] = collections.Counter()
     while number < options.attempts:
         read, write = os.pipe()
@@ -434,8 +434,8 @@ def main() -> int:
         with open(read) as lines:
             reports = [json.loads(line) for line in lines]
         _, status = os.waitpid(child, 0)
-        for number, name, was_struck, wrong in reports:
-            struck += was_struck
+        for number, name, was_interrupted, wrong in reports:
+            interrupted += was_interrupted
             survivors += bool(wrong)
             for kind in sorted({re.sub(r"math\.\w+", "math", what.split(" of ")[0])[:90] for what in wrong}):
                 kinds[kind] += 1
@@ -446,7 +446,7 @@ def main() -> int:
             survivors += 1
             number += 1
             print(f"attempt {number}: the process ended with {status}", flush=True)
-    print(f"{options.attempts} attempts, {struck} struck, {survivors} survivors")
+    print(f"{options.attempts} attempts, {interrupted} interrupted, {survivors} survivors")
     for kind, count in kinds.most_common():
         print(f"{count:6}  {kind}")
     return min(survivors, 1)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from fx.__main__ import main
 
@@ -91,3 +93,46 @@ def test_without_the_zoo_it_is_said_that_a_name_needs_it(
     monkeypatch.setitem(sys.modules, "model_zoo", None)
     assert main(["trace", "resnet50"]) == 2
     assert "the zoo, model_zoo, is not installed" in capsys.readouterr().err
+
+
+def without_weights() -> object:
+    raise ValueError("there are no weights")
+
+
+def test_a_factory_that_raises_is_said_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "tests.fx.test_command_line:without_weights"]) == 2
+    what, where, why = capsys.readouterr().err.splitlines()
+    assert what == "tests.fx.test_command_line:without_weights cannot be called"
+    assert where == f"  where  {__file__}:{without_weights.__code__.co_firstlineno + 1}"
+    assert why == "  why    ValueError: there are no weights"
+    assert main(["trace", "torch.nn:Linear"]) == 2
+    what, why, remedy = capsys.readouterr().err.splitlines()
+    assert why.startswith("  why    TypeError: ")
+    assert remedy == "  try    name a function without arguments that returns a module"
+
+
+def test_what_a_factory_returns_is_said_where_it_is_no_module(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "builtins:int"]) == 2
+    assert "builtins:int made a value of type int, not a module\n  try    let it" in capsys.readouterr().err
+
+
+def test_sizes_that_do_not_fit_are_told_once_and_without_a_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    records: list[logging.LogRecord] = []
+    monkeypatch.setattr(logger, "callHandlers", records.append)
+    for command in (
+        ["shapes", "tests.fx.test_command_line:layer", "--sizes", "n,5"],
+        ["cost", "tests.fx.test_command_line:layer", "--input", "2x5"],
+    ):
+        assert main(command) == 2
+        shown = capsys.readouterr().err
+        assert shown.count("must have same reduction dim") == 1
+        assert "call_module[target=" in shown
+    assert not records
+    assert not logger.disabled
+
+
+def layer() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8))

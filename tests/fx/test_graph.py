@@ -299,7 +299,7 @@ def test_dead_code_is_removed_in_one_go_and_reported() -> None:
     assert not graph.eliminate_dead_code()
 
 
-def test_targets_that_are_missing_are_told() -> None:
+def test_targets_that_are_missing_are_reported() -> None:
     module = fx.symbolic_trace(torch.nn.Sequential(torch.nn.ReLU()))
     with pytest.warns(UserWarning, match="a get_attr node for 'weight' refers to nothing"):
         module.graph.get_attr("weight")
@@ -328,3 +328,11 @@ def test_nodes_for_sizes_strides_and_offsets_compute_them_and_know_their_value()
     graph.output(tuple(nodes))
     assert [node.meta["val"] for node in nodes] == [3, 2, 6]
     assert fx.GraphModule({}, graph)(tensor) == (3, 2, 6)
+
+
+def test_an_erased_node_and_one_of_another_graph_are_not_among_the_nodes() -> None:
+    graph = fx.Graph()
+    x, other = graph.placeholder("x"), fx.Graph().placeholder("x")
+    assert x in graph.nodes and other not in graph.nodes and "x" not in graph.nodes
+    graph.erase_node(x)
+    assert x not in graph.nodes

@@ -1,4 +1,4 @@
-"""Whatever moment of a capture an exception of a signal strikes, the next capture is as if nothing had been."""
+"""Whatever moment of a capture an exception of a signal interrupts, the next capture is as if nothing had been."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fx.capture import module_state, patching, real_tensors, tracer
 from fx.gradients import without_gradients
 
 
-class Struck(BaseException):
+class Interrupted(BaseException):
     """What a handler of signals raises."""
 
 
@@ -52,8 +52,8 @@ def test_nothing_is_left_of_exceptions_at_random_moments() -> None:
     )
     assert run.returncode == 0, run.stdout + run.stderr[-2000:]
     assert " 0 survivors" in run.stdout
-    struck = int(run.stdout.split(" struck")[0].split()[-1])
-    assert struck > 25
+    interrupted = int(run.stdout.split(" interrupted")[0].split()[-1])
+    assert interrupted > 25
 
 
 FILES = {module.__file__ for module in (patching, tracer, real_tensors, module_state)}
@@ -73,7 +73,7 @@ def raising_at(left: list[int]) -> Callable[..., Any]:
                 del left[0]
                 if not left:
                     sys.settrace(None)
-                raise Struck
+                raise Interrupted
         return in_file
 
     return lambda frame, event, argument: in_file if frame.f_code.co_filename in FILES else None
@@ -86,27 +86,27 @@ def settrace() -> Iterator[None]:
     sys.settrace(before)
 
 
-def struck_twice(model: nn.Module, *steps: int) -> bool:
-    """Return whether a capture was struck."""
-    return struck_after(model, list(steps))
+def interrupted_twice(model: nn.Module, *steps: int) -> bool:
+    """Return whether a capture was interrupted."""
+    return interrupted_after(model, list(steps))
 
 
-def struck_after(model: nn.Module, left: list[int]) -> bool:
-    """Return whether a capture was struck; ``left`` are the steps to go."""
+def interrupted_after(model: nn.Module, left: list[int]) -> bool:
+    """Return whether a capture was interrupted; ``left`` are the steps to go."""
     sys.settrace(raising_at(left))
     try:
         fx.symbolic_trace(model)
-    except Struck:
+    except Interrupted:
         return True
     finally:
         sys.settrace(None)
     return False
 
 
-def steps_to_strike(model: nn.Module) -> list[int]:
+def steps_to_interrupt(model: nn.Module) -> list[int]:
     """All steps of a capture, or the first and last ones, where most is changed and put back, and some in between."""
     left = [1_000_000]
-    assert not struck_after(model, left)
+    assert not interrupted_after(model, left)
     count = 1_000_000 - left[0]
     assert count > 300
     if EVERY_STEP:
@@ -116,14 +116,16 @@ def steps_to_strike(model: nn.Module) -> list[int]:
 
 
 @pytest.mark.parametrize("then", [1, 4, 1_000_000])
-def test_a_capture_that_is_struck_twice_while_it_ends_leaves_nothing_to_the_next(then: int, settrace: None) -> None:
+def test_a_capture_that_is_interrupted_twice_while_it_ends_leaves_nothing_to_the_next(
+    then: int, settrace: None
+) -> None:
     model = Writing()
     x = torch.ones(3, 2)
     methods = vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]
     functions = dict(vars(math))
     code, expected = fx.symbolic_trace(model).code, model(x)
-    for step in steps_to_strike(model):
-        assert struck_twice(model, step, then)
+    for step in steps_to_interrupt(model):
+        assert interrupted_twice(model, step, then)
         # what is left does nothing
         assert not fx.is_fx_tracing()
         model.last = None
@@ -148,7 +150,7 @@ def test_a_traced_value_that_is_left_in_a_module_is_taken_out_and_the_rest_stays
     assert model.name == "assigned since"
 
 
-def test_a_trace_in_another_thread_goes_on_where_one_here_is_struck(settrace: None) -> None:
+def test_a_trace_in_another_thread_goes_on_where_one_here_is_interrupted(settrace: None) -> None:
     started, go_on = threading.Event(), threading.Event()
 
     class Waiting(nn.Module):
@@ -167,7 +169,7 @@ def test_a_trace_in_another_thread_goes_on_where_one_here_is_struck(settrace: No
     assert started.wait(60)
     replaced = vars(nn.Module)["__call__"]
     for step in range(1, 400, 7):
-        struck_twice(Writing(), step, 2)
+        interrupted_twice(Writing(), step, 2)
         assert vars(nn.Module)["__call__"] is replaced
     sys.settrace(None)
     go_on.set()
@@ -185,12 +187,12 @@ def test_a_stop_iteration_of_the_traced_code_comes_through() -> None:
         fx.symbolic_trace(program)
 
 
-def test_gradients_are_on_again_whatever_strikes_while_they_are_off() -> None:
+def test_gradients_are_on_again_whatever_interrupts_while_they_are_off() -> None:
     repeating = False
 
-    def strike(*_: Any) -> None:
+    def interrupt(*_: Any) -> None:
         if repeating:
-            raise Struck
+            raise Interrupted
         signal.setitimer(signal.ITIMER_REAL, 1e-4)
 
     def repeat(function: Callable[..., Any], *args: Any) -> None:
@@ -202,11 +204,11 @@ def test_gradients_are_on_again_whatever_strikes_while_they_are_off() -> None:
         finally:
             repeating = False
 
-    before = signal.signal(signal.SIGALRM, strike)
+    before = signal.signal(signal.SIGALRM, interrupt)
     try:
         for delay in range(1, 400):
             signal.setitimer(signal.ITIMER_REAL, 1e-3 + delay * 1e-7)
-            with pytest.raises(Struck):
+            with pytest.raises(Interrupted):
                 repeat(without_gradients, torch.is_grad_enabled)
             assert torch.is_grad_enabled()
     finally:
@@ -227,23 +229,23 @@ class Normalized(nn.Module):
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
 @pytest.mark.parametrize("work", [copy.deepcopy, fx.passes.FoldConstants()], ids=["copy", "fold"])
-def test_what_strikes_where_a_mode_of_autograd_ends_leaves_the_modes_as_they_were(
+def test_what_interrupts_where_a_mode_of_autograd_ends_leaves_the_modes_as_they_were(
     work: Callable[[Any], Any], mode: Any, settrace: None
 ) -> None:
     program = fx.symbolic_trace(Normalized())
 
-    def strike(frame: Any, event: str, argument: Any) -> None:
+    def interrupt(frame: Any, event: str, argument: Any) -> None:
         if frame.f_code.co_name == "__exit__" and frame.f_code.co_filename.endswith("grad_mode.py"):
             sys.settrace(None)
-            raise Struck
+            raise Interrupted
 
     with mode():
         before = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-        sys.settrace(strike)
+        sys.settrace(interrupt)
         try:
             work(program)
-        except Struck as struck:
-            kept = struck  # with its traceback, as a report keeps it
+        except Interrupted as interrupted:
+            kept = interrupted  # with its traceback, as a report keeps it
             assert kept.__traceback__ is not None
         finally:
             sys.settrace(None)

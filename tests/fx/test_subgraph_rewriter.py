@@ -192,17 +192,17 @@ class TestResults:
         matches = replace_pattern(program, pattern, lambda a: torch.sin(a))
         assert all(isinstance(match, Match) and match.anchor.name == "relu" for match in matches)
         assert matches[0].anchor in pattern.graph.nodes
-        told = [{key.name: value.name for key, value in match.nodes_map.items()} for match in matches]
-        assert told == [{"a": "x", "add": "add", "relu": "relu"}, {"a": "y", "add": "add_1", "relu": "relu_1"}]
+        reported = [{key.name: value.name for key, value in match.nodes_map.items()} for match in matches]
+        assert reported == [{"a": "x", "add": "add", "relu": "relu"}, {"a": "y", "add": "add_1", "relu": "relu_1"}]
 
-    def test_the_new_nodes_are_told(self) -> None:
+    def test_the_new_nodes_are_reported(self) -> None:
         program = fx.symbolic_trace(lambda x: torch.relu(x))
         (done,) = replace_pattern_with_filters(program, lambda x: torch.relu(x), lambda x: torch.sin(x) + 1)
         assert isinstance(done, ReplacedPatterns)
         assert [node.name for node in done.replacements] == ["sin", "add"]
         assert all(node in program.graph.nodes for node in done.replacements)
 
-    def test_an_input_that_was_replaced_meanwhile_is_told_as_it_is_now(self) -> None:
+    def test_an_input_that_was_replaced_meanwhile_is_reported_as_it_is_now(self) -> None:
         program = fx.symbolic_trace(lambda x: torch.relu(torch.relu(x)))
         first, second = replace_pattern(program, lambda a: torch.relu(a), lambda a: torch.sin(a))
         assert [match.nodes_map[match.anchor.args[0]].name for match in (first, second)] == ["x", "sin"]

@@ -38,7 +38,7 @@ class InFewBits(nn.Module):
 def few_bits():
     return InFewBits(), torch.ones(3, 4)
 """
-"""Factories of models; lines are told by their numbers."""
+"""Factories of models; lines are known by their numbers."""
 FORKING = """
 import os, threading
 

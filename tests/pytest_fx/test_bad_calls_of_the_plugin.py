@@ -22,8 +22,8 @@ def _inputs() -> Any:
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda: pytest_fx.check_pass(3), "a int is no pass"),
-        (lambda: pytest_fx.check_pass(NAME, contract=[]), "a list is no contract"),
+        (lambda: pytest_fx.check_pass(3), "a int is not a pass"),
+        (lambda: pytest_fx.check_pass(NAME, contract=[]), "a list is not a contract"),
         (lambda: pytest_fx.check_pass(NAME, modes=3), "modes are 'eval' and 'train', not an int"),
         (lambda: pytest_fx.check_pass(NAME, max_examples=0), "max_examples= is a number of programs from 1 on"),
         (lambda: pytest_fx.check_pass(NAME, without=3), "without= holds names, not an int"),
@@ -36,7 +36,7 @@ def _inputs() -> Any:
         (lambda: pytest_fx.check_pass(NAME, seconds=-1), "seconds= is a number above 0"),
         (lambda: pytest_fx.check_pass(NAME, folder=3), "folder= is the path of a folder, not an int"),
         (lambda: pytest_fx.check_pass(NAME, isolate=3), "isolate= is True or False, not an int"),
-        (lambda: pytest_fx.check_pass(NAME, isolate=True, timeout="x"), "timeout='x' is no limit"),
+        (lambda: pytest_fx.check_pass(NAME, isolate=True, timeout="x"), "timeout='x' is not a limit"),
         (lambda: pytest_fx.check_program(NAME, 3, _inputs), "takes a function that makes the module, not an int"),
         (lambda: pytest_fx.check_program(NAME, dict, _inputs), "takes a function that makes the module, not a dict"),
         (lambda: pytest_fx.check_program(NAME, torch.nn.ReLU, list), "makes the arguments of a call"),
@@ -49,9 +49,9 @@ def _inputs() -> Any:
         (lambda: choose_laws(demand=3), "demand= holds names of laws, and laws, not an int"),
         (lambda: broken_laws((), None), "laws are checked on an PassRun, not None"),
         (lambda: affordable((), None), "laws are checked on an PassRun, not None"),
-        (lambda: load_contract([]), "a list is no contract"),
+        (lambda: load_contract([]), "a list is not a contract"),
         (lambda: load_dtype(3), "a int names no dtype"),
-        (lambda: load_pass(None), "a NoneType is no pass"),
+        (lambda: load_pass(None), "a NoneType is not a pass"),
     ],
 )
 def test_a_bad_argument_is_refused_by_name(call: Any, says: str) -> None:

@@ -1,4 +1,4 @@
-"""--fx-annotate: a pull request is told of what passes did."""
+"""--fx-annotate: what passes did is reported to a pull request."""
 
 from __future__ import annotations
 

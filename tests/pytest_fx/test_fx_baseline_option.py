@@ -62,7 +62,7 @@ def test_what_the_earlier_run_has_no_row_for_is_said_to_be_missing(pytester, tim
     "content, message",
     [
         (None, "--fx-baseline: cannot read main.json: No such file or directory"),
-        (b"\xff\xfe", "--fx-baseline: cannot read main.json: it is no text"),
+        (b"\xff\xfe", "--fx-baseline: cannot read main.json: it is not text"),
         (b"{", "--fx-baseline: main.json holds no timings of pytest-fx: give .pytest_fx/last_run.json *"),
         (b'{"benchmarks": [{"extra_info": 3}, 4]}', "--fx-baseline: main.json holds no timings of pytest-fx*"),
         (b'{"records": [{"timing": {"info": []}}]}', "--fx-baseline: main.json holds no timings of pytest-fx*"),

@@ -201,7 +201,7 @@ def test_damaged_lines_of_a_record_are_left_out_with_a_note(run, petals):
         file.write(b'{"row": "daisy"}\n{"row": "da\xff\n')
     result = run("--fx-tables=petals")
     result.assert_outcomes(skipped=2)
-    result.stdout.fnmatch_lines("left out: 2 lines of *petals.jsonl that are no record of a row")
+    result.stdout.fnmatch_lines("left out: 2 lines of *petals.jsonl that are not records of a row")
     assert "| daisy | 34 | 34 |" in (results / "petals.md").read_text()
 
 

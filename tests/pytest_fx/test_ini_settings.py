@@ -102,7 +102,10 @@ def test_the_suite_of_the_ini_file_runs_on_workers(pytester):
         ("fx_model = mlpp", ["*fx_model in tox.ini: there is no model named 'mlpp'", "*did you mean 'mlp'?"]),
         ("fx_check = fuse-conv-nb", ["*fx_check in tox.ini: there is no pass named 'fuse-conv-nb'", "*fuse-conv-bn*"]),
         ("fx_tables = fussion", ["*fx_tables in tox.ini: there is no table named 'fussion'", "*'fusion'*"]),
-        ("fx_models = mlp", ["*tox.ini has fx_models, which is no setting; there are fx_model, fx_pass, *, fx_tables"]),
+        (
+            "fx_models = mlp",
+            ["*tox.ini has fx_models, which is not a setting; there are fx_model, fx_pass, *, fx_tables"],
+        ),
     ],
 )
 def test_names_of_suites_that_there_are_not_are_usage_errors(pytester, setting, lines):

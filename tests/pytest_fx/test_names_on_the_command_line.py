@@ -95,7 +95,7 @@ def ids(result):
 def test_the_id_of_a_test_that_failed_can_be_pasted_back(two, monkeypatch, folder, distributed):
     two.makeini("[pytest]\npythonpath = .")
     two.mkdir("deeper")
-    two.mkdir("fx")  # which is no module, and is not collected in place of the suite
+    two.mkdir("fx")  # which is not a module, and is not collected in place of the suite
     monkeypatch.chdir(two.path / folder)
     options = ("--fx-model", "first:model", "--fx-pass", "second:fuse", "--fx-no-timing", *distributed)
     (pasted,) = ids(two.runpytest(*options, "-k", CONTRACT))

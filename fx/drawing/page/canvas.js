@@ -23,8 +23,9 @@ function drawScene(canvas, scene, view, look) {
   const sees = (box) => box.x < window_.right && box.x + box.width > window_.left && box.y < window_.bottom &&
     box.y + box.height > window_.top;
   const hasText = view.scale > 0.35;
-  for (const cluster of scene.clusters) if (sees(cluster)) drawCluster(context, cluster, look, hasText);
+  for (const cluster of scene.clusters) if (sees(cluster)) drawCluster(context, cluster, look);
   drawEdges(context, scene, window_, look, view);
+  if (hasText) for (const cluster of scene.clusters) if (sees(cluster)) writeTitle(context, cluster, look);
   for (const box of scene.nodes) if (sees(box)) drawNode(context, box, look, hasText);
 }
 
@@ -37,10 +38,15 @@ function write(context, text, x, y, look) {
   context.font = (look.bold ? "bold " : "") + "10px " + FONT;
   context.fillStyle = look.color || "#000";
   context.textAlign = look.align || "center";
+  if (look.halo) { // edges run behind it
+    context.strokeStyle = look.halo;
+    context.lineWidth = 4;
+    context.strokeText(text, x, y);
+  }
   context.fillText(text, x, y);
 }
 
-function drawCluster(context, box, look, hasText) {
+function drawCluster(context, box, look) {
   const cluster = look.program.clusters[box.number];
   context.lineWidth = 1;
   for (const shift of cluster.count > 1 ? [4, 2, 0] : [0]) {
@@ -53,8 +59,12 @@ function drawCluster(context, box, look, hasText) {
   }
   const marks = look.clusterMarks.get(box.number);
   if (marks && !box.isOpen) drawSign(context, box.x, box.y, marks);
-  if (hasText) write(context, (box.isOpen ? "− " : "+ ") + titleOf(cluster), box.x + MARGIN,
-    box.isOpen ? box.y + TITLE - 4 : box.y + 19, { align: "left", color: "#334" });
+}
+
+function writeTitle(context, box, look) {
+  const title = (box.isOpen ? "− " : "+ ") + titleOf(look.program.clusters[box.number]);
+  write(context, title, box.x + MARGIN, box.isOpen ? box.y + TITLE - 4 : box.y + 19,
+    { align: "left", color: "#334", halo: box.isOpen && "#fafafa" });
 }
 
 function drawSign(context, x, y, mark) {

@@ -30,6 +30,7 @@ class OneDNN(Backend):
 
     name: ClassVar[str] = "onednn"
     converters: ClassVar[Converters] = converters
+    keeps_non_finite: ClassVar[bool] = False
     flops_per_operation: ClassVar[float] = 2.0 * LEAST_WORK
 
     def why_unavailable(self) -> str | None:

@@ -72,13 +72,13 @@ class FusedLayer(nn.Module):
     ``weight`` and ``bias`` are buffers that share memory with the tensors of the captured module. The kernel reads a
     packed copy of the weight, which is made in the first run, or before if the size of the input is known by then.
     Another number of threads, or a size that comes again, has a copy of its own where oneDNN wants another layout
-    for it. Copies are made anew when the weight was written to or replaced, and are no part of the state. Where oneDNN
+    for it. Copies are made anew when the weight was written to or replaced, and are not part of the state. Where oneDNN
     cannot take an input (of another dtype, empty, one that requires gradients, under autocast), or is missing where the
     program was loaded, the layer computes the same by PyTorch's own functions.
     """
 
     _is_impure: ClassVar[bool | None] = False
-    _kept_whole: ClassVar[str] = "it runs a kernel of oneDNN"
+    _leaf_reason: ClassVar[str] = "it runs a kernel of oneDNN"
 
     weight: Tensor
     bias: Tensor | None
@@ -225,7 +225,7 @@ class FusedConvolution(FusedLayer):
 class AccumulatingConvolution(FusedConvolution):
     """A ``FusedConvolution`` that may write its result into the memory of ``summand``, which nothing needs any more."""
 
-    _is_impure: ClassVar[bool | None] = None  # its effect is told below
+    _is_impure: ClassVar[bool | None] = None  # its effect is declared below
 
     @classmethod
     def like(cls, layer: FusedConvolution) -> AccumulatingConvolution:

@@ -112,7 +112,7 @@ def _has_weights(operation: Operation) -> str | None:
 def _has_input(operation: Operation) -> str | None:
     value = operation.arguments.get("input")
     if not isinstance(value, Node) or value.op == "get_attr":
-        return "its input is no computed value"
+        return "its input is not a computed value"
     recorded = operation.metadata(value)
     if recorded is not None and recorded.dtype is not torch.float32:
         return f"`%{value}` is {str(recorded.dtype).removeprefix('torch.')}, not float32"

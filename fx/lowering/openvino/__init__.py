@@ -42,6 +42,7 @@ class OpenVINO(Backend):
 
     name: ClassVar[str] = "openvino"
     converters: ClassVar[Converters] = converters
+    keeps_non_finite: ClassVar[bool] = False
     min_size: ClassVar[int] = (
         5  # a call of an engine takes as long as so many calls of small operations in eager Python
     )

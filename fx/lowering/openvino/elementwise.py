@@ -18,7 +18,7 @@ from fx.lowering.support import any_of, has_numbers, has_values, where
 from fx.node import Node
 
 _FLOAT = computes(torch.float32)
-_WHOLE = (torch.int64, torch.int32, torch.uint8, torch.bool)
+_LEAVES = (torch.int64, torch.int32, torch.uint8, torch.bool)
 """What becomes real without loss, but for large numbers, which PyTorch rounds as well."""
 
 
@@ -155,7 +155,7 @@ def _on_numbers(function: Callable[[Any, Any], Any], name: str) -> Callable[[Ope
     return build
 
 
-_of_sizes = where(is_number, "it is no arithmetic of sizes")
+_of_sizes = where(is_number, "it is not arithmetic of sizes")
 _is_arithmetic = any_of(_FLOAT, _of_sizes)
 
 for _function, _name in (
@@ -248,7 +248,7 @@ def _converts(operation: Operation) -> str | None:
     if any(operation.arguments.get(name) for name in ("device", "copy", "memory_format", "tensor")):
         return "it does more than to convert"
     result = operation.subject.dtype(operation.node)
-    keeps = result is dtype or (result is torch.float32 and dtype in _WHOLE)
+    keeps = result is dtype or (result is torch.float32 and dtype in _LEAVES)
     return None if keeps else f"it converts {dtype} to {result}"
 
 

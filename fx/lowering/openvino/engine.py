@@ -80,7 +80,9 @@ class OpenVINOEngine:
 
 
 def _place(result: Result, output: Any) -> tuple[torch.dtype, tuple[int, ...] | None, Any]:
-    """The dtype and sizes of a result, if known, and its type for OpenVINO where that is told where to write it."""
+    """The dtype and sizes of a result, if known, and its type for OpenVINO where OpenVINO is given where to write
+    it.
+    """
     shape = output.get_partial_shape()
     sizes = tuple(dim.get_length() for dim in shape) if shape.is_static else None
     return result.dtype, sizes, output.get_element_type() if result.is_alone else None

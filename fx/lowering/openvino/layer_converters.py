@@ -289,7 +289,7 @@ def _is_simple(operation: Operation) -> str | None:
     if module.proj_size or (module.training and module.dropout and module.num_layers > 1):
         return "it has projections or dropout"
     if any(type(one) is not nn.Parameter or one.dtype is not torch.float32 for one in module.parameters()):
-        return "its weights are no plain float32 tensors"
+        return "its weights are not plain float32 tensors"
     return None
 
 

@@ -25,7 +25,7 @@ class Result:
     dtype: torch.dtype
     """What its elements are."""
     is_alone: bool = True
-    """Whether its memory is no other result's and no input's, so that the engine can be told where to write it."""
+    """Whether its memory is no other result's and no input's, so that the engine can be given where to write it."""
     is_number: bool = False
     """Whether it is an integer of Python, which engines have as a tensor without dimensions."""
     order: tuple[int, ...] | None = None
@@ -168,7 +168,7 @@ class OpenVINONetwork:
 
     @property
     def result_dtype(self) -> torch.dtype | None:
-        """The dtype of what the operation returns in the program, or ``None`` if that is no tensor."""
+        """The dtype of what the operation returns in the program, or ``None`` if that is not a tensor."""
         recorded = self.node.meta.get("tensor_meta")
         return recorded.dtype if isinstance(recorded, TensorMetadata) else None
 

@@ -37,9 +37,9 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
     if node.op == "get_attr":
         tensor = operation.subject.constant(node)
         if tensor is None:
-            return f"`%{node}` is no tensor of the program, or may change in a run"
+            return f"`%{node}` is not a tensor of the program, or may change in a run"
         if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu or tensor.layout is not torch.strided:
-            return f"`%{node}` is no plain tensor on the CPU"
+            return f"`%{node}` is not a plain tensor on the CPU"
         return None if tensor.dtype in DTYPES else f"`%{node}` is {_name(tensor.dtype)}, which engines do not have"
     recorded: Any = node.meta.get("tensor_meta")
     if recorded is None:
@@ -84,7 +84,7 @@ def takes(dtypes: tuple[torch.dtype, ...], *arguments: str | int) -> Predicate:
         for name in arguments:
             value = operation.arguments.get(name)
             if not isinstance(value, Node):
-                return f"its {name} is no tensor"
+                return f"its {name} is not a tensor"
             if (why := _why_other(operation, value, dtypes)) is not None:
                 return why
         return None
@@ -96,7 +96,7 @@ def _why_other(operation: Operation, node: Node, dtypes: tuple[torch.dtype, ...]
     dtype = operation.subject.dtype(node)
     if dtype is None:
         whole = node.meta.get("type") in (int, bool)
-        return None if whole and node is not operation.node else f"`%{node}` is no tensor"
+        return None if whole and node is not operation.node else f"`%{node}` is not a tensor"
     wanted = " or ".join(map(_name, dtypes))
     return None if dtype in dtypes else f"`%{node}` is {_name(dtype)}, and only {wanted} is computed as in PyTorch"
 
@@ -105,7 +105,7 @@ def is_given(*arguments: str | int) -> Predicate:
     """Takes operations of which these arguments are values or constants of the program, not numbers."""
     return where(
         lambda operation: all(isinstance(operation.arguments.get(name), Node) for name in arguments),
-        f"its {' or '.join(map(str, arguments))} is no tensor",
+        f"its {' or '.join(map(str, arguments))} is not a tensor",
     )
 
 

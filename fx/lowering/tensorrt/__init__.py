@@ -94,6 +94,7 @@ class TensorRT(Backend):
     converters: ClassVar[Converters] = converters
     min_size: ClassVar[int] = 3
     has_gradients: ClassVar[bool] = False
+    keeps_non_finite: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.precision, (str, NoneType)) or self.precision not in _PRECISIONS:

@@ -81,7 +81,7 @@ def _compares_numbers(operation: Operation) -> str | None:
 
 
 def at_most(network: TensorRTNetwork, left: Any, right: Any) -> Any:
-    """``left <= right``, false where either is no number."""
+    """``left <= right``, false where either is not a number."""
     both = network.common([left, right])
     less, equal = (
         network.add("elementwise", *both, setting("ElementWiseOperation", kind)) for kind in ("LESS", "EQUAL")
@@ -90,7 +90,7 @@ def at_most(network: TensorRTNetwork, left: Any, right: Any) -> Any:
 
 
 def at_least(network: TensorRTNetwork, left: Any, right: Any) -> Any:
-    """``left >= right``, false where either is no number."""
+    """``left >= right``, false where either is not a number."""
     return at_most(network, right, left)
 
 
@@ -102,7 +102,7 @@ def _takes_truth_values(operation: Operation) -> str | None:
     operands = operation.arguments.values()
     if all(isinstance(one, Node) and operation.subject.dtype(one) is torch.bool for one in operands):
         return None
-    return "its operands are no truth values"
+    return "its operands are not truth values"
 
 
 def power(network: TensorRTNetwork, left: Any, right: Any) -> Any:
@@ -124,7 +124,7 @@ def _takes_matrices(operation: Operation) -> str | None:
     for value in operation.arguments.values():
         shape = shape_of(operation, value)
         if shape is None or len(shape) < 2 or operation.subject.dtype(value) not in FLOATS:
-            return f"`%{value}` is no matrix of real numbers, nor a batch of them"
+            return f"`%{value}` is not a matrix of real numbers, nor a batch of them"
     return None
 
 

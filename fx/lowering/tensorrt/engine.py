@@ -66,12 +66,12 @@ class TensorRTEngine:
             origin: where it comes from, for messages.
 
         Raises:
-            LoweringError: it is no engine file, or it is damaged.
+            LoweringError: it is not an engine file, or it is damaged.
         """
         expect(content, bytes, "from_bytes takes the content of an engine file", error=LoweringError)
         start = len(_MAGIC) + _LENGTH.size
         if not content.startswith(_MAGIC):
-            raise LoweringError("this is no engine file", where=origin, why="it does not start like one")
+            raise LoweringError("this is not an engine file", where=origin, why="it does not start like one")
         try:
             (length,) = _LENGTH.unpack(content[len(_MAGIC) : start])
             data = json.loads(content[start : start + length])

@@ -112,8 +112,8 @@ class Log:
 
     def words(self) -> str:
         """Return what the library said, for an error; a missing driver is mentioned only if that is all."""
-        told = messages_of(self.messages)
-        return "; ".join(dict.fromkeys(told)) if told else "the backend gave no reason"
+        lines = messages_of(self.messages)
+        return "; ".join(dict.fromkeys(lines)) if lines else "the backend gave no reason"
 
 
 def messages_of(messages: list[str]) -> list[str]:

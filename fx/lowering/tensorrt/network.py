@@ -124,7 +124,7 @@ class TensorRTNetwork:
         for number, (value, node) in enumerate(zip(outputs, self._results, strict=True)):
             self._node = node
             if isinstance(value, Size) or not _is_tensor(value):
-                raise LoweringError(f"`%{node}` is no tensor that an engine could return", where=node.source)
+                raise LoweringError(f"`%{node}` is not a tensor that an engine could return", where=node.source)
             least, typical, most = sizes_of(node)
             dtype: torch.dtype = node.meta["tensor_meta"].dtype
             tensor = self.tensor(value)

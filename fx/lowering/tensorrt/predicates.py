@@ -47,7 +47,7 @@ def _why_unknown(node: Node, operation: Operation) -> str | None:
     if node.op == "get_attr":
         value = operation.subject.constant(node)
         if value is None:
-            return f"`%{node}` is no tensor, or may change in a run"
+            return f"`%{node}` is not a tensor, or may change in a run"
         return _why_unfit(node, tuple(value.shape), value.dtype, value)
     recorded = operation.metadata(node)
     if recorded is not None:
@@ -82,7 +82,7 @@ def takes_floats(*arguments: str | int) -> Predicate:
             if isinstance(value, Node) and operation.subject.dtype(value) not in FLOATS:
                 return f"`%{value}` holds no real numbers"
             if not isinstance(value, Node):
-                return f"its {name} is no tensor"
+                return f"its {name} is not a tensor"
         return None
 
     return check

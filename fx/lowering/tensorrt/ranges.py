@@ -87,7 +87,7 @@ def _ends(name: str, dimension: int, given: Any) -> tuple[int, int]:
     ends: Any = (given.min, given.max) if hasattr(given, "min") and hasattr(given, "max") else given
     if not (isinstance(ends, (tuple, list)) and len(ends) == 2 and all(type(end) is int for end in ends)):
         raise LoweringError(
-            f"the sizes of dimension {dimension} of the input {name!r} are no range",
+            f"the sizes of dimension {dimension} of the input {name!r} are not a range",
             value=repr(given),
             remedy="give the smallest and the largest: (1, 32)",
         )

@@ -38,7 +38,7 @@ class Partition:
         del self.nodes[node]
 
     def size(self) -> int:
-        """How many nodes it has."""
+        """Return how many nodes it has."""
         return len(self.nodes)
 
 

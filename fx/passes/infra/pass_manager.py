@@ -49,7 +49,7 @@ def this_before_that_pass_constraint(this: Callable[..., Any], that: Callable[..
 
 
 def name_of(one: Callable[..., Any]) -> str:
-    """What messages call a pass."""
+    """Return what messages call a pass."""
     return one.__name__ if inspect.isfunction(one) else type(one).__name__
 
 

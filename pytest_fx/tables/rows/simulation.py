@@ -25,11 +25,11 @@ from pytest_fx.tables.estimates import (
     accuracy,
     compare,
     inductor_estimate,
+    numbers_of,
     pairs_in_order,
     rank_correlation,
     reachable_rank,
     seconds_in_turns,
-    told,
     torch_estimate,
 )
 from pytest_fx.tables.registered_tables import register_table
@@ -56,12 +56,12 @@ def _rows(scale: Scale) -> Sequence[Row]:
         if name not in small
     ]
     model, batch = "resnet50", _BATCHES_ON_GPU[-1]
-    told, modes = _on_gpu(model, batch), ("operator-level-cost-model", "operator-level-benchmark")
+    on_gpu, modes = _on_gpu(model, batch), ("operator-level-cost-model", "operator-level-benchmark")
     rows += [
         Row(f"{model} on V100, batch 256", partial(_on_device, model, "V100", 256)),
-        Row(f"{told}, by torch's cost model", partial(_by_torch, model, batch, modes[0]), on_gpu=True),
-        Row(f"{told}, by torch's benchmark of operators", partial(_by_torch, model, batch, modes[1]), on_gpu=True),
-        Row(f"{told}, by inductor", partial(_by_inductor, model, batch), on_gpu=True),
+        Row(f"{on_gpu}, by torch's cost model", partial(_by_torch, model, batch, modes[0]), on_gpu=True),
+        Row(f"{on_gpu}, by torch's benchmark of operators", partial(_by_torch, model, batch, modes[1]), on_gpu=True),
+        Row(f"{on_gpu}, by inductor", partial(_by_inductor, model, batch), on_gpu=True),
     ]
     return rows
 
@@ -89,8 +89,8 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         roofline, kernels = _estimator().both(program, inputs)
     return {
         "seconds": seconds,
-        **told(roofline, "roofline"),
-        **told(kernels, "kernels"),
+        **numbers_of(roofline, "roofline"),
+        **numbers_of(kernels, "kernels"),
         "rests_on": roofline.dominating,
         "refused": len(_estimator().measured.refused),
     }
@@ -134,7 +134,7 @@ def _on_device(model: str, device: str, batch: int) -> Mapping[str, Any]:
     found = get_model(model)
     program = capture(found.build())
     inputs = [torch.empty((batch, *one.shape[1:]), dtype=one.dtype) for one in found.example_inputs(1)]
-    return told(simulate(program, device, *inputs), "roofline")
+    return numbers_of(simulate(program, device, *inputs), "roofline")
 
 
 def _measure_on_gpu(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -148,7 +148,7 @@ def _measure_on_gpu(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         "seconds": timing.eager,
         "host_seconds": timing.eager_host,
-        **told(estimate, "roofline"),
+        **numbers_of(estimate, "roofline"),
         "rests_on": estimate.dominating,
         "device": device,
     }
@@ -199,9 +199,10 @@ def _numbers_of_passes(passes: Mapping[str, Any]) -> Mapping[str, float]:
     for name, one in passes.items():
         ratios = [old / new for old, new in zip(one["eager"], one["transformed"], strict=True)]
         low, high = median_interval(tuple(ratios))
+        first, second = _halves(ratios)
         numbers |= {
             f"{name}_speedup": statistics.median(ratios), f"{name}_speedup_low": low, f"{name}_speedup_high": high,
-            f"{name}_even": statistics.median(ratios[::2]), f"{name}_odd": statistics.median(ratios[1::2]),
+            f"{name}_half": first, f"{name}_other_half": second,
             f"{name}_kernels": one["kernels"], f"{name}_roofline": one["roofline"],
         }  # fmt: skip
         if low > 1 + BETWEEN_COPIES or high < 1 - BETWEEN_COPIES:
@@ -210,6 +211,13 @@ def _numbers_of_passes(passes: Mapping[str, Any]) -> Mapping[str, float]:
             numbers["right"] += (one["kernels"] > 1) == faster
             numbers["right_roofline"] += (one["roofline"] > 1) == faster
     return {name: round(value, 6) for name, value in numbers.items()}
+
+
+def _halves(ratios: Sequence[float]) -> tuple[float, float]:
+    """The medians of two halves: pairs of rounds in turns, as programs change their order from one to the next."""
+    parts = ([one for place, one in enumerate(ratios) if place // 2 % 2 == half] for half in (0, 1))
+    first, second = (statistics.median(part or ratios) for part in parts)
+    return first, second
 
 
 def _model_of(row: str) -> str:
@@ -228,8 +236,8 @@ def _totals(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def _ranks(passes: Sequence[Entry]) -> Mapping[str, float]:
-    """How far estimated and measured speed-ups of all passes agree on their order, and how far they could."""
-    kinds = ("", "_low", "_high", "_even", "_odd", "_kernels", "_roofline")
+    """Return how far estimated and measured speed-ups of all passes agree on their order, and how far they could."""
+    kinds = ("", "_low", "_high", "_half", "_other_half", "_kernels", "_roofline")
     by_kind: dict[str, list[float]] = {kind: [] for kind in kinds}
     for entry in passes:
         for name in (one.removesuffix("_speedup") for one in entry.numbers if one.endswith("_speedup")):
@@ -238,7 +246,7 @@ def _ranks(passes: Sequence[Entry]) -> Mapping[str, float]:
                 by_kind[kind].append(entry.numbers[f"{name}_speedup{kind}" if speedup else f"{name}{kind}"])
     intervals = list(zip(by_kind["_low"], by_kind["_high"], strict=True))
     right, pairs = pairs_in_order(intervals, by_kind["_kernels"])
-    halves, reachable = reachable_rank(by_kind["_even"], by_kind["_odd"])
+    halves, reachable = reachable_rank(by_kind["_half"], by_kind["_other_half"])
     return {
         "rank": rank_correlation(by_kind[""], by_kind["_kernels"]),
         "rank_roofline": rank_correlation(by_kind[""], by_kind["_roofline"]),
@@ -260,7 +268,7 @@ register_table(
             "take caches and bandwidth. *Roofline* is `simulate` on this machine as `calibrate()` measured it, which "
             "runs no model; *kernels* is `simulate` with each kernel run alone, once for its sizes. Both have their "
             "90 % interval. *Coverage* is how many measurements lie in an interval as wide as it has to be for the "
-            "other models, each model left out in turn, and in brackets in the interval as it is told. *Passes*: how "
+            "other models, each model left out in turn, and in brackets in the interval as reported. *Passes*: how "
             "often the estimated speed-up by kernels is on the side of 1 on which the measured interval is, where "
             "that leaves 1 by more than 1 %, by which two copies of one program differ. *Rank correlation* of passes "
             "is that of all speed-ups, many of which are within 2 % of 1; *reachable* is what an estimate without any "

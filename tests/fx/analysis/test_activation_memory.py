@@ -68,6 +68,7 @@ def test_values_are_freed_after_their_last_use_and_the_peak_is_named_with_the_us
     assert (report.peak, report.without_freeing, report.left) == (3072, 3076, 4)
     assert str(report.peak_node) == "cat"
     assert "joined = torch.cat" in str(report)
+    assert "  forward without freeing 3.004 KiB; left at the end 4 B" in str(report)
     assert [str(one.node) for one in report.at_peak] == ["cat", "mul"]
 
 

@@ -83,7 +83,7 @@ def test_another_number_of_threads_is_another_machine(tmp_path: Path) -> None:
 def test_a_file_that_is_no_calibration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "machine.json").write_text(text)
     with pytest.raises(
-        AnalysisError, match=r"machine.json is no calibration that can be read\n  why .*\n  try    remove it"
+        AnalysisError, match=r"machine.json is not a calibration that can be read\n  why .*\n  try    remove it"
     ):
         load_device(tmp_path / "machine.json")
 

@@ -178,7 +178,7 @@ def test_the_report_fits_a_line_and_names_what_is_uncertain() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_program_that_does_not_fit_is_told() -> None:
+def test_a_program_that_does_not_fit_is_reported() -> None:
     program = fx.symbolic_trace(lambda x: torch.relu(x))
     result = simulate(program, simple(), torch.empty(200_000_000))
     assert not result.fits

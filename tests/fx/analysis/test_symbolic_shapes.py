@@ -112,7 +112,7 @@ def test_inputs_that_do_not_fit_are_refused_with_the_signature() -> None:
         symbolic_shapes(fx.symbolic_trace(lambda x: x + 1))
 
 
-def test_sizes_that_do_not_fit_are_told_in_the_users_names() -> None:
+def test_sizes_that_do_not_fit_are_reported_in_the_users_names() -> None:
     with pytest.raises(RuntimeError, match="must match") as failure:
         symbolic_shapes(fx.symbolic_trace(lambda x, y: x + y), ("n",), ("m",))
     assert "is n, here 64; " in "\n".join(failure.value.__notes__)

@@ -79,7 +79,7 @@ def test_times_come_from_a_trace(home: Path, capsys: pytest.CaptureFixture[str])
     assert main(["simulate", "torch.nn:ReLU", "--input", "2x3", "--device", "EPYC 7763", "--times", trace]) == 0
     assert "2 s" in capsys.readouterr().out
     assert main(["simulate", "mlp", "--device", "V100", "--times", str(home / "none.json")]) == 2
-    assert "none.json is no trace that can be read" in capsys.readouterr().err
+    assert "none.json is not a trace that can be read" in capsys.readouterr().err
 
 
 def test_a_profile_stands_beside_the_estimate_and_is_saved(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +96,7 @@ def test_a_profile_stands_beside_the_estimate_and_is_saved(home: Path, capsys: p
         (["torch.nn:ReLU"], "there are no inputs to follow the program with"),
     ],
 )
-def test_what_cannot_be_done_is_told(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_done_is_reported(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *arguments]) == 2
     assert said in capsys.readouterr().err
 

@@ -133,7 +133,7 @@ def test_a_trace_of_the_profiler_has_every_kernel_of_a_model(tmp_path: Path) -> 
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(
-        AnalysisError, match=r"t.json is no trace that can be read\n  why .*\n  try    write one with torch"
+        AnalysisError, match=r"t.json is not a trace that can be read\n  why .*\n  try    write one with torch"
     ):
         read_trace(tmp_path / "t.json")
 

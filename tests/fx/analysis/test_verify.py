@@ -186,14 +186,14 @@ def user_that_uses_nothing(module: fx.GraphModule) -> None:
 
 BROKEN_BESIDES: dict[str, tuple[Callable[[fx.GraphModule], None], str]] = {
     "opcode": (unknown_opcode, "Node _0 has the unknown opcode 'call_thing'\n(.|\n)*use one of placeholder, get_attr"),
-    "name": (illegal_name, "Node name 'a b' is no identifier"),
+    "name": (illegal_name, "Node name 'a b' is not an identifier"),
     "late input": (late_input, "placeholder late stands behind _0\n(.|\n)*before anything is computed from them"),
     "input's arguments": (input_with_two_arguments, "placeholder input_1 has more arguments than a default"),
     "second output": (second_output, "node output_1 stands behind the output\n(.|\n)*a second output"),
     "behind the output": (behind_the_output, "node relu_ stands behind the output\n(.|\n)*never computed"),
     "output of two": (output_of_two, "an output node has one argument"),
     "used output": (used_output, "the output is used by _0"),
-    "called text": (called_text, "Node _0 calls '0', which is no function(.|\n)*a submodule by call_module"),
+    "called text": (called_text, "Node _0 calls '0', which is not a function(.|\n)*a submodule by call_module"),
     "numbered method": (numbered_method, "the target of call_method node _0 is a int, not a string"),
     "method of nothing": (method_of_nothing, "Node _0 calls the method 'relu' of nothing"),
     "list": (listed_argument, "Node _0 holds a list as an argument\n(.|\n)*could change without the graph's knowledge"),

@@ -141,7 +141,7 @@ def test_arguments_that_no_node_can_hold_are_an_obstacle_and_the_run_goes_on() -
     assert causes == ["argument of type: <class 'object'> cannot be held by a node", CONTROL_FLOW]
 
 
-def test_what_a_program_raises_by_itself_is_told() -> None:
+def test_what_a_program_raises_by_itself_is_reported() -> None:
     class Broken(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + self.missing  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""What is recorded of tensors that are no traced values, and what of it is refused."""
+"""What is recorded of tensors that are not traced values, and what of it is refused."""
 
 from __future__ import annotations
 

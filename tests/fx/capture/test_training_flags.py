@@ -236,3 +236,14 @@ def test_a_part_that_was_captured_has_the_checks_that_it_had() -> None:
     part.get_submodule("1.blocks.1.0").train()
     with pytest.raises(fx.GuardError, match="in evaluation mode, and depends on it"):
         part(torch.ones(1, 2))
+
+
+def test_a_program_that_calls_another_one_checks_its_own_modes_behind_that_too() -> None:
+    class KeepingFirst(fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return module_qualified_name == "0"
+
+    module = nn.Sequential(fx.symbolic_trace(Branching().eval()), Branching()).eval()
+    again = fx.symbolic_trace(fx.GraphModule(module, KeepingFirst().trace(module)))
+    flags = [str(node.target) for node in again.graph.find_nodes(op="get_attr")]
+    assert flags == ["0.training", "1.training"]

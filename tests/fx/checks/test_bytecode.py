@@ -1,4 +1,4 @@
-"""Byte code: what is recognized under each interpreter that there is, and what an unknown one is told."""
+"""Byte code: what is recognized under each interpreter that there is, and what is said of an unknown one."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ def test_source_that_is_no_python_names_the_line() -> None:
     module = fx.symbolic_trace(lambda x: x + 1)
     module.graph.on_generate_code(lambda current: lambda lines: ["x = = 1\n", *lines])
     module.recompile()
-    with pytest.raises(fx.CodegenError, match="the generated source is no Python") as caught:
+    with pytest.raises(fx.CodegenError, match="the generated source is not Python") as caught:
         module(1)
     assert "x = = 1" in str(caught.value)
     assert "on_generate_code" in str(caught.value)

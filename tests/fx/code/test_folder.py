@@ -387,7 +387,7 @@ def test_functions_of_the_main_program_are_refused(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize("name", ["a b", "class", "torch", "forward", "len", "x; import os", "", "wrap", "getattr"])
 def test_a_class_name_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(fx.CodegenError, match="module_name is no name for the class"):
+    with pytest.raises(fx.CodegenError, match="module_name is not a name for the class"):
         fx.symbolic_trace(Net()).to_folder(tmp_path / "package", name)
     assert list(tmp_path.iterdir()) == []
 

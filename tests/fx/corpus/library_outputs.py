@@ -1,4 +1,4 @@
-"""A library's classes that are no modules; ``library_models`` imports nothing else of this."""
+"""A library's classes that are not modules; ``library_models`` imports nothing else of this."""
 
 from __future__ import annotations
 

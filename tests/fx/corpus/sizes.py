@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from .programs import images, longer, other_rows, program, rows, sequences
 
@@ -477,3 +478,36 @@ def numpy_function(x):
 @program(rows)
 def numpy_array_of_tensor(x):
     return x * float(np.array(x.detach()).max())
+
+
+@program(rows)
+def constant_expanded(x):
+    return x.unsqueeze(2) + torch.arange(4.0).expand(x.size(0), 6, 4) + torch.zeros(1).new_ones(x.shape[0], 1, 1)
+
+
+@program(rows)
+class BufferRepeated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.arange(6.0))
+
+    def forward(self, x):
+        rows = self.table.repeat(x.size(0), 1).sin() * torch.ones(2).tile(x.size(0), 3)
+        return x + rows
+
+
+@program(rows)
+def constant_sliced(x):
+    return x + torch.arange(40.0).reshape(-1, 1)[: x.size(0)] + torch.eye(9)[: x.shape[0], -x.size(1) :]
+
+
+@program(rows)
+def list_sliced(x):
+    return x * len([1, 2, 3, 4, 5, 6][: x.size(0)])
+
+
+@program(rows)
+def constant_written(x):
+    mask = torch.zeros(9, 6)
+    mask[: x.size(0)] = 1
+    return x * mask[: x.size(0)]

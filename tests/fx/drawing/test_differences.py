@@ -172,7 +172,7 @@ def sets_of(difference):
 
 
 @pytest.mark.parametrize("name", [name for name, (_, expected) in SETS.items() if expected is not None])
-def test_what_a_pass_did_is_told_exactly(name):
+def test_what_a_pass_did_is_reported_exactly(name):
     make, expected = SETS[name]
     assert (
         sets_of(record_passes(make(), name, [torch.ones(2, 4)] if name == "quantize" else None).difference())

@@ -222,3 +222,11 @@ def test_captions_of_narrow_programs_stand_beside_each_other(tmp_path):
     spans = [(float(x) + float(middle), len(said) * 6.0 / 2) for x, middle, said in panes]
     (first, half), (second, other_half) = spans
     assert first + half < second - other_half and first - half > 0
+
+
+def test_titles_of_modules_stand_before_the_edges_that_run_through_them(tmp_path: Path) -> None:
+    text = svg(fx.symbolic_trace(Blocks(3)), tmp_path, fold=False)
+    edges = text.index('fill="none" stroke="#7f8c8d"')
+    title = re.search(r"<text ([^>]*)>blocks", text)
+    assert title is not None and title.start() > edges
+    assert 'stroke="#fafafa"' in title[1] and 'paint-order="stroke"' in title[1]

@@ -47,9 +47,9 @@ def test_draw_writes_a_page_by_default(capsys, tmp_path):
 
 
 def test_draw_colours_by_what_nodes_cost(capsys, tmp_path):
-    told = run(capsys, "draw", "resnet_tiny", "--output", "net.svg", "--color", "operations", "--lines", "--json")
+    printed = run(capsys, "draw", "resnet_tiny", "--output", "net.svg", "--color", "operations", "--lines", "--json")
     text = (tmp_path / "net.svg").read_text("utf-8")
-    assert json.loads(told) == {"path": "net.svg", "bytes": len(text.encode()), "nodes": 67}
+    assert json.loads(printed) == {"path": "net.svg", "bytes": len(text.encode()), "nodes": 67}
     assert "operations" in text and "FLOP" in text and "resnet.py:" in text
     assert "1x8x16x16 float32" in text
 
@@ -59,9 +59,9 @@ def test_draw_takes_figures_from_a_file(capsys, tmp_path):
     run(capsys, "draw", "resnet_tiny", "--output", "net.svg", "--color", "time", "--figures", "times.json")
     assert "200 us" in (tmp_path / "net.svg").read_text("utf-8")
     (tmp_path / "times.json").write_text("[1]")
-    told = run(capsys, "draw", "resnet_tiny", "--figures", "times.json", status=2)
-    assert told.startswith("cannot read the figures in times.json\n  why    AttributeError: ")
-    assert '  try    write {"time": {"unit": "s", "values": {"conv1": 2e-4}}}, or what cost or profile print' in told
+    printed = run(capsys, "draw", "resnet_tiny", "--figures", "times.json", status=2)
+    assert printed.startswith("cannot read the figures in times.json\n  why    AttributeError: ")
+    assert '  try    write {"time": {"unit": "s", "values": {"conv1": 2e-4}}}, or what cost or profile print' in printed
 
 
 def test_draw_takes_what_other_commands_tell_of_nodes(capsys, tmp_path):
@@ -79,8 +79,8 @@ def test_draw_shows_passes(capsys, tmp_path):
 
 
 def test_costs_need_inputs(capsys):
-    told = run(capsys, "draw", "torch.nn:ReLU", "--color", "bytes", status=2)
-    assert told == (
+    printed = run(capsys, "draw", "torch.nn:ReLU", "--color", "bytes", status=2)
+    assert printed == (
         "nodes cannot be coloured by bytes: there are no inputs to follow the program with\n"
         "  try    give --input 1x3x224x224, or a factory that returns a pair of a module and its inputs\n"
     )
@@ -88,14 +88,14 @@ def test_costs_need_inputs(capsys):
 
 
 def test_diff_tells_what_each_pass_did(capsys, tmp_path):
-    told = run(
+    printed = run(
         capsys, "diff", "resnet_tiny", "--pass", "fuse-conv-bn", "--pass", "remove-dead-code,canonicalize",
         "--output", "both.svg",
     )  # fmt: skip
-    parts = told.strip().split("\n\n")
+    parts = printed.strip().split("\n\n")
     assert [part.partition(":")[0] for part in parts] == ["fuse-conv-bn", "canonicalize", "changed nothing"]
     assert "- %bn1 = call_module[bn1](%conv1)" in parts[0] and parts[-1] == "changed nothing: remove-dead-code"
-    assert max(map(len, told.splitlines())) <= 80
+    assert max(map(len, printed.splitlines())) <= 80
     assert "before: 67 nodes" in (tmp_path / "both.svg").read_text()
 
 

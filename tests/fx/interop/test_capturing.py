@@ -2,7 +2,9 @@
 
 # No postponed annotations: exporting reads them.
 
+import functools
 import importlib
+import inspect
 import logging
 import pickle
 import re
@@ -15,6 +17,7 @@ from torch import nn
 import fx
 from fx.errors import CaptureError, TraceError
 from fx.interop import exporting
+from fx.interop.capturing import first_way
 from fx.interop.exporting import ExportedModel
 
 X = torch.linspace(-1.0, 2.0, 12).reshape(3, 4)
@@ -261,6 +264,30 @@ def test_a_cache_that_a_graph_can_hold_is_returned() -> None:
     assert len(program(X)) == 2 and program.meta["capture"].note is None
 
 
+def by_settings(forward: Any) -> Any:
+    """Let the settings decide what a call does not, as transformers does."""
+
+    @functools.wraps(forward)
+    def decided(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return forward(self, *args, **{"use_cache": self.config.use_cache, **kwargs})
+
+    return decided
+
+
+class Deciding(nn.Module):
+    config = Settings()
+
+    @by_settings
+    def forward(self, x: Any, *, use_cache: Any = None) -> Any:
+        return (x + 1, Cache(x)) if use_cache else (x + 1,)
+
+
+def test_a_cache_that_a_decorator_asks_for_is_not_missed_without_a_word() -> None:
+    program = fx.capture(Deciding(), (X,))
+    assert len(program(X)) == 1 and len(Deciding()(X)) == 2
+    assert program.meta["capture"].note == "config.use_cache is off: it returns no cache"
+
+
 def test_exporting_prints_and_logs_nothing(capsys: Any) -> None:
     records: list[Any] = []
     handler = logging.Handler()
@@ -341,3 +368,40 @@ def test_an_input_that_is_a_parameter_of_the_model_stands_for_others() -> None:
     program = fx.capture(model, (torch.randn(4, 4), model.linear.weight))
     x, y = torch.randn(4, 4), torch.randn(4, 4)
     assert torch.allclose(program(x, y), model(x, y))
+
+
+@pytest.mark.parametrize(
+    "model, args, kwargs, message",
+    [
+        ("model", (X,), {}, "fx.capture takes a module or a function, not a str"),
+        (nn.Linear(4, 4), (X,), ["input"], "fx.capture takes example inputs by name as a dict, not a list"),
+        (Scaled(), (X,), {}, "Scaled does not take its example inputs: missing a required argument: 'y'"),
+        (Scaled(), (X, X), {"z": X}, "Scaled does not take its example inputs: got an unexpected keyword argument 'z'"),
+    ],
+    ids=["no model", "no names", "too few", "another name"],
+)
+def test_a_call_that_does_not_fit_is_refused_before_anything_is_tried(
+    model: Any, args: Any, kwargs: Any, message: str
+) -> None:
+    with pytest.raises(TraceError, match=f"^{message}") as caught:
+        fx.capture(model, args, kwargs)
+    assert not isinstance(caught.value, CaptureError)
+    if isinstance(model, Scaled):
+        shown = r"\n  where  \S*test_capturing.py:\d+\n  value  Scaled.forward\(x: .*\n  try    give the arguments of"
+        assert re.search(shown, str(caught.value))
+
+
+def test_a_way_that_there_is_not_is_refused_with_those_there_are() -> None:
+    with pytest.raises(TraceError, match=r"^there is no way 'exported' to capture Scaled"):
+        first_way({"symbolic": lambda: None}, "exported", "Scaled")  # type: ignore[dict-item, return-value]
+
+
+class FromLibrary(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return inspect.signature(x).bind()
+
+
+def test_the_line_is_the_users_and_not_one_of_pythons_library() -> None:
+    with pytest.raises(CaptureError) as caught:
+        fx.capture(FromLibrary(), (X,), how="export")
+    assert "test_capturing.py" in caught.value.refusals[0].where and "inspect.py" not in str(caught.value)

@@ -386,7 +386,7 @@ def test_arguments_that_are_something_else_are_refused():
     with pytest.raises(PassError, match="memory of split_into_stages is a number of bytes"):
         split_into_stages(program, 2, (x,), memory="1 GiB")
     node = next(iter(fx.symbolic_trace(layers(2, 2)).graph.nodes))
-    with pytest.raises(PassError, match="which is no node of the program"):
+    with pytest.raises(PassError, match="which is not a node of the program"):
         split_into_stages(program, 2, (x,), seconds={node: 1.0})
     with pytest.raises(PassError, match="cannot take -1 seconds"):
         split_into_stages(program, 2, (x,), seconds={program.graph.output_node(): -1})

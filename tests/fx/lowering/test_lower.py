@@ -577,7 +577,7 @@ def test_wrong_arguments_are_errors(model: Model) -> None:
         LoweringError, match=r"lower takes a GraphModule, not a Model\n(.*\n)*  try    capture it first"
     ):
         fx.lower(model)  # type: ignore[call-overload]
-    with pytest.raises(LoweringError, match="a int is no backend"):
+    with pytest.raises(LoweringError, match="a int is not a backend"):
         fx.lower(program, 3)  # type: ignore[call-overload]
     with pytest.raises(LoweringError, match="on_failure is 'raise' or 'eager'"):
         fx.lower(program, on_failure="ignore")  # type: ignore[call-overload]
@@ -655,9 +655,10 @@ def test_a_pipeline_checks_and_reports_the_pass_like_any_other(model: Model) -> 
     assert not unchanged.reports[0].changed
 
 
-def test_the_pass_makes_no_promise_about_gradients_where_engines_have_none() -> None:
-    assert Lower("onednn").may_change == ()
-    assert Lower("tensorrt").may_change == ("gradients",)
+def test_the_pass_makes_no_promise_about_gradients_and_nan_where_engines_have_none() -> None:
+    assert Lower("onednn").may_change == ("non-finite",)
+    assert Lower("openvino").may_change == ("non-finite",)
+    assert Lower("tensorrt").may_change == ("gradients", "non-finite")
 
 
 class Halves(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -90,9 +91,9 @@ def test_a_factory_may_give_inputs(name: str, capsys: pytest.CaptureFixture[str]
             "the inputs that models_of_the_command:misnamed gives do not fit its module\n  why    missing",
         ),
         ("misfit", "example_inputs do not fit the program: input 1, `input`, is float32[1, 4, 64, 64]\n"),
-        ("fails", "models_of_the_command:fails cannot be called\n  why    ZeroDivisionError: division by zero"),
+        ("fails", "models_of_the_command:fails cannot be called\n  where  models_of_the_command.py:"),
         ("of_no_use", "models_of_the_command:of_no_use is a module or a factory of one, not an int"),
-        ("wrong", "models_of_the_command:wrong made a int, not a module"),
+        ("wrong", "models_of_the_command:wrong made a value of type int, not a module"),
     ],
 )
 def test_factories_that_give_something_else_are_refused(
@@ -100,7 +101,7 @@ def test_factories_that_give_something_else_are_refused(
 ) -> None:
     status, out, err = run(capsys, f"models_of_the_command:{name}")
     assert (status, out) == (2, "")
-    assert err.startswith(message)
+    assert re.sub(r"(where  )\S*/", r"\1", err).startswith(message)
 
 
 def test_saved_programs_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +121,7 @@ def test_options_reach_the_lowering(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["models_of_the_command:nothing"], "there is no models_of_the_command:nothing"),
         (["no_such_module_here:make"], "there is no no_such_module_here:make\n  why    No module named"),
-        (["models_of_the_command:wrong"], "models_of_the_command:wrong made a int, not a module"),
+        (["models_of_the_command:wrong"], "models_of_the_command:wrong made a value of type int, not a module"),
         (["models_of_the_command:make", "--input", "1,3"], "cannot read the input '1,3'\n  try    write its sizes"),
         (["models_of_the_command:make", "--backend", "onedn"], "there is no backend named 'onedn'"),
     ],

@@ -467,7 +467,7 @@ def test_lowering_and_the_canonical_form_leave_what_is_lowered_alone() -> None:
     lowered = lower(Block())
     with pytest.warns(fx.LoweringWarning):
         assert fx.lower(lowered) is lowered
-    assert set(canonical_form(lowered).kept_whole.values()) == {"it runs a kernel of oneDNN"}
+    assert set(canonical_form(lowered).leaf_reasons.values()) == {"it runs a kernel of oneDNN"}
 
 
 def test_effects_of_the_layers_are_known() -> None:
@@ -517,7 +517,7 @@ def test_reasons_name_dtype_size_and_computed_weights() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x + self.conv(self.image)
 
-    assert reasons(Constant())["torch.conv2d"] == "its input is no computed value"
+    assert reasons(Constant())["torch.conv2d"] == "its input is not a computed value"
     assert reasons(nn.Conv2d(3, 4, 3, padding="same"))["torch.conv2d"] == "its padding or stride has no fixed numbers"
     large = reasons(nn.Sequential(nn.Conv2d(3, 4, 3)), torch.randn(1, 3, 8, 8))
     assert large["torch.conv2d"].endswith("in 1 steps, too few for what a step costs")

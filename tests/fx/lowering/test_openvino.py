@@ -487,7 +487,7 @@ def test_quantized_programs_stay_so_in_one_engine() -> None:
 # Faults.
 
 
-def test_a_converter_that_fails_is_told_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_converter_that_fails_is_reported_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from fx.lowering import Converter
 
     def broken(network: Any, input: Any, inplace: bool) -> Any:

@@ -23,5 +23,5 @@ def test_random_programs_compute_the_same_in_engines(tmp_path: Path, monkeypatch
     monkeypatch.setattr(converters, "_converters", kept)
     lower = Lower("openvino", min_size=1)
     check = partial(check_pass, lower, max_examples=15, min_changed=0.2, seed=1, seconds=60, folder=tmp_path)
-    assert check(modes=("eval",), without=["non-finite inputs"]).name == "lower"
-    check(modes=("train",), without=["non-finite inputs", "gradients"])  # lowered weights are constants
+    assert check(modes=("eval",)).name == "lower"
+    check(modes=("train",), without=["gradients"])  # lowered weights are constants

@@ -45,7 +45,7 @@ def test_a_truncated_engine_file_is_refused(tmp_path: Path, length: int) -> None
     path.write_bytes(engine().to_bytes()[:length])
     with pytest.raises(LoweringError) as caught:
         TensorRTEngine.load(path)
-    assert "this engine file is damaged" in str(caught.value) or "this is no engine file" in str(caught.value)
+    assert "this engine file is damaged" in str(caught.value) or "this is not an engine file" in str(caught.value)
     assert str(path) in str(caught.value)
 
 

@@ -115,7 +115,7 @@ def test_types_that_cannot_be_imported_are_left_out() -> None:
 def test_type_parameters_are_left_out() -> None:
     scope: dict[str, Any] = {}
     text = "def program[T](x: T, y: list[T]): return x + y[0]"
-    exec(compile(text, "typed", "exec", dont_inherit=True), scope)  # its annotations are no strings, as those here are
+    exec(compile(text, "typed", "exec", dont_inherit=True), scope)  # its annotations are not strings, as those here are
     kept = pickle.loads(pickle.dumps(fx.symbolic_trace(scope["program"])))
     assert [node.type for node in kept.graph.nodes if node.op == "placeholder"] == [None, None]
 

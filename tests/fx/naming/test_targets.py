@@ -50,7 +50,7 @@ def test_qualified_names_are_for_people(target: Any, name: str) -> None:
     assert qualified_name(target) == name
 
 
-def test_builtins_are_told_by_identity() -> None:
+def test_builtins_are_recognized_by_identity() -> None:
     def impostor() -> None: ...
 
     impostor.__name__ = "len"

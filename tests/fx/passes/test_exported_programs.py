@@ -216,6 +216,28 @@ def test_layers_are_lowered(exports):
     assert functions(lowered).count("linear") == 1  # of few inputs, which is too small to gain from it
 
 
+class Residual(nn.Module):
+    """Adds what is left of two layers to what came in, in place, twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+
+    def forward(self, x):
+        x = F.relu(x)
+        for layer in (self.first, self.second):
+            x = F.relu_(layer(x).add_(x))
+        return x
+
+
+def test_sums_in_place_of_what_is_known_from_export_alone_are_lowered_too():
+    x = torch.randn(2, 8, 6, 6)
+    program = fx.passes.RemoveChecks()(fx.capture(Residual().eval(), (x,), how="export"))
+    lowered = get_pass("lower")(program)
+    assert [node.op for node in lowered.graph.nodes] == ["placeholder", "call_module", "output"]
+    torch.testing.assert_close(lowered(x), program(x))
+
+
 def test_layers_become_modules_again(exports):
     program, model, x = exports(Convolutions)
     folded = passed("fold-into-modules", program, x)

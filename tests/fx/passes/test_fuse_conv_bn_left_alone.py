@@ -187,7 +187,7 @@ def test_weights_that_the_program_computes_are_left_alone() -> None:
     def call(m: Any, x: Any) -> Any:
         return F.batch_norm(F.conv2d(x, m.conv.weight * 2), m.bn.running_mean, m.bn.running_var)
 
-    reason = "the weight of `%conv2d` is computed by the program, or is no plain tensor"
+    reason = "the weight of `%conv2d` is computed by the program, or is not a plain tensor"
     assert_left_alone(traced(Own(call)), reason)
 
 
@@ -200,7 +200,7 @@ def test_weights_and_statistics_that_are_inputs_are_left_alone(training: bool) -
     reason = "the {} of `%{}` is the input `{}`, not known before the program runs"
     assert_left_alone(program, reason.format("weight", "conv2d", "weight"))
     program = traced(Own(lambda m, x: F.batch_norm(m.conv(x), x[0, :, 0, 0], x[1, :, 0, 0]))).train(training)
-    assert_left_alone(program, "the running_mean of `%batch_norm` is computed by the program, or is no plain tensor")
+    assert_left_alone(program, "the running_mean of `%batch_norm` is computed by the program, or is not a plain tensor")
 
 
 def test_settings_that_the_program_computes_are_left_alone() -> None:
@@ -216,7 +216,7 @@ def test_tensors_of_other_classes_are_left_alone() -> None:
 
     model = pair()
     model[0].weight = nn.Parameter(torch.randn(3, 2, 3, 3).as_subclass(Marked))
-    reason = "the weight of `%_0` is computed by the program, or is no plain tensor"
+    reason = "the weight of `%_0` is computed by the program, or is not a plain tensor"
     assert_left_alone(traced(model), reason)
 
 

@@ -426,7 +426,7 @@ def test_weights_that_the_program_computes_are_left_alone() -> None:
     def call(m: Any, x: Any) -> Any:
         return F.linear(x, m.a.weight * 2).sum() + F.linear(x, m.b.weight).sum()
 
-    reason = "the weight of `%linear` is computed by the program, or is no plain tensor"
+    reason = "the weight of `%linear` is computed by the program, or is not a plain tensor"
     assert_left_alone(traced(linears(call, 2, 3)), linear=reason)
 
 

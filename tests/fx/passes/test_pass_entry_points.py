@@ -74,12 +74,12 @@ def test_a_miss_names_offered_passes_too(site: Path) -> None:
         ("broken = offering:missing", "the pass 'broken' cannot be imported\n  value  offerer 1.5 (offering:missing)"),
         (
             "broken = offering:offered_pass",
-            "the entry point 'broken' is no pass of that name\n  value  offerer 1.5 (offering:offered_pass)\n"
+            "the entry point 'broken' is not a pass of that name\n  value  offerer 1.5 (offering:offered_pass)\n"
             "  why    what it leads to is called 'offered-pass'\n",
         ),
         (
             "broken = offering:number",
-            "the entry point 'broken' is no pass of that name\n  value  offerer 1.5 (offering:number)\n"
+            "the entry point 'broken' is not a pass of that name\n  value  offerer 1.5 (offering:number)\n"
             "  why    what it leads to cannot be called\n",
         ),
     ],

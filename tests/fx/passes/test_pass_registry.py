@@ -101,5 +101,5 @@ def test_names_are_worked_out_for_what_has_none() -> None:
 
 @pytest.mark.parametrize("junk", [3, "x", torch.nn.ReLU()])
 def test_what_is_no_pass_is_not_registered(junk: object) -> None:
-    with pytest.raises(PassError, match="is no pass"):
+    with pytest.raises(PassError, match="is not a pass"):
         register_pass(junk)  # type: ignore[type-var]

@@ -200,7 +200,7 @@ class Diary(PipelineListener):
         self.entries.append(("after", report.name, counted(graph_module, torch.relu)))
 
 
-def test_listeners_are_told_of_passes_and_edits() -> None:
+def test_listeners_are_notified_of_passes_and_edits() -> None:
     diary = Diary()
     PassPipeline([NegateEachRelu(), change_nothing, double_the_result], [diary]).run(captured(), fuel=4)
     assert diary.entries == [

@@ -96,7 +96,7 @@ class PassResult:
 )
 def test_a_pass_that_returns_no_program_is_told_what_to_return(returned: Any, what: str, remedy: str) -> None:
     message = refused(lambda graph_module: returned)
-    assert message.startswith(f"pass '<lambda>' (2 of 2) returned {what}, which is no program\n  value  ")
+    assert message.startswith(f"pass '<lambda>' (2 of 2) returned {what}, which is not a program\n  value  ")
     assert message.endswith(f"  try    {remedy}")
 
 
@@ -212,7 +212,7 @@ def test_a_permission_that_is_unknown_is_refused() -> None:
     assert str(caught.value) == (
         "pass 'odd' may change 'name', which is unknown\n"
         "  try    may_change is a tuple of 'signature', 'result', 'writes', 'tensors', 'gradients', "
-        "'metadata', 'checks', 'tracing'"
+        "'non-finite', 'metadata', 'checks', 'tracing'"
     )
 
 
@@ -299,7 +299,9 @@ def test_a_program_of_torch_fx_is_to_be_converted_first() -> None:
 
 @pytest.mark.parametrize("given", [3, [None], nn.ReLU()], ids=repr)
 def test_what_is_no_pass_is_refused(given: Any) -> None:
-    with pytest.raises(PassError, match=r"a (int|NoneType|ReLU) is no pass\n(.|\n)*give a function from GraphModule"):
+    with pytest.raises(
+        PassError, match=r"a (int|NoneType|ReLU) is not a pass\n(.|\n)*give a function from GraphModule"
+    ):
         PassPipeline(given)
 
 
@@ -329,7 +331,7 @@ def test_passes_that_cannot_be_asked_are_refused(attribute: str) -> None:
     with pytest.raises(PassError) as failure:
         PassPipeline([Fails(attribute)])
     assert str(failure.value) == (
-        f"a Fails is no pass: its {attribute} cannot be told\n"
+        f"a Fails is not a pass: its {attribute} cannot be told\n"
         "  why    ZeroDivisionError: division by zero\n"
         f"  try    let its attribute {attribute} be a plain value, or leave it out"
     )

@@ -209,7 +209,7 @@ def test_inputs_that_are_no_values_are_left_alone() -> None:
     graph = fx.Graph()
     graph.placeholder("x")
     graph.output(graph.call_function(F.dropout, (2.0, 0.5, False)))
-    assert_left_alone(fx.GraphModule(nn.Module(), graph), "its input is no value of the program")
+    assert_left_alone(fx.GraphModule(nn.Module(), graph), "its input is not a value of the program")
 
 
 def test_hooks_and_forwards_of_their_own_are_left_alone() -> None:

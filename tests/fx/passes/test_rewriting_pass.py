@@ -136,7 +136,7 @@ def test_an_announcement_that_is_no_edit_is_refused() -> None:
         def rewrites(self, graph_module: fx.GraphModule) -> Iterator[Edit]:
             yield "drop it"  # type: ignore[misc]
 
-    with pytest.raises(PassError, match="a pass announced a str, which is no Edit\n  value  'drop it'"):
+    with pytest.raises(PassError, match="a pass announced a str, which is not an Edit\n  value  'drop it'"):
         Talks()(fx.symbolic_trace(chain))
 
 

@@ -106,8 +106,8 @@ def test_attention_that_adds_keys_of_its_own_stays_whole_and_the_report_says_why
     assert list(split(model, x, x, None, None)[1].values()) == [reason]
     prepared = prepare(fx.symbolic_trace(model.eval()), None, [x, x, None, None])
     prepared(x, x, None, None)
-    told = report(convert(prepared))
-    assert reason in [one.reason for one in told.remainders if one.bytes_of_state] and told.float_layers == 1
+    summary = report(convert(prepared))
+    assert reason in [one.reason for one in summary.remainders if one.bytes_of_state] and summary.float_layers == 1
 
 
 LAYER = {"d_model": 8, "nhead": 2, "dim_feedforward": 16}
@@ -178,10 +178,10 @@ def test_projections_are_in_8_bits():
         program, meaning = convert(prepared), reference(prepared)
         assert torch.allclose(prepared(DATA), model(DATA), atol=1e-5)
         assert decibels(program(DATA), model(DATA)) > 25 and decibels(program(DATA), meaning(DATA)) > 30
-    told = report(program)
-    assert (told.layers, told.float_layers) == (2 * 4 + 1, 0) and told.share_of_operations > 0.8
+    summary = report(program)
+    assert (summary.layers, summary.float_layers) == (2 * 4 + 1, 0) and summary.share_of_operations > 0.8
     weights = sum(one.numel() for name, one in model.named_parameters() if "weight" in name and "norm" not in name)
-    assert told.bytes_in_8_bits == weights
+    assert summary.bytes_in_8_bits == weights
 
 
 def test_attention_is_trained_with_dropout_and_rounding(tmp_path):

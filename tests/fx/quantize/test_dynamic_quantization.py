@@ -44,8 +44,8 @@ def test_layers_find_the_scale_of_their_input_without_calibration():
     with torch.no_grad():
         assert decibels(program(data), module(data)) > 32
         assert decibels(program(100 * data), module(100 * data)) > 32
-    told = report(program)
-    assert (told.layers, told.float_layers, told.share_of_operations) == (6, 0, 1.0)
+    summary = report(program)
+    assert (summary.layers, summary.float_layers, summary.share_of_operations) == (6, 0, 1.0)
     assert [node.target.__name__ for node in program.graph.find_nodes(op="call_function")] == ["selu"] * 6
 
 
@@ -128,7 +128,7 @@ def test_a_program_is_trained_with_as_many_bits_as_it_will_have():
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(8, 8), (900, 700)])
-def test_weights_alone_are_whole_numbers(bias, shape):
+def test_weights_alone_are_integers(bias, shape):
     torch.manual_seed(0)
     model, data = nn.Sequential(nn.Linear(*shape, bias=bias), nn.ReLU()), torch.randn(3, 2, shape[0])
     scheme = QuantizationScheme(Choice(precision="weight-only"))
@@ -138,13 +138,13 @@ def test_weights_alone_are_whole_numbers(bias, shape):
         assert decibels(program(data), model(data)) > 35
         assert torch.allclose(program(data), meaning(data), rtol=1e-4, atol=1e-4)
     assert program(data.clone().requires_grad_()).requires_grad
-    told = report(program)
-    assert (told.layers, told.float_layers, told.bytes_in_8_bits) == (1, 0, shape[0] * shape[1])
-    assert told.share_of_operations == 1.0
-    assert [one.reason for one in told.remainders] == ["only layers can be weight-only"]
+    summary = report(program)
+    assert (summary.layers, summary.float_layers, summary.bytes_in_8_bits) == (1, 0, shape[0] * shape[1])
+    assert summary.share_of_operations == 1.0
+    assert [one.reason for one in summary.remainders] == ["only layers can be weight-only"]
 
 
-def test_convolutions_and_embeddings_may_have_whole_weights_alone():
+def test_convolutions_and_embeddings_may_have_quantized_weights_alone():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -189,7 +189,7 @@ def test_a_thin_tail_of_many_values_saturates(monkeypatch):
     layer = QuantizedLinear(64, 8)
     layer.fill(*quantize_channels(torch.randn(8, 64)), None)
     values = torch.randn(1 << 15, 64)  # reaches far more than 4 standard deviations
-    expected = torch.nn.functional.linear(values, layer.real_weight())
+    expected = torch.nn.functional.linear(values, layer.float_weight())
     narrow = decibels(layer(values), expected)
     monkeypatch.setattr(layers, "MANY", 1 << 40)
     assert narrow > decibels(layer(values), expected) + 0.8

@@ -34,7 +34,7 @@ def data():
     return [(torch.randn(64, 8, generator=torch.Generator().manual_seed(call)),) for call in range(3)]
 
 
-def test_noise_is_told_for_each_operation(program, data):
+def test_noise_is_reported_for_each_operation(program, data):
     found = {one.node: one for one in noise(program, data)}
     assert list(found) == ["one", "relu", "two", "relu_1", "three"]
     assert found["one"].sqnr_db > 30 > 20 > found["two"].sqnr_db

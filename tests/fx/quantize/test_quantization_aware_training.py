@@ -53,7 +53,7 @@ def observers(program):
     return [one for one in program.modules() if isinstance(one, FakeQuantize)]
 
 
-def test_values_and_weights_are_rounded_where_they_will_be_whole_numbers():
+def test_values_and_weights_are_rounded_where_they_will_be_integers():
     program = prepare_qat(fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 2))))
     assert [
         node.target.__name__ if node.op == "call_function" else node.target
@@ -155,9 +155,9 @@ def test_the_same_is_quantized_as_after_training(name):
     program = trained(prepare_qat(fx.symbolic_trace(model), scheme, (data,)), data)
     calibrated = prepare(fx.symbolic_trace(model.eval()), scheme, (data,))
     calibrated(data)
-    told, expected = report(convert(program)), report(convert(calibrated))
-    assert (told.layers, told.bytes_in_8_bits) == (expected.layers, expected.bytes_in_8_bits)
-    assert [one.reason for one in told.remainders] == [one.reason for one in expected.remainders]
+    summary, expected = report(convert(program)), report(convert(calibrated))
+    assert (summary.layers, summary.bytes_in_8_bits) == (expected.layers, expected.bytes_in_8_bits)
+    assert [one.reason for one in summary.remainders] == [one.reason for one in expected.remainders]
 
 
 def test_gradients_go_straight_through_rounding():

@@ -1,4 +1,4 @@
-"""All of a program's state and work is told of, in 8 bits or not, with reasons."""
+"""All of a program's state and work is summary of, in 8 bits or not, with reasons."""
 
 import pytest
 import torch
@@ -36,17 +36,17 @@ class Besides(nn.Module):
 
 
 def reported(model, *data, scheme=None, forms=(convert, reference)):
-    """The report, the same for both forms, whose remainders have all real state that is no part of a layer."""
+    """The report, the same for both forms, whose remainders have all float state that is not part of a layer."""
     prepared = prepare(fx.symbolic_trace(model.eval()), scheme, data or [torch.randn(4, 8)])
     with torch.no_grad():
         prepared(*(data or [torch.randn(4, 8)]))
-    told = [report(form(prepared)) for form in forms]
-    assert len({(one.layers, one.float_layers, one.share_of_operations) for one in told}) == 1
+    summary = [report(form(prepared)) for form in forms]
+    assert len({(one.layers, one.float_layers, one.share_of_operations) for one in summary}) == 1
     assert (
-        len({tuple((left.reason, left.bytes_of_state, left.operations) for left in one.remainders) for one in told})
+        len({tuple((left.reason, left.bytes_of_state, left.operations) for left in one.remainders) for one in summary})
         == 1
     )
-    return told[0]
+    return summary[0]
 
 
 def hooked(layer):
@@ -66,14 +66,14 @@ LEFT = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_multiplies_by_matrices_of_its_own_is_a_layer_on_real_values(name):
+def test_what_multiplies_by_matrices_of_its_own_is_a_layer_on_float_values(name):
     model, reason, elements = LEFT[name]
-    told = reported(model)
-    assert (told.layers, told.float_layers) == (1, 1)
-    (left,) = [one for one in told.remainders if one.bytes_of_state]
+    summary = reported(model)
+    assert (summary.layers, summary.float_layers) == (1, 1)
+    (left,) = [one for one in summary.remainders if one.bytes_of_state]
     assert reason in left.reason and left.bytes_of_state == 4 * elements
-    assert left.operations and told.share_of_operations == 4 * 128 / (4 * 128 + left.operations)
-    assert f"({4 * elements:,} bytes of state, {left.operations:,} operations)" in str(told)
+    assert left.operations and summary.share_of_operations == 4 * 128 / (4 * 128 + left.operations)
+    assert f"({4 * elements:,} bytes of state, {left.operations:,} operations)" in str(summary)
 
 
 class Called(nn.Module):
@@ -103,20 +103,22 @@ COUNTED = {
 @pytest.mark.parametrize("name", COUNTED)
 def test_all_state_and_work_of_layers_in_8_bits_is_counted(name):
     module, call, shape, layers, operations = COUNTED[name]
-    told = reported(Called(module, call), torch.randn(shape))
-    assert (told.layers, told.float_layers) == (layers, 0)
-    left = sum(one.operations for one in told.remainders)
+    summary = reported(Called(module, call), torch.randn(shape))
+    assert (summary.layers, summary.float_layers) == (layers, 0)
+    left = sum(one.operations for one in summary.remainders)
     assert left == (2 * 2 * 15 * 5 * 8 if "attention" in name else 0)
-    assert told.share_of_operations == (operations - left) / operations
-    assert not sum(one.bytes_of_state for one in told.remainders)
-    assert told.bytes_in_8_bits == sum(one.numel() for one in module.parameters() if one.dim() > 1)
+    assert summary.share_of_operations == (operations - left) / operations
+    assert not sum(one.bytes_of_state for one in summary.remainders)
+    assert summary.bytes_in_8_bits == sum(one.numel() for one in module.parameters() if one.dim() > 1)
 
 
 def test_operators_with_parts_of_longer_names_in_theirs_are_counted():
-    told = reported(Besides(lambda m, x: torch.rsqrt(x.square()) + torch._weight_norm(x, x.norm(dim=1, keepdim=True))))
-    assert told.share_of_operations == 1.0  # neither "qr" of rsqrt nor "eig" of weight is a decomposition
-    told = reported(Besides(lambda m, x: torch.linalg.qr(x)[0]))
-    assert told.share_of_operations is None
+    summary = reported(
+        Besides(lambda m, x: torch.rsqrt(x.square()) + torch._weight_norm(x, x.norm(dim=1, keepdim=True)))
+    )
+    assert summary.share_of_operations == 1.0  # neither "qr" of rsqrt nor "eig" of weight is a decomposition
+    summary = reported(Besides(lambda m, x: torch.linalg.qr(x)[0]))
+    assert summary.share_of_operations is None
 
 
 SMALL = {
@@ -127,14 +129,14 @@ SMALL = {
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_what_only_reads_state_is_no_layer_but_told_of(name):
+def test_what_only_reads_state_is_no_layer_but_reported(name):
     function, one, elements = SMALL[name]
-    told = reported(Besides(function, one=one))
-    assert (told.layers, told.float_layers, told.share_of_operations) == (1, 0, 1.0)
-    assert [one.bytes_of_state for one in told.remainders if one.bytes_of_state] == [4 * elements]
+    summary = reported(Besides(function, one=one))
+    assert (summary.layers, summary.float_layers, summary.share_of_operations) == (1, 0, 1.0)
+    assert [one.bytes_of_state for one in summary.remainders if one.bytes_of_state] == [4 * elements]
 
 
-def test_constants_that_become_integers_in_each_call_are_told_of():
+def test_constants_that_become_integers_in_each_call_are_reported():
     class Shifted(nn.Module):
         def __init__(self):
             super().__init__()
@@ -143,48 +145,48 @@ def test_constants_that_become_integers_in_each_call_are_told_of():
         def forward(self, x):
             return self.two(self.one(x) + self.shift)
 
-    told = reported(Shifted())
-    (left,) = told.remainders
+    summary = reported(Shifted())
+    (left,) = summary.remainders
     assert (left.bytes_of_state, left.operations) == (32, 0)
-    assert left.reason == "what it reads is stored as real values, and becomes integers in each call"
+    assert left.reason == "what it reads is stored as float values, and becomes integers in each call"
 
 
 def test_state_that_two_operations_read_counts_once():
-    told = reported(Besides(lambda m, x: (x @ m.one) + (x.softmax(0) @ m.one), one=MATRIX))
-    assert sum(one.bytes_of_state for one in told.remainders) == 256 and told.float_layers == 2
+    summary = reported(Besides(lambda m, x: (x @ m.one) + (x.softmax(0) @ m.one), one=MATRIX))
+    assert sum(one.bytes_of_state for one in summary.remainders) == 256 and summary.float_layers == 2
 
 
 def test_work_that_nobody_can_count_is_not_known():
-    told = reported(Besides(lambda m, x: looked_up_elsewhere(x)))
-    assert told.share_of_operations is None
-    (left,) = [one for one in told.remainders if one.operations is None]
+    summary = reported(Besides(lambda m, x: looked_up_elsewhere(x)))
+    assert summary.share_of_operations is None
+    (left,) = [one for one in summary.remainders if one.operations is None]
     assert "looked_up_elsewhere" in left.node
-    assert ", operations not counted; " in str(told) and "(operations not counted)" in str(told)
+    assert ", operations not counted; " in str(summary) and "(operations not counted)" in str(summary)
 
 
 def test_work_for_which_there_is_no_formula_is_not_known():
-    told = reported(Besides(lambda m, x: m.one(x, x), one=nn.Bilinear(8, 8, 2)))
-    (left,) = told.remainders
-    assert (told.float_layers, told.share_of_operations) == (1, None)
+    summary = reported(Besides(lambda m, x: m.one(x, x), one=nn.Bilinear(8, 8, 2)))
+    (left,) = summary.remainders
+    assert (summary.float_layers, summary.share_of_operations) == (1, None)
     assert (left.bytes_of_state, left.operations) == (4 * (8 * 8 * 2 + 2), None)
 
 
 def test_work_of_own_functions_is_what_torch_does_in_them():
-    told = reported(Besides(lambda m, x: normalized_elsewhere(x)))
-    assert [one.operations for one in told.remainders if "elsewhere" in one.node] == [0]
-    assert told.share_of_operations is not None
+    summary = reported(Besides(lambda m, x: normalized_elsewhere(x)))
+    assert [one.operations for one in summary.remainders if "elsewhere" in one.node] == [0]
+    assert summary.share_of_operations is not None
 
 
 def test_products_with_vectors_count_as_work():
-    told = reported(Besides(lambda m, x: x @ m.one, one=torch.randn(8)))
-    assert [one.operations for one in told.remainders] == [2 * 4 * 8]
+    summary = reported(Besides(lambda m, x: x @ m.one, one=torch.randn(8)))
+    assert [one.operations for one in summary.remainders] == [2 * 4 * 8]
 
 
 def test_attention_and_products_count_as_work():
-    told = reported(Besides(lambda m, x: F.scaled_dot_product_attention(x, x, x).sum()), torch.randn(2, 4, 8))
-    (left,) = [one for one in told.remainders if one.operations]
+    summary = reported(Besides(lambda m, x: F.scaled_dot_product_attention(x, x, x).sum()), torch.randn(2, 4, 8))
+    (left,) = [one for one in summary.remainders if one.operations]
     assert left.operations == 2 * (2 * 4 * 4 * 8) * 2 and "scaled_dot_product" in left.node
-    assert told.share_of_operations == 1024 / (1024 + left.operations)
+    assert summary.share_of_operations == 1024 / (1024 + left.operations)
 
 
 def test_without_example_inputs_nothing_is_known_of_the_work():
@@ -194,17 +196,19 @@ def test_without_example_inputs_nothing_is_known_of_the_work():
     assert str(report(convert(prepared))).startswith("1 of 1 layers in 8 bits, operations not counted; ")
 
 
-def test_layers_whose_weights_alone_are_in_8_bits_are_told_of():
-    told = reported(nn.Sequential(nn.Linear(8, 8)), scheme=QuantizationScheme(Choice(precision="weight-only")))
-    assert (told.layers, told.weights_alone) == (1, 1)
-    assert str(told).startswith("1 of 1 layers in 8 bits (1 of them in their weights alone), 100.0% of the operations")
+def test_layers_whose_weights_alone_are_in_8_bits_are_reported():
+    summary = reported(nn.Sequential(nn.Linear(8, 8)), scheme=QuantizationScheme(Choice(precision="weight-only")))
+    assert (summary.layers, summary.weights_alone) == (1, 1)
+    assert str(summary).startswith(
+        "1 of 1 layers in 8 bits (1 of them in their weights alone), 100.0% of the operations"
+    )
 
 
-def test_layers_in_bfloat16_are_told_of():
+def test_layers_in_bfloat16_are_reported():
     scheme = QuantizationScheme(Choice(precision="bfloat16"))
-    told = reported(nn.Sequential(nn.Linear(8, 8)), scheme=scheme)
-    (left,) = told.remainders
-    assert (told.float_layers, left.reason, left.bytes_of_state) == (1, "the scheme says bfloat16", 2 * 72)
+    summary = reported(nn.Sequential(nn.Linear(8, 8)), scheme=scheme)
+    (left,) = summary.remainders
+    assert (summary.float_layers, left.reason, left.bytes_of_state) == (1, "the scheme says bfloat16", 2 * 72)
 
 
 def test_the_report_of_a_program_that_ran_says_on_which_kernels():

@@ -89,9 +89,9 @@ def test_recurrent_layers_compute_the_same_but_for_rounding(kind, settings):
     sequences = torch.randn(12, 5, 16)
     one_state = [one[:, 0] for one in state] if isinstance(state, tuple) else state[:, 0]
     program, meaning = converted(model, sequences, state)
-    told = report(program)
-    assert (told.layers, told.float_layers, told.share_of_operations, told.remainders) == (1, 0, 1.0, ())
-    assert told.bytes_in_8_bits == sum(one.numel() for one in layer.parameters() if one.dim() > 1)
+    summary = report(program)
+    assert (summary.layers, summary.float_layers, summary.share_of_operations, summary.remainders) == (1, 0, 1.0, ())
+    assert summary.bytes_in_8_bits == sum(one.numel() for one in layer.parameters() if one.dim() > 1)
     for inputs in ((sequences,), (sequences, state), (sequences[0],), (sequences[:, 0], one_state)):
         expected = model(*inputs)
         output = program(*inputs)
@@ -208,7 +208,7 @@ def test_converted_programs_are_copied_pickled_saved_and_printed(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @torch.no_grad()
-def test_what_records_a_program_gets_it_on_real_values():
+def test_what_records_a_program_gets_it_on_float_values():
     program, meaning = converted(Tagger().eval(), WORDS)
     expected = meaning(WORDS)
     traced = torch.jit.trace(program, WORDS)(WORDS)
@@ -224,12 +224,14 @@ def test_recurrent_layers_in_other_precisions(precision):
     model = Tagger().eval()
     program, _ = converted(model, WORDS, precision=precision)
     assert decibels(program(WORDS), model(WORDS)) > 28
-    told = report(program)
-    in_float = [one for one in told.remainders if one.bytes_of_state == sum(p.nbytes for p in model.layer.parameters())]
+    summary = report(program)
+    in_float = [
+        one for one in summary.remainders if one.bytes_of_state == sum(p.nbytes for p in model.layer.parameters())
+    ]
     expected = {"float": "the scheme says so", "bfloat16": "only layers can be bfloat16"}.get(precision)
     assert [one.reason for one in in_float] == ([] if expected is None else [expected])
     if precision == "weight-only":
-        assert told.weights_alone == 2
+        assert summary.weights_alone == 2
 
 
 def test_one_layer_can_be_left_in_float():

@@ -1,4 +1,4 @@
-"""Transposed convolutions on integers are what they are on real values, with a scale for each output channel."""
+"""Transposed convolutions on integers are what they are on float values, with a scale for each output channel."""
 
 import itertools
 import pickle
@@ -74,7 +74,7 @@ def test_each_output_channel_has_a_scale_of_its_own_in_each_group():
         model.weight[:2, 0] *= 100
     layer = quantized_layer(model)
     assert layer.weight_scale.shape == (6,) and int(layer.weight_scale.argmax()) == 0
-    assert torch.allclose(swap_channels(layer.real_weight(), 2), model.weight, rtol=0.02, atol=0.5 / 127)
+    assert torch.allclose(swap_channels(layer.float_weight(), 2), model.weight, rtol=0.02, atol=0.5 / 127)
 
 
 def decoder():
@@ -101,8 +101,13 @@ def test_a_decoder_is_on_integers_from_end_to_end():
         assert decibels(output, expected) > 30 and decibels(output, meaning(DATA)) > 40
         assert torch.equal(pickle.loads(pickle.dumps(program))(DATA), output)
     for form in (program, meaning):
-        told = report(form)
-        assert (told.layers, told.float_layers, told.share_of_operations, told.remainders) == (4, 0, 1.0, ())
+        summary = report(form)
+        assert (summary.layers, summary.float_layers, summary.share_of_operations, summary.remainders) == (
+            4,
+            0,
+            1.0,
+            (),
+        )
     assert torch.allclose(torch.jit.trace(program, DATA)(DATA), output, atol=0.05)
 
 

@@ -27,7 +27,7 @@ SMALL = 4096
 
 @serialization.allow
 class Stack(torch.nn.Module):
-    """Makes as many modules as it is told."""
+    """Makes as many modules as it is asked for."""
 
     def __init__(self, depth: Any) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Stack(torch.nn.Module):
 
 @serialization.allow
 class Table(torch.nn.Module):
-    """Makes a list as long as it is told."""
+    """Makes a list as long as it is asked for."""
 
     def __init__(self, count: Any) -> None:
         super().__init__()
@@ -239,7 +239,7 @@ COSTLY: dict[str, tuple[Callable[[Any], Any], str]] = {
     "an annotation that compares": (typed("a in b"), "is more than names of types"),
     "values of 66 levels": (with_args(nested(70, 1, lambda value: [value])), "nests more than 64 levels"),
     "tuples of 66 levels": (with_args(nested(70, 1, lambda value: {"tuple": [value]})), "nests"),
-    "a size that is no list": (with_args({"size": HUGE}), "are not the integers"),
+    "a size that is not a list": (with_args({"size": HUGE}), "are not the integers"),
     "a tuple that is a range": (with_args({"tuple": HUGE}), "a list is expected"),
     "a set that is a range": (with_args({"set": HUGE}), "a set is not a list"),
     "strides with gaps": (lambda s: s["memory"][0].update(stride=[2**40, 1]), "strides that do not fit its shape"),

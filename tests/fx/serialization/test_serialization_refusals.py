@@ -106,11 +106,11 @@ def test_a_function_that_is_not_allowed_is_named_with_its_node(path: Path) -> No
 @pytest.mark.parametrize(
     "program, parts",
     [
-        (lambda: of_call(torch.add, object()), ["a builtins.object is no data", "value  %add"]),
+        (lambda: of_call(torch.add, object()), ["a builtins.object is not data", "value  %add"]),
         (lambda: of_call(torch.add, getattr), ["getattr stands as a value"]),
         (lambda: of_call(getattr, "grad_fn"), ["'grad_fn' is nothing that a saved program may read"]),
         (lambda: of_call(getattr, "shape", None), ["an attribute with a default"]),
-        (lambda: of_call(torch.add, torch.Generator()), ["a torch._C.Generator is no data"]),
+        (lambda: of_call(torch.add, torch.Generator()), ["a torch._C.Generator is not data"]),
         (lambda: of_call(torch.load), ["'torch.load' is nothing"]),
     ],
 )
@@ -180,7 +180,7 @@ def test_hooks_and_parametrizations_are_refused(path: Path) -> None:
 def test_attributes_that_are_no_data_are_refused(path: Path) -> None:
     program = small()
     program.something = object()
-    assert_not_saved(program, path, "its attribute 'something': a builtins.object is no data", "delete the attribute")
+    assert_not_saved(program, path, "its attribute 'something': a builtins.object is not data", "delete the attribute")
 
 
 def test_a_module_that_holds_itself_is_refused(path: Path) -> None:
@@ -292,9 +292,9 @@ def test_what_is_no_file_at_all(path: Path, tmp_path: Path) -> None:
     path.write_bytes(b"PK\x03\x04 this is a zip file or something else")
     assert_not_loaded(path, "it is cut off, or no safetensors file")
     path.write_bytes((4).to_bytes(8, "little") + b"\xff\xfe\xfd\xfc")
-    assert_not_loaded(path, "its header is no text")
+    assert_not_loaded(path, "its header is not text")
     path.write_bytes((2).to_bytes(8, "little") + b"[]")
-    assert_not_loaded(path, "its header is no JSON object")
+    assert_not_loaded(path, "its header is not a JSON object")
 
 
 def test_files_of_other_programs(path: Path) -> None:
@@ -386,12 +386,12 @@ def relu(stored: Any) -> Any:
 CALLS = {"op": "call_function", "target": "torch.relu", "args": [{"node": 1}]}
 
 BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
-    "unknown opcode": ({"op": "exec"}, "'exec' is no opcode"),
-    "opcode of another type": ({"op": ["call_function"]}, "is no opcode"),
+    "unknown opcode": ({"op": "exec"}, "'exec' is not an opcode"),
+    "opcode of another type": ({"op": ["call_function"]}, "is not an opcode"),
     "name twice": ({"name": "_0"}, "two nodes are called '_0'"),
-    "name that is code": ({"name": "x; import os"}, "is no name of a node"),
-    "name that is long": ({"name": "x" * 2000}, "is no name of a node"),
-    "name with a surrogate": ({"name": "\ud800"}, "is no name of a node"),
+    "name that is code": ({"name": "x; import os"}, "is not a name of a node"),
+    "name that is long": ({"name": "x" * 2000}, "is not a name of a node"),
+    "name with a surrogate": ({"name": "\ud800"}, "is not a name of a node"),
     "itself as input": ({"args": [{"node": 2}]}, "node number 2 is used before it is computed"),
     "a later node as input": ({"args": [{"node": 3}]}, "node number 3 is used before it is computed"),
     "a negative node": ({"args": [{"node": -1}]}, "node number -1 is used before it is computed"),
@@ -426,20 +426,20 @@ BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
     "a path to the graph": ({"op": "get_attr", "target": "_graph", "args": []}, "leads to nothing"),
     "a call of a parameter": ({"op": "call_module", "target": "0.weight"}, "leads to nothing"),
     "an empty path": ({"op": "call_module", "target": "0..weight"}, "has parts that are empty"),
-    "a parameter that is code": ({"op": "placeholder", "target": "x=f(1)", "args": []}, "is no name of a parameter"),
+    "a parameter that is code": ({"op": "placeholder", "target": "x=f(1)", "args": []}, "is not a name of a parameter"),
     "a parameter called self": ({"op": "placeholder", "target": "self", "args": []}, "cannot be written as Python"),
     "a default that is computed": (
         {"op": "placeholder", "target": "y", "args": [{"node": 1}]}, "depends on a traced value",
     ),
     "no output": ({"op": "output", "target": "output", "args": []}, "has 0 arguments"),
-    "arguments that are no list": ({"args": {}}, "a list is expected"),
-    "keywords that are no object": ({"kwargs": []}, "keyword arguments are no object"),
+    "arguments that are not a list": ({"args": {}}, "a list is expected"),
+    "keywords that are not an object": ({"kwargs": []}, "keyword arguments are not an object"),
     "an unknown field": ({"more": 1}, "a node is not an object with"),
     "an unknown tag": ({"args": [{"eval": "1"}]}, "stands for no value"),
     "two tags": ({"args": [{"node": 0, "int": "0x1"}]}, "stands for no value"),
     "a number out of range": ({"args": [float("1e308") * 10]}, "the number Infinity"),
     "an integer that is none": ({"args": [{"int": "1_0"}]}, "not in base 16"),
-    "a float that is none": ({"args": [{"float": "1"}]}, "'1' is no number"),
+    "a float that is none": ({"args": [{"float": "1"}]}, "'1' is not a number"),
     "a range with step 0": ({"args": [{"range": [1, 2, 0]}]}, "has the step 0"),
     "a slice of two": ({"args": [{"slice": [1, 2]}]}, "a slice is not three values"),
     "a size that is too big": ({"args": [{"size": [{"int": hex(2**70)}]}]}, "out of range"),
@@ -448,20 +448,20 @@ BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
     "many keys with chosen hashes": (
         {"args": [{"dict": [[{"int": hex(n * (2**61 - 1))}, 1] for n in range(2000)]}]}, "more than 1000 keys",
     ),
-    "a device that is none": ({"args": [{"device": "x"}]}, "'x' is no device"),
-    "a dtype that is none": ({"args": [{"dtype": "load"}]}, "'load' is no dtype"),
-    "an enum that is none": ({"args": [{"enum": ["builtins.int", "real"]}]}, "is no enum"),
-    "a named tuple that is none": ({"args": [{"namedtuple": ["builtins.tuple", []]}]}, "is no named tuple"),
+    "a device that is none": ({"args": [{"device": "x"}]}, "'x' is not a device"),
+    "a dtype that is none": ({"args": [{"dtype": "load"}]}, "'load' is not a dtype"),
+    "an enum that is none": ({"args": [{"enum": ["builtins.int", "real"]}]}, "is not an enum"),
+    "a named tuple that is none": ({"args": [{"namedtuple": ["builtins.tuple", []]}]}, "is not a named tuple"),
     "bytes that are none": ({"args": [{"bytes": "%"}]}, "not in base 64"),
     "a tensor that is none": ({"args": [{"tensor": 7}]}, "there is no tensor number 7"),
     "deep nesting": ({"args": json.loads("[" * 100 + "]" * 100)}, "nests more than 64 levels"),
-    "an annotation that is none": ({"type": {"int": "0x1"}}, "is no annotation"),
+    "an annotation that is none": ({"type": {"int": "0x1"}}, "is not an annotation"),
     "a generic that is none": ({"type": {"generic": ["Literal", []]}}, "there is no generic type"),
-    "a generic of what it cannot hold": ({"type": {"generic": ["|", [{"generic": ["|", []]}]]}}, "is no annotation"),
-    "notes that are no object": ({"meta": 1}, "the notes of a node are no object"),
+    "a generic of what it cannot be": ({"type": {"generic": ["|", [{"generic": ["|", []]}]]}}, "is not an annotation"),
+    "notes that are not an object": ({"meta": 1}, "the notes of a node are not an object"),
     "a note that is not there": ({"meta": {"a": {"note": 9}}}, "there is no note number 9"),
     "a place that is not there": ({"source": 99}, "there is no place in the source number 99"),
-    "origins that are no strings": ({"origins": [1]}, "a list of strings is something else"),
+    "origins that are not strings": ({"origins": [1]}, "a list of strings is something else"),
 }  # fmt: skip
 
 
@@ -484,14 +484,17 @@ def linear(stored: Any) -> Any:
 BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "no list": (lambda s: s.update(modules={}), "there is no list of modules"),
     "none": (lambda s: s.update(modules=[]), "there is no list of modules"),
-    "no program": (lambda s: s["modules"].pop(), "the last module is no program"),
+    "no program": (lambda s: s["modules"].pop(), "the last module is not a program"),
     "not an object": (lambda s: s["modules"].insert(0, 1), "a module is not an object with a class"),
     "no mode": (lambda s: last(s).pop("training"), "does not say whether it is training"),
     "a child that is itself": (lambda s: last(s)["modules"].update(x=2), "a module holds number 2"),
     "a later child": (lambda s: last(s)["modules"].update(x=3), "a module holds number 3"),
     "a class that is not listed": (lambda s: linear(s).update({"class": "subprocess.Popen"}), "is nothing that"),
-    "a class that is no module": (lambda s: linear(s).update({"class": "builtins.list"}), "is no class of modules"),
-    "a function as class": (lambda s: linear(s).update({"class": "torch.relu"}), "is no class"),
+    "a class that is not a module": (
+        lambda s: linear(s).update({"class": "builtins.list"}),
+        "is not a class of modules",
+    ),
+    "a function as class": (lambda s: linear(s).update({"class": "torch.relu"}), "is not a class"),
     "arguments that do not fit": (lambda s: linear(s)["arguments"].update(x=1), "cannot be made with these arguments"),
     "arguments of another type": (lambda s: linear(s)["arguments"].update(in_features="2"), "cannot be made"),
     "another shape": (lambda s: linear(s)["arguments"].update(in_features=3), "has shape [3, 2], not [3, 3]"),
@@ -499,19 +502,19 @@ BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a missing tensor": (lambda s: linear(s)["tensors"].pop("weight"), "there is no tensor for weight"),
     "a tensor too many": (lambda s: linear(s)["tensors"].update(x=0), "which such a module does not have"),
     "a tensor that is not there": (lambda s: linear(s)["tensors"].update(weight=5), "there is no tensor number 5"),
-    "modes of what is not there": (lambda s: linear(s).update(modes={"x": True}), "is no submodule of it"),
+    "modes of what is not there": (lambda s: linear(s).update(modes={"x": True}), "is not a submodule of it"),
     "unknown parts": (lambda s: linear(s).update(more=1), "parts that are unknown"),
     "unknown parts of a program": (lambda s: last(s).update(more=1), "parts that are unknown"),
     "no graph": (lambda s: last(s).pop("graph"), "a graph is not an object"),
     "a class name that is none": (lambda s: last(s).update(name="a\0"), "the name of a program's class is none"),
-    "a name with a dot": (lambda s: last(s)["modules"].update({"a.b": 0}), "is no name of an attribute"),
+    "a name with a dot": (lambda s: last(s)["modules"].update({"a.b": 0}), "is not a name of an attribute"),
     "a name that hides a method": (lambda s: last(s)["modules"].update(forward=0), "would hide one"),
     "an attribute that hides state": (lambda s: last(s).update(attributes={"_modules": 1}), "would hide one"),
     "an attribute that hides a hook": (lambda s: last(s).update(attributes={"_forward_hooks": 1}), "would hide one"),
-    "a buffer that is a parameter": (lambda s: last(s).update(buffers={"x": 0}), "is no buffer"),
+    "a buffer that is a parameter": (lambda s: last(s).update(buffers={"x": 0}), "is not a buffer"),
     "a name for two things": (lambda s: last(s).update(buffers={"0": None}), "two parts of a module have one name"),
     "transient without buffer": (lambda s: last(s).update(transient=["x"]), "not in the state dict is none"),
-    "tables that are none": (lambda s: s.update(memory=1), "the tables of tensors are no lists"),
+    "tables that are none": (lambda s: s.update(memory=1), "the tables of tensors are not lists"),
     "memory that is none": (lambda s: s.update(memory=[1]), "an entry of the table of memory"),
     "a tensor that belongs to nothing": (lambda s: s["memory"].pop(), "belongs to nothing"),
     "a tensor twice": (lambda s: s["memory"].append(s["memory"][0]), "or it is used twice"),
@@ -522,7 +525,10 @@ BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "tensors that are none": (lambda s: s["tensors"].append({}), "an entry of the table of tensors"),
     "memory that is not there": (lambda s: s["tensors"][0].update(memory=9), "there is no memory number 9"),
     "sources that are none": (lambda s: last(s)["graph"].update(sources=[1]), "a place in the source is not"),
-    "constants that are none": (lambda s: last(s)["graph"].update(constants=[]), "constants of a graph are no object"),
+    "constants that are none": (
+        lambda s: last(s)["graph"].update(constants=[]),
+        "constants of a graph are not an object",
+    ),
     "history that is none": (lambda s: last(s)["graph"].update(history="abc"), "a list of strings"),
     "a code generator that is code": (
         lambda s: last(s)["graph"].update(
@@ -530,7 +536,7 @@ BAD_MODULES: dict[str, tuple[Callable[[Any], Any], str]] = {
         ),
         "the parameters of the program are no different identifiers",
     ),
-    "notes of the program": (lambda s: last(s).update(meta=[]), "the notes of a module are no object"),
+    "notes of the program": (lambda s: last(s).update(meta=[]), "the notes of a module are not an object"),
 }
 
 

@@ -14,7 +14,7 @@ import fx
 from fx import serialization
 from fx.errors import LoadError, SaveError
 
-REFUSAL = "is called with offsets that are no input of the program"
+REFUSAL = "is called with offsets that are not an input of the program"
 embedding_bag = torch.nn.functional.embedding_bag
 
 

@@ -25,12 +25,12 @@ class Case:
     says: str
     """The pass, the model or the command."""
     expected: str
-    """``green``, ``said``, ``unjudged``, or ``red`` and laws that are told."""
+    """``green``, ``said``, ``unjudged``, or ``red`` and laws that are reported."""
     judge: Callable[[], str]
     """Asks the harness."""
 
     def is_right(self, answer: str) -> bool:
-        """Whether that is right: where laws are to be told, others may be told with them."""
+        """Whether that is right: where laws are to be reported, others may be reported with them."""
         if not self.expected.startswith("red"):
             return answer == self.expected
         return answer.startswith("red") and _laws(self.expected) <= _laws(answer)
@@ -53,6 +53,6 @@ def case(item: str, says: str, expected: str) -> Callable[[Callable[[], str]], C
     return enter
 
 
-from . import fooled, judged, told, users_models  # noqa: E402  # they enter their cases
+from . import fooled, judged, reported, users_models  # noqa: E402  # they enter their cases
 
-__all__ = ["CASES", "Case", "case", "fooled", "judged", "told", "users_models"]
+__all__ = ["CASES", "Case", "case", "fooled", "judged", "reported", "users_models"]

@@ -14,8 +14,8 @@ RESULT = Path("results/verdicts.md")
 
 
 def table(rows: list[tuple[Case, str]]) -> str:
-    """The page: each case with what was told of it."""
-    right = sum(one.is_right(told) for one, told in rows)
+    """The page: each case with what was reported of it."""
+    right = sum(one.is_right(reported) for one, reported in rows)
     lines = [
         "# Verdicts",
         "",
@@ -28,8 +28,8 @@ def table(rows: list[tuple[Case, str]]) -> str:
         "|---|---|---|---|",
     ]
     lines += [
-        f"| {one.item} | {one.says} | {one.expected} | {told if one.is_right(told) else f'**{told}**'} |"
-        for one, told in rows
+        f"| {one.item} | {one.says} | {one.expected} | {reported if one.is_right(reported) else f'**{reported}**'} |"
+        for one, reported in rows
     ]
     return "\n".join(lines) + "\n"
 
@@ -50,7 +50,7 @@ def main(wanted: str = "") -> int:
             )
     if not wanted:
         write_atomically(RESULT, table(rows))
-    return int(not all(one.is_right(told) for one, told in rows))
+    return int(not all(one.is_right(reported) for one, reported in rows))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import models_of_users  # pyright: ignore[reportMissingImports]
 
 from . import case
-from .told import folder, says
+from .reported import folder, says
 
 _BROKEN = """
 import torch
@@ -86,7 +86,7 @@ _enter(
 )
 _enter(
     "factories",
-    "a module that raises when it is imported is told with the user's line",
+    "a module that raises when it is imported is reported with the user's line",
     ("--fx-model", "broken:pair"),
     "broken.py:4, in <module>: SIZE = torch.zeros(3).view(7)",
     "shape '[7]' is invalid",

@@ -150,7 +150,7 @@ def subject(module=None, *inputs, dtype=None):
     return Subject("network", module or Net(), made, working_dtype=dtype)
 
 
-def told(pass_, of=None, contract=close):
+def message_of(pass_, of=None, contract=close):
     """Return what is said of a pass but where it goes wrong, on a line."""
     return words(violation_of(of or subject(), pass_, contract))
 
@@ -166,26 +166,26 @@ def words(text):
 
 @pytest.mark.parametrize("pass_", [relu_to_gelu, swapped, without_eps, another_shape, scaled])
 def test_what_is_plainly_wrong_is_not_told_to_promise_less(pass_):
-    text = told(pass_)
+    text = message_of(pass_)
     assert text.startswith("law '")
     assert "approximate(" not in text
 
 
 @pytest.mark.parametrize("pass_", [tanh_gelu, in_half_precision, rounded_weights, half_layer])
 def test_what_trades_accuracy_by_its_nature_is_told_what_to_promise(pass_):
-    text = told(pass_)
+    text = message_of(pass_)
     assert text.startswith("law 'contract'")
     assert text.endswith(words(ADVICE))
 
 
 def test_other_bits_are_told_to_promise_close_if_they_are_that():
     advice = "try what reorders arithmetic promises `close`"
-    assert advice not in told(relu_to_gelu, contract=exact)
-    assert told(reordered, contract=exact).endswith(advice)
+    assert advice not in message_of(relu_to_gelu, contract=exact)
+    assert message_of(reordered, contract=exact).endswith(advice)
 
 
 def test_counts_of_ulp_and_ratios_that_say_nothing_are_left_out():
-    text = told(relu_to_gelu) + located(relu_to_gelu, subject())
+    text = message_of(relu_to_gelu) + located(relu_to_gelu, subject())
     assert " ulp" not in text
     assert text.count("SQNR") == 1
 
@@ -196,15 +196,15 @@ def test_counts_of_ulp_and_ratios_that_say_nothing_are_left_out():
 def test_messages_speak_of_the_users_dtype(dtype, module, count):
     of = subject(module(), *[torch.linspace(-1, 1, 40).reshape(5, 8)] * count, dtype=dtype)
     name = str(dtype).removeprefix("torch.")
-    text = told(swapped, of)
+    text = message_of(swapped, of)
     assert f"element(s), {name} value eager " in text
     assert f"eager's rounding error in {name} is at most" in text
     assert "element(s), both in float64" in located(swapped, of)
 
 
 @pytest.mark.thorough
-def test_a_cast_is_told_in_the_users_dtype_where_float64_makes_another_kind_of_value_of_it():
-    assert "element(s), float32" in told(in_half_precision)
+def test_a_cast_is_reported_in_the_users_dtype_where_float64_makes_another_kind_of_value_of_it():
+    assert "element(s), float32" in message_of(in_half_precision)
     text = located(in_half_precision, subject())
     assert "%float_1 = call_method[float](%half)" in text
     assert "float64" not in text
@@ -213,7 +213,7 @@ def test_a_cast_is_told_in_the_users_dtype_where_float64_makes_another_kind_of_v
 
 def test_weights_that_a_pass_has_converted_are_named():
     note = "note last.weight, last.bias are float16 in the program, float32 in the model"
-    assert note in told(half_layer)
+    assert note in message_of(half_layer)
     first, *others = violations_of(subject(), half_weights)
     text = words(first.with_others(others))
     assert "raise where eager does not" in text
@@ -227,7 +227,7 @@ def test_weights_that_a_pass_has_converted_are_named():
 
 def test_weights_of_a_model_in_two_dtypes_are_named():
     note = "last.weight, last.bias of the model are float16, others float32"
-    assert f"note {note}" in told(relu_to_gelu, subject(Mixed(cast=True)))
+    assert f"note {note}" in message_of(relu_to_gelu, subject(Mixed(cast=True)))
     of = subject(Mixed(cast=False))
     with pytest.raises(InputError, match="cannot be called with its own example inputs") as caught:
         require_callable(of, of.arguments())
@@ -252,7 +252,7 @@ def otherwise_in_functions_alone(program):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("pass_, count", [(in_functions_alone_too, 1), (otherwise_in_functions_alone, 2)])
-def test_a_failure_in_functions_alone_is_told_if_it_is_another_one(pytester, monkeypatch, pass_, count):
+def test_a_failure_in_functions_alone_is_reported_if_it_is_another_one(pytester, monkeypatch, pass_, count):
     monkeypatch.setattr("pytest_fx.failures.explanation.find_part", lambda *given: None)  # which takes seconds
     parts = (Net, with_target, relu_to_gelu, swapped, pass_)
     source = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n"
@@ -262,5 +262,5 @@ def test_a_failure_in_functions_alone_is_told_if_it_is_another_one(pytester, mon
     result = pytester.runpytest(*run, "-k", "keeps_its_contract")
     text = words(result.stdout)
     assert text.count("LawViolation: law 'contract'") == count
-    assert ("breaks the law 'contract' in the way that another test tells of" in text) == (count == 1)
+    assert ("breaks the law 'contract' in the way that another test reports" in text) == (count == 1)
     assert "no leaf modules wrong: contract 14 -> 14" in text

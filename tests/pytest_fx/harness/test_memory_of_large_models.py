@@ -125,7 +125,7 @@ def test_a_pass_that_fails_needs_six_times_the_parameters_and_leaves_one_copy(py
     outcome, after = [], AfterEachTest()
     run = partial(pytester.inline_run, *options, "-k", "contract", plugins=[after])
     peak = peak_bytes(lambda: outcome.append(run()))
-    assert outcome[0].countoutcomes() == [0, 1, 1]  # the same failure is told once
+    assert outcome[0].countoutcomes() == [0, 1, 1]  # the same failure is reported once
     assert SIZE < peak < 6 * SIZE
     assert max(after.left) < 1.1 * SIZE and after.left[-1] == 0
 

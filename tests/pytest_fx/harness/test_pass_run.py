@@ -11,6 +11,7 @@ from judged import made_in_float64, violations_of
 from models_of_users import FORKING
 from torch import nn
 
+from fx.passes.infra.pass_base import PassResult
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun, applied
 from pytest_fx.harness.subject import Subject
@@ -70,6 +71,17 @@ def test_an_edit_of_the_graph_a_parameter_or_a_setting_is_a_change(pass_):
         return program
 
     assert PassRun(subject(), on_a_copy).changed
+
+
+def test_a_pass_may_return_a_result_that_holds_the_program():
+    def on_a_copy(program):
+        program = copy.deepcopy(program)
+        edit_graph(program)
+        program.recompile()
+        return PassResult(program, False)
+
+    run = PassRun(subject(), on_a_copy)
+    assert run.changed and "2" not in [node.target for node in run.program.graph.nodes]
 
 
 def test_a_buffer_that_is_not_saved_is_the_originals_too():
@@ -157,7 +169,7 @@ def test_the_laws_on_what_a_pass_leaves_hold_for_models(pass_, law):
     assert law in laws_broken(pass_)
 
 
-def test_a_graph_that_is_not_well_formed_is_told():
+def test_a_graph_that_is_not_well_formed_is_reported():
     def call_what_is_not_there(program):
         next(node for node in program.graph.nodes if node.op == "call_module").target = "missing"
 
@@ -170,7 +182,7 @@ def rename_the_input(program):
     node.target = "renamed"
 
 
-def test_another_signature_is_told_unless_the_pass_says_that_it_may_change():
+def test_another_signature_is_reported_unless_the_pass_says_that_it_may_change():
     found = {violation.law: str(violation) for violation in violations_of(subject(), rename_the_input)}
     assert found["signature"].startswith("law 'signature': the program's inputs are (renamed) instead of (input)")
 

@@ -247,7 +247,7 @@ def test_a_block_that_keeps_the_process_keeps_random_numbers():
     assert drawn() == first
 
 
-class Struck(BaseException):
+class Interrupted(BaseException):
     """What a handler of signals raises."""
 
 
@@ -288,7 +288,7 @@ def raising_at(step):
             left -= 1
             if left == 0:
                 sys.settrace(None)
-                raise Struck
+                raise Interrupted
         return in_file
 
     return lambda frame, event, arg: in_file if frame.f_code.co_filename in FILES else None
@@ -313,26 +313,26 @@ def quick_collection():
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may strike where nobody listens
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may be raised where nobody listens
 def test_an_exception_at_any_step_leaves_the_process_as_it_was(quick_collection):
     work()
     code = fx.symbolic_trace(Network()).code
     step, before, tracing = 0, ProcessState.now(), sys.gettrace()
     while True:
         step += 31 if MANY else 101  # all of them take minutes, and did once
-        struck = None
+        interrupted = None
         try:
             with interrupted_finished(), process_kept():
                 sys.settrace(raising_at(step))
                 work()
         except BaseException as error:  # another one, where a block cannot end any more
-            struck = error
+            interrupted = error
         finally:
             sys.settrace(tracing)
         assert before.changes() == [], step
-        if struck is None:
+        if interrupted is None:
             break
-        del struck  # and with it what it held, which may put back something else
+        del interrupted  # and with it what it held, which may put back something else
         gc.collect()
         assert before.changes() == [], step
         assert fx.symbolic_trace(Network()).code == code
@@ -340,33 +340,33 @@ def test_an_exception_at_any_step_leaves_the_process_as_it_was(quick_collection)
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may strike where nobody listens
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may be raised where nobody listens
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals here")
 def test_a_signal_at_any_moment_of_a_search_leaves_the_process_as_it_was(quick_collection):
-    strikes = []
+    interruptions = []
 
-    def strike(number, frame):
-        strikes.append(frame.f_code.co_name)
-        raise Struck
+    def interrupt(number, frame):
+        interruptions.append(frame.f_code.co_name)
+        raise Interrupted
 
     moments, wanted = random.Random(0), 20 if MANY else 8
     with process_kept():
-        signal.signal(signal.SIGALRM, strike)
+        signal.signal(signal.SIGALRM, interrupt)
         check_pass("remove-dead-code", max_examples=2, min_changed=0)
         before = ProcessState.now()
-        for strike_number in range(wanted):
+        for interruption_number in range(wanted):
             try:
                 with interrupted_finished():
                     signal.setitimer(signal.ITIMER_REAL, moments.uniform(0.001, 0.3))
                     check_pass("remove-dead-code", max_examples=60, min_changed=0)  # one may go unheard
-            except BaseException:  # another one, where Hypothesis cannot end any more what it was struck in
-                assert len(strikes) == strike_number + 1
+            except BaseException:  # another one, where Hypothesis cannot end any more what it was interrupted in
+                assert len(interruptions) == interruption_number + 1
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             assert before.changes() == []
             gc.collect()
             assert before.changes() == []
-        assert len(strikes) == wanted
+        assert len(interruptions) == wanted
 
 
 GUILTY = """

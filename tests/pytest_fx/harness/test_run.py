@@ -100,7 +100,7 @@ class Counting(nn.Module):
 
 
 @pytest.mark.parametrize("elements", [2, 2**17])
-def test_what_a_call_writes_to_the_state_is_told_and_undone(elements):
+def test_what_a_call_writes_to_the_state_is_reported_and_undone(elements):
     module = Counting(elements)
     module.factor.data
     runner = Runner(module)

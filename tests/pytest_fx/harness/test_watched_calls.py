@@ -15,7 +15,7 @@ from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
 
 
 @pytest.mark.parametrize("says", fooling_programs.WRONG)
-def test_a_program_that_fools_comparisons_is_told(says):
+def test_a_program_that_fools_comparisons_is_reported(says):
     make, laws = fooling_programs.WRONG[says]
     assert set(laws.split(", ")) <= set(fooling_programs.laws_broken_by(make).split(", "))
 
@@ -25,7 +25,7 @@ def test_a_right_program_that_does_something_alike_is_not(says):
     assert fooling_programs.laws_broken_by(fooling_programs.RIGHT[says]) == ""
 
 
-def test_what_a_call_changes_of_the_process_is_put_back_and_told():
+def test_what_a_call_changes_of_the_process_is_restored_and_reported():
     sinh = torch.sinh
     judged = fooling_programs.subject()
     pass_run = PassRun.given(judged, fooling_programs.Patches(judged.fresh()), label="mine")

@@ -107,7 +107,7 @@ def test_gradients_of_the_model_itself_are_found_out_once_for_all_passes(monkeyp
 
 
 class Cancelling(nn.Module):
-    """Rounding errors of its gradients are so large that eager has to be shaken to know them."""
+    """Rounding errors of its gradients are so large that eager has to be perturbed to know them."""
 
     def __init__(self):
         super().__init__()
@@ -135,7 +135,7 @@ def frozen(program):
 
 
 @pytest.mark.thorough
-def test_a_frozen_layer_of_a_large_model_is_told_where_eager_has_to_be_shaken():
+def test_a_frozen_layer_of_a_large_model_is_reported_where_eager_has_to_be_perturbed():
     torch.manual_seed(0)
     inputs = Arguments((torch.randn(16, 1024),))
     subject = Subject("cancelling", Cancelling(), lambda input_set: inputs, mode="train")

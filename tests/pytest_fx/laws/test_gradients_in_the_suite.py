@@ -70,7 +70,7 @@ def run(pytester):
     return run_suite
 
 
-def test_a_pass_that_cuts_gradients_and_keeps_values_is_told_the_edit_and_the_node(run, pytester):
+def test_a_pass_that_cuts_gradients_and_keeps_values_is_reported_with_the_edit_and_the_node(run, pytester):
     result = run("Cut")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(

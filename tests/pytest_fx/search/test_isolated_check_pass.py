@@ -141,8 +141,8 @@ def test_a_program_that_ends_the_process_without_the_pass_is_not_held_against_th
     [
         ({"timeout": 1.0}, "timeout= is a limit of a child process"),
         ({"memory": 100}, "memory= is a limit of a child process"),
-        ({"isolate": True, "timeout": 0}, "timeout=0 is no limit"),
-        ({"isolate": True, "memory": -1}, "memory=-1 is no limit"),
+        ({"isolate": True, "timeout": 0}, "timeout=0 is not a limit"),
+        ({"isolate": True, "memory": -1}, "memory=-1 is not a limit"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(options, said):

@@ -22,10 +22,10 @@ def programs_are_let_go_of():
     quantization._phases.cache_clear()
 
 
-def told(name, values):
+def cells_of(name, values):
     table = get_table("quantization")
     entry = Entry(name, table.numbers(values), {}, None)
-    return {column.heading: text for column in table.columns if (text := entry.tell(column.template)) is not None}
+    return {column.heading: text for column in table.columns if (text := entry.format(column.template)) is not None}
 
 
 def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row():
@@ -50,7 +50,7 @@ def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row():
 def test_float_ours_and_torch_ao_run_in_the_same_rounds(name, peer):
     values = rows()[name].measure()
     assert len(values["float"]) == len(values["static"]) == len(values["dynamic"]) == len(values["ao"]) == 2
-    cells = told(name, values)
+    cells = cells_of(name, values)
     assert {"float, s", "static", "dynamic", "torch.ao", peer} <= cells.keys()
     assert values["static_sqnr"] > 8 and values["dynamic_sqnr"] > 8
 
@@ -58,7 +58,7 @@ def test_float_ours_and_torch_ao_run_in_the_same_rounds(name, peer):
 def test_a_model_that_torch_fx_does_not_capture_is_measured_without_torch_ao():
     name = "bert_small, 1 thread, batch 4"
     values = rows()[name].measure()
-    cells = told(name, values)
+    cells = cells_of(name, values)
     assert values["static_sqnr"] > 30 and {"static", "dynamic"} <= cells.keys()
     assert not any("torch.ao" in column for column in cells)
 
@@ -67,7 +67,7 @@ def test_phases_are_timed_beside_those_of_torch_ao():
     for phase in ("prepare", "calibrate", "convert", "convert and first call"):
         values = rows()[f"deep_recommender_small, {phase}"].measure()
         assert all(len(seconds) == 3 and min(seconds) > 0 for seconds in values.values())
-        assert told(phase, values).keys() == {"phase, s: fx, torch.ao"}
+        assert cells_of(phase, values).keys() == {"phase, s: fx, torch.ao"}
 
 
 def test_on_a_gpu_nothing_is_measured_and_the_reason_is_told(monkeypatch):
@@ -95,6 +95,6 @@ def test_programs_take_turns_in_orders_that_differ():
 def test_results_in_kept_memory_are_measured_where_they_are_large(monkeypatch):
     monkeypatch.setattr(quantization, "_FEW", 1)
     values = rows()["deep_recommender_small, 1 thread, batch 4"].measure()
-    cells = told("batch 4", values)
+    cells = cells_of("batch 4", values)
     assert len(values["static_kept"]) == 2 and "static_kept_sqnr" not in values
     assert {"static, memory kept", "dynamic, memory kept"} <= cells.keys() and "weight-only" not in cells

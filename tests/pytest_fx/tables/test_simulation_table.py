@@ -35,12 +35,12 @@ def entry(name, ratio, spread=0.1, measured=10.0):
 
 
 def test_numbers_are_milliseconds_and_relative_errors():
-    told = compare([0.010, 0.011, 0.012], {"roofline": 0.022, "roofline_spread": 0.3, "kernels": 0.0121})
-    assert told["measured"] == 11.0
-    assert (told["roofline"], told["roofline_ratio"], told["roofline_error"]) == (22.0, 2.0, 1.0)
-    assert told["kernels_error"] == 0.1
-    assert told["roofline_spread"] == 0.3
-    assert told["measured_low"] <= 11.0 <= told["measured_high"]
+    numbers = compare([0.010, 0.011, 0.012], {"roofline": 0.022, "roofline_spread": 0.3, "kernels": 0.0121})
+    assert numbers["measured"] == 11.0
+    assert (numbers["roofline"], numbers["roofline_ratio"], numbers["roofline_error"]) == (22.0, 2.0, 1.0)
+    assert numbers["kernels_error"] == 0.1
+    assert numbers["roofline_spread"] == 0.3
+    assert numbers["measured_low"] <= 11.0 <= numbers["measured_high"]
 
 
 def test_the_median_error_is_over_all_rows_and_ranks_are_those_of_the_measured_times():
@@ -82,10 +82,10 @@ def pairs(before, after, kernels, roofline=1.0):
 
 def test_an_estimate_is_right_where_it_is_on_the_side_of_a_clear_speed_up():
     passes = {"a": pairs(1.0, 0.8, 1.1), "b": pairs(1.0, 1.3, 1.1, 0.9), "c": pairs(1.0, 1.005, 2.0)}
-    told = get_table("simulation").numbers({"passes": passes})
-    assert (told["decided"], told["right"], told["right_roofline"]) == (2, 1, 1)
-    assert told["a_speedup"] == 1.25
-    rows = [Entry("mlp, passes", told, {}, None), Entry("vit, passes", told, {}, None)]
+    numbers = get_table("simulation").numbers({"passes": passes})
+    assert (numbers["decided"], numbers["right"], numbers["right_roofline"]) == (2, 1, 1)
+    assert numbers["a_speedup"] == 1.25
+    rows = [Entry("mlp, passes", numbers, {}, None), Entry("vit, passes", numbers, {}, None)]
     (total,) = get_table("simulation").totals(rows)
     assert (total.name, total.numbers["decided"], total.numbers["right"]) == ("all passes", 4, 2)
     assert "rank" in total.numbers
@@ -116,7 +116,12 @@ def test_a_turn_of_a_short_program_is_long_enough_to_tell_passes_apart(monkeypat
 
     (found,) = seconds_in_turns([program], 30)
     assert found == pytest.approx([1e-3] * 30)
-    assert len(calls) == 2 + 30 * 10
+    assert len(calls) == 2 + 30 * 50
+    calls.clear()
+    seconds_in_turns([program, lambda: calls.append(-1.0)], 3)
+    assert [one < 0 for one in calls[4:8]] == [True, False, False, True], (
+        "a millisecond each, in another order each time"
+    )
 
 
 @pytest.mark.parametrize("noise, least, most", [(0.0, 1.0, 1.0), (1.0, 0.93, 0.98), (3.0, 0.7, 0.9)])
@@ -131,6 +136,11 @@ def test_what_is_reachable_is_what_a_perfect_estimate_has(noise, least, most):
     assert halves <= reachable
     assert all(map(math.isnan, reachable_rank([1.0], [1.0])))
     assert reachable_rank([1.0, 2.0, 3.0], [3.0, 1.0, 2.0])[1] == 0.0
+
+
+def test_halves_have_as_many_rounds_of_either_order():
+    assert simulation._halves([1.0, 2.0, 10.0, 20.0, 1.0, 2.0, 10.0, 20.0]) == (1.5, 15.0)
+    assert simulation._halves([3.0]) == (3.0, 3.0)
 
 
 def test_pairs_whose_intervals_overlap_are_in_no_order():
@@ -154,10 +164,10 @@ def test_a_row_has_measured_and_estimated_times(estimator):
     table = get_table("simulation")
     row = next(row for row in table.rows(Scale(rounds=3)) if row.name == "mlp, batch 8")
     assert row.timed
-    told = table.numbers(row.measure())
-    assert told["kernels"] == pytest.approx(8.0, rel=0.01)
-    assert told["measured"] > 0
-    assert told["roofline_low"] < told["roofline"] < told["roofline_high"]
+    numbers = table.numbers(row.measure())
+    assert numbers["kernels"] == pytest.approx(8.0, rel=0.01)
+    assert numbers["measured"] > 0
+    assert numbers["roofline_low"] < numbers["roofline"] < numbers["roofline_high"]
 
 
 def test_passes_that_change_nothing_are_left_out(estimator):
@@ -171,8 +181,8 @@ def test_passes_that_change_nothing_are_left_out(estimator):
 
 def test_the_v100_is_estimated_beside_the_papers_figure():
     table = get_table("simulation")
-    told = table.numbers(simulation._on_device("resnet_tiny", "V100", 4))
-    assert told["roofline_low"] < told["roofline"] < told["roofline_high"]
+    numbers = table.numbers(simulation._on_device("resnet_tiny", "V100", 4))
+    assert numbers["roofline_low"] < numbers["roofline"] < numbers["roofline_high"]
     assert table.paper["resnet50 on V100, batch 256"] == {"measured": 244.3}
 
 

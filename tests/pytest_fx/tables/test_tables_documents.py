@@ -98,8 +98,8 @@ def test_rows_of_small_models_are_told_only_where_they_were_measured(documents, 
 
 def test_a_cell_without_its_number_cannot_be_told():
     entry = Entry("rose", {"petals": 5}, {}, None)
-    assert entry.tell("{petals}") == "5"
-    assert entry.tell("{paper_petals}") is None
+    assert entry.format("{petals}") == "5"
+    assert entry.format("{paper_petals}") is None
 
 
 def test_rows_that_are_worked_out_of_others_stand_below_them(petals, register, write, tmp_path):

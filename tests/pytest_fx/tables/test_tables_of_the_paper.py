@@ -43,9 +43,9 @@ def test_every_row_that_was_measured_has_what_the_columns_and_claims_ask_for(tab
         for entry in section.entries:
             if entry.reason is None:
                 for column in section.table.columns:
-                    assert entry.tell(column.template) or "paper" in column.template
+                    assert entry.format(column.template) or "paper" in column.template
                 for claim in section.table.claims:
-                    assert entry.name not in claim.found or entry.tell(claim.found[entry.name])
+                    assert entry.name not in claim.found or entry.format(claim.found[entry.name])
 
 
 @pytest.mark.parametrize("table", OURS)

@@ -1,8 +1,8 @@
 """Runs that are killed, find the disk full or the folder read-only, or have another one beside them: what they leave.
 
-``python tests/fuzz/struck_runs.py`` makes 50 attempts of each kind. Whatever a run has reported as measured must be on
-disk afterwards, or the run must have said that it is not; every file must parse; and the next run must go on where this
-one was struck, and leave what a run leaves that nothing strikes.
+``python tests/fuzz/interrupted_runs.py`` makes 50 attempts of each kind. Whatever a run has reported as measured must
+be on disk afterwards, or the run must have said that it is not; every file must parse; and the next run must go on
+where this one was interrupted, and leave what a run leaves that nothing interrupts.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def unreadable(folder: Path, torn: bool) -> Iterator[str]:
                 assert len(widths) == 1
             elif path.suffix == ".md":
                 assert path.read_text().endswith("\n")
-        except Exception as error:  # whatever it is, it is told
+        except Exception as error:  # whatever it is, it is reported
             yield f"{path.relative_to(folder)} does not parse: {type(error).__name__}: {error}"
 
 
@@ -179,7 +179,7 @@ class Attempts:
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
-        self.struck = 0
+        self.interrupted = 0
         """How many runs did not come to their end, or could not keep all."""
         self._took: dict[tuple[str, ...], float] = {}
 
@@ -242,7 +242,7 @@ class Attempts:
 
     def _lost(self, folder: Path, ended: Ended, torn: bool = False) -> list[str]:
         wrong = list(unreadable(folder, torn))
-        self.struck += ended.status != 0 or "not on disk" in ended.output
+        self.interrupted += ended.status != 0 or "not on disk" in ended.output
         lost = {row_of(test) for test in ended.reported} - measured(folder)
         if lost and "not on disk" not in ended.output:
             wrong.append(f"lost: {sorted(lost)}\n{ended.output[-3000:]}")
@@ -287,12 +287,15 @@ def main() -> int:
     for kind, (name, arguments) in itertools.product(
         options.kinds.split(","), (("measurements", MEASUREMENTS), ("tables", TABLES))
     ):
-        found = attempts.struck = 0
+        found = attempts.interrupted = 0
         for number in range(options.attempts):
             if wrong := attempts.make(kind, arguments):
                 found += 1
                 print(f"{kind}, {name}, attempt {number}:", *wrong, sep="\n", flush=True)
-        print(f"{kind} of {name}: {options.attempts} attempts, {attempts.struck} struck, {found} survivors", flush=True)
+        print(
+            f"{kind} of {name}: {options.attempts} attempts, {attempts.interrupted} interrupted, {found} survivors",
+            flush=True,
+        )
         survivors += found
     return min(survivors, 1)
 

@@ -336,7 +336,7 @@ _enter(
 )
 _enter(
     "factories",
-    "a factory that raises is told with the user's line",
+    "a factory that raises is reported with the user's line",
     ("--fx-model", "mine:broken", "--fx-no-timing"),
     "no weights today",
     "mine.py:17",
@@ -413,7 +413,7 @@ _enter_theirs(
 _enter_theirs("passes for torch.fx given to fx_transformed", ("test_transformed.py",), "2 passed")
 
 
-@case("factories", "a factory that raises is told once, however many tests want it", "said")
+@case("factories", "a factory that raises is reported once, however many tests want it", "said")
 def _() -> str:
     with folder(mine=_MINE) as user:
         times = user.pytest("--fx-model", "mine:broken", "--fx-no-timing", "-q").count("E ValueError: no weights today")

@@ -12,7 +12,7 @@ import torch
 from fx.analysis.guards import GUARDS
 from fx.assertions import check_given
 from fx.capture.augmented import sources
-from fx.checks.identities import compared_with, identities
+from fx.checks.identities import Identity, compared_with, identities
 from fx.errors import TraceError
 from fx.frames import is_pythons_file, is_users
 from fx.modules.attributes import find_attribute
@@ -58,10 +58,9 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
     code = location._code
     if code is None or not identities(code):
         return False
-    element = node.args[1] if node.target is operator.getitem and type(node.args[1]) is int else 0
-    tests = compared_with(code, location._offset, element)
+    tests = tests_of(node, location)
     if not tests or node.target in GUARDS or _is_generated(sys._getframe(1)):
-        return bool(tests) or element > 0 or node.target is operator.getitem
+        return bool(tests) or node.target is operator.getitem
     for test in tests:
         where = SourceLocation(code, test.offset)
         if test.with_none and _may_be_none(node, tracer.root):
@@ -80,6 +79,15 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
                 remedy="compare what decides it (shape, dtype, device), or put the line in a function marked fx.wrap",
             )
     return True
+
+
+def tests_of(node: Node, location: SourceLocation) -> tuple[Identity, ...]:
+    """Return the comparisons by identity of what a node computes at a location, as the code there shows them."""
+    code = location._code
+    if code is None or not identities(code):
+        return ()
+    element = node.args[1] if node.target is operator.getitem and type(node.args[1]) is int else 0
+    return compared_with(code, location._offset, element)
 
 
 def may_be_argument(node: Node, root: torch.nn.Module) -> bool:

@@ -384,7 +384,12 @@ class Tracer(RootTracer):
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check, or refuse, that the value of a node is compared by identity."""
         guide = self.guide if node.target is getattr else None
-        if guide is not None and guide.kind_of(Proxy(node, self)) is NoneType:
+        # asked last: to know what a value is, all that leads to it is run on fake tensors
+        if (
+            guide is not None
+            and identity_tests.tests_of(node, location)
+            and guide.kind_of(Proxy(node, self)) is NoneType
+        ):
             return  # which is what is compared, as it is answered
         location.is_compared = identity_tests.expect_known(self, node, location)
 

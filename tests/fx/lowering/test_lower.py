@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import re
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import pytest
@@ -635,6 +636,18 @@ def test_backends_are_known_by_name() -> None:
 
     with pytest.raises(LoweringError, match="two backends are named 'onednn'"):
         register_backend(Other())
+
+
+ROOM = Path(fx.lowering.__path__[0])
+
+
+@pytest.mark.parametrize("name", [path.parent.name for path in sorted(ROOM.glob("*/__init__.py"))])
+def test_the_backend_in_a_folder_is_known_imported_tested_and_in_the_guide(name: str) -> None:
+    assert f"\nfrom fx.lowering.{name} import" in (ROOM / "__init__.py").read_text("utf-8")
+    backend = type(get_backend(name))
+    assert backend.__name__ in fx.lowering.__all__ and backend.__doc__
+    assert list(Path(__file__).parent.glob(f"test_{name}.py"))
+    assert f"`{name}`" in (ROOM.parents[1] / "docs" / "lowering.md").read_text("utf-8")
 
 
 # As a pass.

@@ -14,12 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fx
+from fx.canonical import canonical_form
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering import Lower, OpenVINO
 from fx.lowering.openvino import package
 from fx.lowering.openvino.module import OpenVINORegion
 from fx.lowering.openvino.registration import converters
+from fx.operators.families import operators
 from fx.quantize import prepare, reference
 from model_zoo import get_model
 from pytest_fx.harness.evaluation import threads
@@ -166,6 +168,16 @@ def test_every_layer_is_that_of_pytorch(name: str) -> None:
     assert len(regions(lowered)) == 1, lowered.meta.get("lowering")
     for batch in (shape[0], shape[0] + 1):
         assert_same(lowered, module, torch.randn(batch, *shape[1:]))
+
+
+def test_every_converter_of_an_operator_on_each_element_has_a_case() -> None:
+    used: set[Any] = set()
+    for function in FUNCTIONS.values():
+        form = canonical_form(fx.symbolic_trace(Function(function))).graph_module
+        used |= {node.target for node in form.graph.nodes if node.op == "call_function"}
+    rows = operators("activation", "function", "arithmetic", "comparison", "logic", "extreme", "softmax")
+    missing = [row.function for row in rows if converters.find(row.function) is not None and row.function not in used]
+    assert missing == []
 
 
 def test_embeddings_are_those_of_pytorch() -> None:

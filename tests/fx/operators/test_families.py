@@ -12,6 +12,7 @@ from torch import nn
 
 import fx
 from fx.canonical import canonical_form
+from fx.lowering import get_backend
 from fx.operators.families import Operator, find_in_place, find_operator, is_one_of, operators, register_operator
 
 ARGUMENTS = {
@@ -184,6 +185,36 @@ def test_two_operators_with_one_spelling_are_refused():
     with pytest.raises(ValueError, match="is a spelling of the operator"):
         register_operator(Operator(torch.special.ndtr, "activation", also=(torch.relu,)))
     assert find_operator(torch.special.ndtr) is None
+
+
+def named_operators(text):
+    homes = {"F": F, "operator": operator, "torch": torch}
+    return {getattr(homes[home], name) for home, name in (path.split(".") for path in text.split())}
+
+
+IN_EAGER = {
+    "openvino": named_operators(
+        "F.celu F.threshold F.relu6 F.softsign F.logsigmoid F.tanhshrink F.hardshrink F.softshrink F.prelu F.rrelu "
+        "torch.clamp_min torch.clamp_max torch.expm1 torch.erfc torch.exp2 torch.sinc torch.i0 torch.log2 torch.log10 "
+        "torch.log1p torch.logit torch.tan torch.acos torch.acosh torch.asin torch.atanh torch.erfinv torch.digamma "
+        "torch.lgamma torch.mvlgamma torch.round torch.trunc torch.frac torch.nan_to_num operator.mod "
+        "torch.logical_and torch.logical_or torch.logical_xor"
+    ),
+    "tensorrt": named_operators(
+        "F.celu F.threshold F.relu6 F.logsigmoid F.tanhshrink F.hardshrink F.softshrink F.prelu F.rrelu "
+        "torch.clamp_min torch.clamp_max torch.expm1 torch.erfc torch.exp2 torch.sinc torch.i0 torch.log2 torch.log10 "
+        "torch.log1p torch.logit torch.erfinv torch.digamma torch.lgamma torch.mvlgamma torch.round torch.trunc "
+        "torch.frac torch.nan_to_num operator.mod torch.logical_or torch.logical_xor"
+    ),
+}
+"""Operators on each element that have no converter: a program keeps them in eager Python."""
+
+
+@pytest.mark.parametrize("backend", IN_EAGER)
+def test_an_operator_on_each_element_has_a_converter_or_is_listed_as_one_that_stays_in_eager_python(backend):
+    rows = operators("activation", "function", "arithmetic", "comparison", "logic", "extreme")
+    missing = {row.function for row in rows if get_backend(backend).converters.find(row.function) is None}
+    assert missing == IN_EAGER[backend]
 
 
 ADDED = """

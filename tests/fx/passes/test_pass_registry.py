@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
 
+import fx
 from fx.errors import PassError
 from fx.passes import FuseConvBN, contract_of, exact, get_pass, list_passes, pass_name, register_pass, registered_passes
 
@@ -22,6 +25,20 @@ def test_built_in_passes_are_registered_under_their_names() -> None:
     assert list_passes() == sorted(list_passes())
     assert get_pass("fuse-conv-bn") == FuseConvBN()
     assert contract_of(get_pass("remove-checks")) is exact
+
+
+ROOM = Path(fx.passes.__path__[0])
+FILES = [path.stem for path in sorted(ROOM.glob("*.py")) if "\n@register_pass" in path.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_pass_in_a_file_is_imported_and_has_tests_and_a_row_in_the_guide(file: str) -> None:
+    assert f"\nfrom fx.passes.{file} import" in (ROOM / "__init__.py").read_text("utf-8")
+    assert list(Path(__file__).parent.glob(f"test_{file}.py"))
+    guide = (ROOM.parents[1] / "docs" / "transforms.md").read_text("utf-8")
+    names = re.findall(r'name: ClassVar\[str\] = "(.+)"', (ROOM / f"{file}.py").read_text("utf-8"))
+    assert names
+    assert [name for name in names if not re.search(rf"^\|.*`{name}\b.*\|", guide, re.MULTILINE)] == []
 
 
 def test_a_class_is_registered_under_its_name_and_made_when_asked_for() -> None:

@@ -5,7 +5,9 @@ import itertools
 import math
 import operator
 import os
+import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,7 +17,8 @@ from torch import nn
 import fx
 from fx.errors import PassError
 from fx.passes import PassPipeline, approximate, close, exact
-from pytest_fx import LawViolation, check_program
+from fx.passes.verification import MAY_CHANGE
+from pytest_fx import LawViolation, check_program, laws
 from pytest_fx.errors import CannotLoadError
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
@@ -501,6 +504,25 @@ def test_every_law_of_the_table_is_broken_here():
     of_inputs = {"non-contiguous inputs", "other sizes", "other values"}
     elsewhere = of_inputs | {"retraceable", "idempotent", "shrinks the graph"}
     assert {law for law, _, _ in WRONG} | elsewhere == {law.name for law in TABLE}
+
+
+FILES_OF_LAWS = [path for path in sorted(Path(laws.__path__[0]).glob("*.py")) if path.stem != "__init__"]
+
+
+def test_every_function_that_checks_a_law_is_in_the_table_under_its_name():
+    texts = [path.read_text("utf-8") for path in FILES_OF_LAWS]
+    found = {
+        name for text in texts for name in re.findall(r"^def ([a-z]\w*)\(pass_run: PassRun\) -> None:", text, re.M)
+    }
+    assert found == {law.name.replace(" ", "_").replace("-", "_") for law in TABLE}
+    assert found <= set(laws.__all__)
+
+
+def test_every_law_is_in_the_guide_with_what_excuses_a_pass_from_it():
+    guide = (Path(laws.__path__[0]).parents[1] / "docs" / "properties.md").read_text("utf-8")
+    for law in TABLE:
+        assert f"\n{law.name} ({law.kind})\n" in guide
+        assert not law.may_change or (law.may_change in MAY_CHANGE and f'`"{law.may_change}"`' in guide)
 
 
 def test_a_view_where_eager_copies_if_it_must_fails_on_other_strides():

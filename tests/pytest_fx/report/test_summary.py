@@ -1,11 +1,14 @@
 """pytest_fx.report.summary: the table at the end of a run."""
 
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args, get_type_hints
 
 import pytest
 
+import pytest_fx.report as report_folder
 from pytest_fx.records.baseline import Change, Measurement
 from pytest_fx.report.columns import CHANGE, COLUMNS
 from pytest_fx.report.rows import SummaryRow, collect_rows
@@ -52,6 +55,29 @@ def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
     assert [column.cell(SummaryRow("model", "capture")) for column in COLUMNS][3:] == ["-"] * (len(COLUMNS) - 3)
     exact = SummaryRow("model", "capture").with_errors(dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
     assert [column.cell(exact) for column in COLUMNS][5:7] == ["0", "0 (0) float32"]
+
+
+def full_row() -> SummaryRow:
+    """A row that has every part, each of a type that it may have."""
+    samples = {str: "guided", bool: False, int: 7, float: 0.5}
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(SummaryRow).items()}
+    parts = {name: next((samples[kind] for kind in kinds if kind in samples), ()) for name, kinds in hints.items()}
+    return SummaryRow(**{**parts, "outcome": None})
+
+
+def test_a_row_that_has_everything_shows_something_in_every_column():
+    cells = {column.heading: column.cell(full_row()) for column in (*COLUMNS, CHANGE)}
+    assert [heading for heading, cell in cells.items() if cell == "-"] == []
+
+
+ONLY_RECORDED = {"detects_largest", "detects_median", "baseline_speedup"}
+"""Parts of a row that records keep for whoever reads them, and nothing shows."""
+
+
+def test_every_part_of_a_row_is_shown_or_listed_as_only_recorded():
+    files = [path for path in Path(report_folder.__path__[0]).rglob("*") if path.suffix in (".py", ".js")]
+    read = {name for path in files for name in re.findall(r"\brow\.(\w+)", path.read_text("utf-8"))}
+    assert {field.name for field in fields(SummaryRow)} - read == ONLY_RECORDED
 
 
 def timed(*ratios: float) -> SummaryRow:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_fx.tables import NotRun, Scale, get_table, list_tables
+from pytest_fx.tables import NotRun, Scale, get_table, list_tables, rows
 from pytest_fx.tables.documents import read_sections, write_documents
 from pytest_fx.tables.pairs import record_pairs, tell_pairs
 from pytest_fx.tables.tables_run import figures_in
@@ -55,6 +55,11 @@ def test_rows_have_names_of_their_own_that_do_not_depend_on_the_machine(table, m
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert names(table) + names(table, "small") == here
+
+
+def test_every_file_of_rows_is_imported():
+    files = {path.stem for path in Path(rows.__path__[0]).glob("*.py")} - {"__init__"}
+    assert files == {name.replace("-", "_") for name in list_tables()}
 
 
 def test_tables_are_known_by_name():

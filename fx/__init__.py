@@ -8,6 +8,8 @@
     traced.recompile()                     # section 4.3
 """
 
+from fx import _compatibility as _compatibility
+from fx import _symbolic_trace as _symbolic_trace  # client code of torch.fx finds them as attributes
 from fx import config, passes, quantize
 from fx.capture.explanation import explain
 from fx.capture.signature import PH, PHWithMeta

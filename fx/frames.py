@@ -105,6 +105,14 @@ def is_ours(frame: FrameType) -> bool:
     return _kind(frame.f_code.co_filename) == _SELF
 
 
+def users_frame(frame: FrameType) -> FrameType:
+    """The nearest frame of the user's."""
+    found: FrameType | None = frame
+    while found is not None and not is_users(found):
+        found = found.f_back
+    return frame if found is None else found
+
+
 def is_users_file(file: str) -> bool:
     """Return whether a file belongs neither to this package nor to torch."""
     return _kind(file) == _USER

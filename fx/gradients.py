@@ -1,12 +1,13 @@
-"""Computing without gradients, in a way that exceptions of signal handlers cannot leave them off."""
+"""Modes that are put back whatever happens: computing without gradients, and programs that raise between switches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 
+_torch: Any = torch
 T = TypeVar("T")
 
 
@@ -22,3 +23,16 @@ def without_gradients(compute: Callable[[], T]) -> T:
         return compute()
     finally:
         torch._C._set_grad_enabled(enabled)
+
+
+def leave_modes(enabled: bool, values: Iterable[Any]) -> None:
+    """Set back what a program has switched that has raised before it set it back itself.
+
+    Args:
+        enabled: whether gradients were recorded when it was called.
+        values: those that it still holds, among them the regions of autocast that it is in.
+    """
+    for region in reversed([value for value in values if isinstance(value, torch.autocast)]):
+        _torch.amp._exit_autocast(region)
+    if torch.is_grad_enabled() != enabled:
+        torch.set_grad_enabled(enabled)

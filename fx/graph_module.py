@@ -21,7 +21,7 @@ from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.code.scripting import check_scriptable
 from fx.code.sources import LazyForward, forward_of_source, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
-from fx.gradients import without_gradients
+from fx.gradients import leave_modes, without_gradients
 from fx.graph import Graph
 from fx.modules import client_attributes
 from fx.modules.attributes import fetch_attribute, prefixes, put_attribute
@@ -252,19 +252,19 @@ class GraphModule(QuickModule):
             # looked up anew, so that tracing, which replaces it, sees this call
             return torch.nn.Module.__call__(self, *args, **kwargs)
         except Exception as error:
-            if torch.is_grad_enabled() != enabled:  # raised between operations that switch it off and on
-                torch.set_grad_enabled(enabled)
-            node = self._explain(error, error.__traceback__)
+            node = self._explain(error, error.__traceback__, enabled)
             if node is not None and (refused := handled_error(node.meta.get("handled", ()), node.source, error)):
                 raise refused from error
             raise
 
-    def _explain(self, error: Exception, traceback: TracebackType | None) -> Node | None:
-        """Add a note to an error; return the node that raised it, if that is known."""
+    def _explain(self, error: Exception, traceback: TracebackType | None, enabled: bool) -> Node | None:
+        """Leave the modes that the program is in, and add a note to an error; return its node, if that is known."""
         forward = type(self).__dict__.get("forward")
         node: Node | None = None
+        leave_modes(enabled, ())
         while traceback is not None:
             if traceback.tb_frame.f_code is getattr(forward, "__code__", None):
+                leave_modes(enabled, traceback.tb_frame.f_locals.values())
                 node = self._add_line_note(error, traceback.tb_lineno)
             traceback = traceback.tb_next
         return node

@@ -14,6 +14,7 @@ from fx.assertions import handled_error
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import GraphError, add_note
+from fx.gradients import leave_modes
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.immutable_collections import immutable_dict, immutable_list
@@ -90,7 +91,7 @@ class Interpreter:
         """
         expect(graph, (Graph, NoneType), "graph of an Interpreter is a Graph")
         expect(module, torch.nn.Module, "an Interpreter runs a module", remedy=_CAPTURE)
-        heard = expect_all(listeners, callable, "listeners of an Interpreter are functions of a node and its value")
+        checked = expect_all(listeners, callable, "listeners of an Interpreter are functions of a node and its value")
         self.module = module
         found = graph if graph is not None else getattr(module, "graph", None)
         if not isinstance(found, Graph):
@@ -101,7 +102,7 @@ class Interpreter:
         self.name = "Interpreter"
         self.extra_traceback = True
         self.garbage_collect_values = garbage_collect_values
-        self.listeners = list(heard)
+        self.listeners = list(checked)
         self.env: dict[Node, Any] = {}
         self.args_iter: Iterator[Any] = iter(())
         self._submodules: dict[str, torch.nn.Module] | None = None
@@ -135,12 +136,14 @@ class Interpreter:
         run_node = self.run_node
         last_uses = self.user_to_last_uses
         listeners = self.listeners
+        enabled = torch.is_grad_enabled()
         for node in self.graph.nodes:
             if node in env:
                 continue
             try:
                 value = env[node] = run_node(node)
             except Exception as error:
+                leave_modes(enabled, env.values())
                 if self.extra_traceback:
                     _explain(error, node)
                 if refused := handled_error(node.meta.get("handled", ()), node.source, error):
@@ -362,16 +365,16 @@ class Transformer(Interpreter):
         return self.tracer.create_proxy("get_attr", target, args, kwargs, type_expr=self.tracer.current_type())
 
     def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of a submodule, kept whole."""
+        """Record a call of a submodule."""
         module = self.fetch_attr(target)  # type: ignore[arg-type]
         return self.tracer.call_module(module, module, args, kwargs)
 
     def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of a function, kept whole."""
+        """Record a call of a function."""
         return self.tracer.create_proxy("call_function", target, args, kwargs)
 
     def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """A call of a method, kept whole."""
+        """Record a call of a method."""
         return self.tracer.create_proxy("call_method", target, args, kwargs)
 
 

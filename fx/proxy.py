@@ -523,11 +523,11 @@ class TracerBase:
         traced = [value for value in conditions if isinstance(value, Proxy)]
         real = [value for value in conditions if not isinstance(value, Proxy)]
         harmless = all(value.node.target in COMPARISONS for value in traced) and all(map(_cannot_fail, made))
-        settled = any(bool(value) is not found.raises_if for value in real)
-        if settled or not harmless:
+        decided = any(bool(value) is not found.raises_if for value in real)
+        if decided or not harmless:
             for node in reversed(made):
                 self.graph.erase_node(node)
-            return (not found.raises_if) if settled else None
+            return (not found.raises_if) if decided else None
         combine = operator.and_ if found.raises_if else operator.or_
         self._record_check(functools.reduce(combine, traced), found.raises_if, self._message(found, frame))
         return not found.raises_if
@@ -597,7 +597,7 @@ class TracerBase:
         """Called with the arguments of the first node behind those that check integers."""
 
     def real_value_needed(self, frame: FrameType) -> None:
-        """Called where a traced value is refused because ``frame`` called what takes real ones."""
+        """Called where a traced value is refused because ``frame`` called what takes concrete ones."""
 
     def keys(self, obj: Proxy) -> Any:
         """Return what ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""

@@ -117,7 +117,7 @@ class ModelCase:
     seed: int
     """Where its inputs are drawn from."""
     leaves: tuple[Any, ...] = ()
-    """Modules that are kept whole when it is captured."""
+    """Modules that are leaves when it is captured."""
     tracer: Any | None = None
     """What captures it; None for the usual."""
     capture: str = "auto"

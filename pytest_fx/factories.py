@@ -79,7 +79,7 @@ def _tracing(case: ModelCase, module: nn.Module, tracer: Any, capture: Any) -> T
             names = [*modules, *{type(inner).__name__ for inner in modules.values()}]
             near = difflib.get_close_matches(str(asked), names, n=3)
             raise CannotLoadError(
-                f"{case.label} has no module {asked!r} that could be kept whole",
+                f"{case.label} has no module {asked!r} that could be a leaf",
                 remedy=f"did you mean {' or '.join(map(repr, near))}?"
                 if near
                 else "name the path of one, or its class",

@@ -52,7 +52,7 @@ class Options:
     seed: int
     """Where the example inputs of zoo models are drawn from."""
     leaves: tuple[Any, ...] = ()
-    """Modules that are kept whole when a model is captured: paths, patterns of paths, names of classes, or classes."""
+    """Modules that are leaves when a model is captured: paths, patterns of paths, names of classes, or classes."""
     tracer: Any | None = None
     """What captures models, as ``package.module:Class`` or itself; None for the usual."""
     capture: str = "auto"

@@ -63,8 +63,8 @@ class Accesses:
                 bits |= _bits_of(effect)
                 writes = self._written(index, node, bits)
                 reads |= writes
-            elif used_up := aliases.used_up(index):
-                bits, writes = COMPUTES | WRITES, {roots[source] for source in used_up}
+            elif consumed := aliases.consumed_iterators(index):
+                bits, writes = COMPUTES | WRITES, {roots[source] for source in consumed}
         self._reads.append(reads)
         self._writes.append(writes)
         self.bits.append(bits)
@@ -99,7 +99,7 @@ class Accesses:
         return frozenset(map(self.group, self._writes[index])) if self._became else frozenset(self._writes[index])
 
     def group(self, group: int) -> int:
-        """What a group has become since others were merged into it."""
+        """Return what a group has become since others were merged into it."""
         became = self._became
         while (after := became.get(group)) is not None:
             group = after
@@ -144,7 +144,7 @@ class Accesses:
 
 @functools.cache
 def keeps_order_with(bits: int) -> int:
-    """What an operation that does these things keeps its place among, whatever memory is touched."""
+    """Return what an operation that does these things keeps its place among, whatever memory is touched."""
     return functools.reduce(operator.or_, (order for bit, order in _KEEPS_ORDER_WITH.items() if bits & bit), 0)
 
 

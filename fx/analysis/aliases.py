@@ -88,7 +88,7 @@ class Aliases:
     # Asking.
 
     def may_share(self, first: Node, second: Node) -> bool:
-        """Whether the values of two nodes may share memory."""
+        """Return whether the values of two nodes may share memory."""
         group = self.group_of(first)
         return group is not None and group == self.group_of(second)
 
@@ -119,12 +119,12 @@ class Aliases:
             return frozenset()
         return frozenset(self.roots[cell] for cell in self._storages.cells_of(str(node.target)))
 
-    def used_up(self, index: int) -> list[int]:
+    def consumed_iterators(self, index: int) -> list[int]:
         """The positions of the iterators in the arguments of an operation, which it leaves behind empty."""
         return [source for source in self.inputs[index] if self.kinds[source] == "iterator"]
 
     def writes_state(self, index: int) -> bool:
-        """Whether a called module that writes may write to its own state, not just to its argument."""
+        """Return whether a called module that writes may write to its own state, not just to its argument."""
         effect, node = self.effects[index], self.nodes[index]
         composite = self._storages.is_composite(str(node.target))
         return composite or (effect is not None and effect.written is None)
@@ -218,7 +218,7 @@ class Aliases:
         return self._called[path]
 
     def _result(self, node: Node, sharing: Sharing | None, inputs: tuple[int, ...]) -> tuple[Kind, tuple[int, ...]]:
-        """What the value of a call is, and which of its inputs it may share memory with."""
+        """Return what the value of a call is, and which of its inputs it may share memory with."""
         if sharing is None:
             sharing = ANY
         kind, places = sharing.kind, sharing.places
@@ -314,7 +314,9 @@ class Aliases:
         return tuple([self.position[used] for used in nodes_in(given)])
 
     def _stores(self, node: Node, written: list[int]) -> bool:
-        """Whether a writing call puts its arguments into what it writes to, so that they share memory from then on."""
+        """Return whether a writing call puts its arguments into what it writes to, so that they share memory from then
+        on.
+        """
         target: Any = node.target
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if name.startswith("set_") or target is setattr:
@@ -345,20 +347,22 @@ def _example(node: Node) -> Any:
 
 
 def _has_number(node: Node) -> bool:
-    """Whether an operand is a number such that the other one cannot be a list, which only ``*`` takes with integers."""
+    """Return whether an operand is a number such that the other one cannot be a list, which only ``*`` takes with
+    integers.
+    """
     repeats = "mul" in str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", ""))
     return any(type(arg) is float or (type(arg) is int and not repeats) for arg in node.args)
 
 
 def _takes_elements(user: Node) -> bool:
-    """Whether a node uses its input as one uses a container."""
+    """Return whether a node uses its input as one uses a container."""
     if user.op == "call_method":
         return user.target not in TENSOR_ONLY_METHODS
     return user.op == "call_function" and user.target in _INDEXES
 
 
 def _is_used_as_tensor(node: Node) -> bool:
-    """Whether one of its uses would fail if ``node`` were anything but a tensor."""
+    """Return whether one of its uses would fail if ``node`` were anything but a tensor."""
     for user in node.users:
         if not user.args or user.args[0] is not node:
             continue

@@ -150,7 +150,9 @@ def _typical(operators: Mapping[str, Curve]) -> Curve:
 
 
 def _unknown(operators: Mapping[str, Curve]) -> tuple[float, float]:
-    """How far operators are from the typical one, as a relative standard deviation; and those that were timed."""
+    """Return how far operators are from the typical one, as a relative standard deviation; and those that were
+    timed.
+    """
     typical = _typical(operators)
     curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
     logs = [math.log(curve.beyond(size) / typical.at(size)) for curve in curves for size in (2.0**12, 2.0**17, 2.0**22)]
@@ -204,7 +206,7 @@ def _streaming(replay: Replay) -> Curve:
 
 
 def _nested(replay: Replay) -> float:
-    """What a kernel saves of its launch where a function calls it after another one."""
+    """Return what a kernel saves of its launch where a function calls it after another one."""
     layer, given = nn.Linear(4, 4), torch.ones(1, 4)
     calls = record_calls(symbolic_trace(layer), given).calls
     alone = sum(replay.seconds(call) for call in calls)

@@ -175,7 +175,7 @@ class _Counting(KernelRun):
     """A run that adds up."""
 
     def __init__(self, graph_module: GraphModule, *, backward: bool = False) -> None:
-        super().__init__(graph_module, self.hear, backward=backward)
+        super().__init__(graph_module, self.record, backward=backward)
         self.costs: dict[Node | None, list[tuple[KernelCost, bool]]] = {}
         """Calls of kernels by node, each with whether it is of the backward run."""
         self.done: list[Node] = []
@@ -183,7 +183,7 @@ class _Counting(KernelRun):
         self.doubt: Exception | None = None
         """About the first product of different dtypes, which may be wrong."""
 
-    def hear(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         cost = cost_of_kernel(func, args, kwargs, result)
         if cost is not None:
             self.costs.setdefault(self.node, []).append((cost, self.is_backward))

@@ -90,11 +90,15 @@ class Dependences:
         return [] if group is None else [self.aliases.nodes[index] for index in self._accesses.writing(group)]
 
     def may_be_returned(self, node: Node) -> bool:
-        """Whether the value of ``node`` may be part of what the program returns, or be kept by an unknown function."""
+        """Return whether the value of ``node`` may be part of what the program returns, or be kept by an unknown
+        function.
+        """
         return self._returned[self._at(node)]
 
     def only_computes(self, node: Node) -> bool:
-        """Whether ``node`` does nothing but compute its value or fetch an attribute, which is the same earlier."""
+        """Return whether ``node`` does nothing but compute its value or fetch an attribute, which is the same
+        earlier.
+        """
         if node.op == "get_attr":
             return not self.aliases.setters
         return self._accesses.bits[self._at(node)] == COMPUTES
@@ -114,7 +118,7 @@ class Dependences:
     # Questions.
 
     def why_not_drop(self, node: Node) -> str | None:
-        """Why ``node`` cannot be erased: it is used, has an effect, or writes to what is read later.
+        """Return why ``node`` cannot be erased: it is used, has an effect, or writes to what is read later.
 
         A write to memory that nothing reads afterwards, and that neither the caller nor the module sees, may go.
         """
@@ -132,7 +136,9 @@ class Dependences:
         return None
 
     def why_not_swap(self, first: Node, second: Node) -> str | None:
-        """Why two operations that follow one another cannot run in the other order; whatever stands between them."""
+        """Return why two operations that follow one another cannot run in the other order; whatever stands between
+        them.
+        """
         one, two = sorted((self._at(first), self._at(second)))
         nodes, accesses = self.aliases.nodes, self._accesses
         if (fixed := self._why_fixed(one) or self._why_fixed(two)) is not None:
@@ -146,7 +152,7 @@ class Dependences:
         return self._say_order(one, two) if ordered else None
 
     def why_not_move(self, node: Node, before: Node) -> str | None:
-        """Why ``node`` cannot stand right before ``before``, in either direction, while all others stay."""
+        """Return why ``node`` cannot stand right before ``before``, in either direction, while all others stay."""
         index, goal = self._at(node), self._at(before)
         if (fixed := self._why_fixed(index)) is not None:
             return fixed
@@ -162,7 +168,7 @@ class Dependences:
         return self._why_not_cross(index, index, goal)
 
     def why_not_merge(self, first: Node, second: Node) -> str | None:
-        """Why the users of ``second`` cannot use ``first``, an earlier call of the same with the same arguments.
+        """Return why the users of ``second`` cannot use ``first``, an earlier call of the same with the same arguments.
 
         That both compute the same is for the caller to see. Operations with effects, random ones too, are not merged;
         nor is anything whose operands are written to in between, or whose value is written to later; nor two values
@@ -190,7 +196,7 @@ class Dependences:
         return None
 
     def why_not_fuse(self, nodes: Iterable[Node]) -> str | None:
-        """Why ``nodes`` cannot run together, in their order, where the last of them stands."""
+        """Return why ``nodes`` cannot run together, in their order, where the last of them stands."""
         members = sorted({self._at(node) for node in nodes})
         inside = set(members)
         named = self.aliases.nodes
@@ -203,7 +209,7 @@ class Dependences:
         return self._why_not_gather(members, inside)
 
     def why_not_constant(self, node: Node) -> str | None:
-        """Why the value of ``node`` is not the same in every run, given that its operands' are.
+        """Return why the value of ``node`` is not the same in every run, given that its operands' are.
 
         It draws random numbers or has another effect, is an input, or shares memory with something that is written to;
         or it comes after an operation that sets a mode.
@@ -221,7 +227,7 @@ class Dependences:
         return None
 
     def why_state_varies(self, node: Node) -> str | None:
-        """Why the parameters and buffers that ``node`` fetches, or calls a module with, may change in a run."""
+        """Return why the parameters and buffers that ``node`` fetches, or calls a module with, may change in a run."""
         group = self.memory(node) if node.op == "get_attr" else None
         groups = {self._accesses.group(one) for one in self.aliases.state_of(node)}
         return self._why_written(node, groups if group is None else {group})
@@ -266,7 +272,7 @@ class Dependences:
         return self._say(index) if effect is not None and effect.kind == "interface" else None
 
     def _why_not_cross(self, index: int, low: int, high: int) -> str | None:
-        """Why the operation at ``index`` cannot pass all between ``low`` and ``high``, which are not counted."""
+        """Return why the operation at ``index`` cannot pass all between ``low`` and ``high``, which are not counted."""
         nodes, accesses = self.aliases.nodes, self._accesses
         for group in accesses.reads(index):
             if (writer := first_between(accesses.writing(group), low, high)) is not None:
@@ -280,7 +286,7 @@ class Dependences:
         return None
 
     def _why_not_gather(self, members: Sequence[int], inside: Collection[int]) -> str | None:
-        """Why ``members`` cannot pass what stands between them, of which only the last of each kind counts."""
+        """Return why ``members`` cannot pass what stands between them, of which only the last of each kind counts."""
         nodes, accesses, end = self.aliases.nodes, self._accesses, members[-1] if members else 0
         known: dict[int, int] = {}
 
@@ -302,7 +308,7 @@ class Dependences:
         return None
 
     def _why_rebound(self, one: int, two: int) -> str | None:
-        """Why an attribute may be another object the second time that it is fetched."""
+        """Return why an attribute may be another object the second time that it is fetched."""
         group = self._accesses.group(self.aliases.roots[one])
         bits = SETS_MODES | (UNKNOWN if group == self._accesses.group(self.aliases.outside) else 0)
         for positions in (*self._accesses.doing(bits), self.aliases.setters):
@@ -328,17 +334,17 @@ class Dependences:
     # What the answers say.
 
     def _say(self, index: int) -> str:
-        """What the operation at ``index`` does, and the user's line: "`%mul_` writes to `%y`, model.py:12"."""
+        """Return what the operation at ``index`` does, and the user's line: "`%mul_` writes to `%y`, model.py:12"."""
         node = self.aliases.nodes[index]
         place = "" if node.source is None else f", {node.source.place}"
         does = why_impure(node)
         if does is None:
-            used_up = self.aliases.nodes[self.aliases.used_up(index)[0]]
-            does = f"`%{node}` uses up `%{used_up}`"
+            consumed = self.aliases.nodes[self.aliases.consumed_iterators(index)[0]]
+            does = f"`%{node}` uses up `%{consumed}`"
         return f"{does}{place}"
 
     def _say_order(self, one: int, two: int) -> str:
-        """Why two operations keep their order, whatever they read."""
+        """Return why two operations keep their order, whatever they read."""
         bits = self._accesses.bits
         if bits[one] == COMPUTES:
             one, two = two, one

@@ -238,7 +238,7 @@ def _parts(nodes: Sequence[NodeTime], count: int) -> list[tuple[Sequence[NodeTim
 
 
 def _needed(nodes: Sequence[NodeTime], bound: float) -> int:
-    """How many parts there are if none takes more than ``bound``."""
+    """Return how many parts there are if none takes more than ``bound``."""
     count, inside = 1, 0.0
     for one in nodes:
         inside += one.seconds

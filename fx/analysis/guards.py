@@ -49,7 +49,7 @@ def guards_of(nodes: Iterable[Node]) -> tuple[Guard, ...]:
 
 
 def spelled(node: Node, is_plain: Callable[[Node], bool]) -> str:
-    """How a program would write a value: what was asked of tensors, and the names of these.
+    """Return how a program would write a value: what was asked of tensors, and the names of these.
 
     Args:
         node: computes the value.

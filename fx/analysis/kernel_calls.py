@@ -92,7 +92,8 @@ class KernelCall:
 
     @property
     def key(self) -> str:
-        """What tells calls apart that may take another time: operator, sizes, strides, dtypes, and all other arguments.
+        """Return what tells calls apart that may take another time: operator, sizes, strides, dtypes, and all other
+        arguments.
 
         Operands that are parameters are marked: they may lie farther away than what has just been computed.
         """
@@ -153,7 +154,7 @@ def record_calls(gm: GraphModule, *args: Any, backward: bool = False) -> Program
 
 
 @dataclass(slots=True)
-class _Heard:
+class _RecordedCall:
     """What is kept of one call while the program runs."""
 
     func: Any
@@ -171,21 +172,21 @@ class _Recorder(KernelRun):
     """A run that keeps its calls."""
 
     def __init__(self, graph_module: GraphModule, *, backward: bool) -> None:
-        super().__init__(graph_module, self.hear, backward=backward)
-        self.heard: list[_Heard] = []
+        super().__init__(graph_module, self.record, backward=backward)
+        self.recorded: list[_RecordedCall] = []
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []
         self._states: frozenset[int] = frozenset()
         self._state_count = -1
 
-    def hear(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         cost = cost_of_kernel(func, args, kwargs, result)
         states = self._state_storages()
         spell = functools.partial(_operand, states=states)
         made = tuple(map(spell, tensors_in(result)))
         storages = () if cost is None else tuple(self._touched((args, kwargs), result, cost.work))
-        self.heard.append(
-            _Heard(
+        self.recorded.append(
+            _RecordedCall(
                 func, _replaced(tuple(args), spell), _replaced(dict(kwargs), spell), made,
                 self.node, self.is_backward, cost, storages,
             )
@@ -221,24 +222,24 @@ class _Recorder(KernelRun):
     def finished(self) -> list[KernelCall]:
         """The calls, each with how far away in memory its operands are when the program runs again and again."""
         self._kept.clear()
-        traffic = sum(size for heard in self.heard for _, size, _ in heard.storages)
+        traffic = sum(size for recorded in self.recorded for _, size, _ in recorded.storages)
         last: dict[int, int] = {}
         calls: list[KernelCall] = []
         now = 0
-        for heard in self.heard:
+        for recorded in self.recorded:
             touched: list[Touched] = []
-            for number, size, _ in heard.storages:
+            for number, size, _ in recorded.storages:
                 is_new = number not in last
-                is_made = is_new and not any(number == other for other, _, old in heard.storages if old)
+                is_made = is_new and not any(number == other for other, _, old in recorded.storages if old)
                 distance = size if is_made else (traffic if is_new else now - last[number] + size)
                 touched.append(Touched(size, distance))
-            for number, size, _ in heard.storages:
+            for number, size, _ in recorded.storages:
                 now += size
                 last[number] = now
             calls.append(
                 KernelCall(
-                    heard.func, heard.args, heard.kwargs, heard.made, heard.node, heard.is_backward, heard.cost,
-                    tuple(touched),
+                    recorded.func, recorded.args, recorded.kwargs, recorded.made, recorded.node, recorded.is_backward,
+                    recorded.cost, tuple(touched),
                 )
             )  # fmt: skip
         return calls

@@ -76,7 +76,7 @@ _UNWRITTEN = frozenset(
     " _reshape_alias sym_size sym_stride sym_numel sym_storage_offset is_same_size resolve_conj resolve_neg"
     " set_data requires_grad_ _assert_tensor_metadata resize_ set_ is_pinned".split()
 )
-_PICKING = frozenset("index index_select gather embedding slice_scatter _embedding_bag masked_select".split())
+_INDEXING = frozenset("index index_select gather embedding slice_scatter _embedding_bag masked_select".split())
 
 
 def cost_of_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> KernelCost | None:
@@ -121,7 +121,7 @@ def _upper_bound(given: list[torch.Tensor], made: list[torch.Tensor]) -> int:
 
 
 def _is_view(func: Any, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
-    """Whether a kernel returns only views, and writes to nothing."""
+    """Return whether a kernel returns only views, and writes to nothing."""
     if not isinstance(func, OpOverload) or func.is_view:
         return True
     return bool(made) and not func._schema.is_mutable and all(any(_share(one, of) for of in given) for one in made)
@@ -134,7 +134,7 @@ def _share(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """What there is of a tensor in memory: of an expanded one not each repetition."""
+    """Return what there is of a tensor in memory: of an expanded one not each repetition."""
     size = tensor.numel() * tensor.element_size()
     return min(size, tensor.untyped_storage().nbytes()) if tensor.layout is torch.strided else size
 
@@ -146,4 +146,4 @@ def _traffic(func: Any) -> Traffic:
     namespace, name = name_of(func)
     if namespace in ("prim", "prims") or (namespace == "aten" and name in _UNWRITTEN):
         return "none"
-    return "picked" if namespace == "aten" and name in _PICKING else "all"
+    return "picked" if namespace == "aten" and name in _INDEXING else "all"

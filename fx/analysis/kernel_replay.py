@@ -55,7 +55,7 @@ def _sample(call: Callable[[], Any], repeats: int, clock: Callable[[], float]) -
 
 
 def distances_of(call: KernelCall) -> tuple[int, ...]:
-    """How far away what a call touches is, in classes: 0 for near, 3 for what comes from memory."""
+    """Return how far away what a call touches is, in classes: 0 for near, 3 for what comes from memory."""
     return tuple(sum(one.distance > level for level in _LEVELS) for one in call.touched)
 
 

@@ -266,7 +266,7 @@ def find_rule(func: Any) -> tuple[Rule | None, bool]:
 
 
 def _is_element_wise(func: OpOverload, name: str) -> bool:
-    """Whether an operator, or the one whose gradient it is, works on each element alone."""
+    """Return whether an operator, or the one whose gradient it is, works on each element alone."""
     if torch.Tag.pointwise in func.tags:
         return True
     forward = getattr(torch.ops.aten, name.removesuffix("_backward"), None) if name.endswith("_backward") else None

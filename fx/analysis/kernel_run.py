@@ -17,7 +17,7 @@ from fx.naming.printing import describe
 from fx.node import Node
 from fx.passes.shape_prop import ShapeProp
 
-Heard: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
+KernelCallback: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], None]
 """Called after each kernel with the operator, its arguments, its keyword arguments and its result."""
 
 _autograd: Any = torch.autograd
@@ -32,12 +32,12 @@ class KernelRun(ShapeProp):
     written as by :class:`~fx.passes.shape_prop.ShapeProp`.
     """
 
-    def __init__(self, gm: GraphModule, heard: Heard, *, backward: bool = False) -> None:
+    def __init__(self, gm: GraphModule, callback: KernelCallback, *, backward: bool = False) -> None:
         """A run of one program.
 
         Args:
             gm: the program.
-            heard: is told of each kernel; ``node`` and ``is_backward`` say where the run is then.
+            callback: called after each kernel; ``node`` and ``is_backward`` say where the run is then.
             backward: also run the gradients of the sum of all floating-point outputs.
         """
         super().__init__(gm, fake=True)
@@ -48,7 +48,7 @@ class KernelRun(ShapeProp):
         self.is_inside = False
         """Whether a node runs; not while values are freed between nodes."""
         self.does_backward = backward
-        self._kernels = _Kernels(heard)
+        self._kernels = _Kernels(callback)
         self._started: list[int] = []
         self._nodes: list[Node] = []
 
@@ -114,7 +114,7 @@ class KernelRun(ShapeProp):
 
 
 class KernelMode(TorchDispatchMode):
-    """A mode that is told of each call of a kernel, those in the parts of ``torch.cond``, maps and loops included."""
+    """A mode that reports each call of a kernel, those in the parts of ``torch.cond``, maps and loops included."""
 
     supports_higher_order_operators = True
 
@@ -145,26 +145,26 @@ class KernelMode(TorchDispatchMode):
 class _Kernels(KernelMode):
     """Reports calls of kernels."""
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, callback: KernelCallback) -> None:
         super().__init__()
-        self.heard = heard
+        self.callback = callback
         self.before: Callable[[], None] | None = None
-        self._silent = 0
+        self._unreported = 0
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = func(*args, **kwargs)
-        if func is _ASKS_DEVICE or self._silent:
+        if func is _ASKS_DEVICE or self._unreported:
             return result
         if self.before is not None:
             self.before()
-        self.heard(func, args, kwargs, result)
+        self.callback(func, args, kwargs, result)
         return result
 
     @contextmanager
     def silence(self) -> Generator[None, None, None]:
         """Report nothing inside a ``with``."""
-        self._silent += 1
+        self._unreported += 1
         try:
             yield
         finally:
-            self._silent -= 1
+            self._unreported -= 1

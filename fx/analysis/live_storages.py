@@ -21,7 +21,7 @@ class LiveStorages:
     >>> changes = []
     >>> live = LiveStorages(lambda number, size: changes.append((number, size)))
     >>> zeros = torch.zeros(250)
-    >>> live.hear((), zeros), live.hear((zeros,), zeros.view(10, 25))
+    >>> live.record((), zeros), live.record((zeros,), zeros.view(10, 25))
     (None, None)
     >>> del zeros
     >>> changes
@@ -33,7 +33,7 @@ class LiveStorages:
         self._count = 0
         self._known: dict[int, tuple[int | None, weakref.ref[Any]]] = {}
 
-    def hear(self, given: Any, result: Any) -> None:
+    def record(self, given: Any, result: Any) -> None:
         """Take in one call of a kernel: what it was given, in any containers, and what it returned."""
         known = self._known
         for storage in _storages(given):

@@ -71,7 +71,7 @@ class MeasuredTimes:
         return len(self._known)
 
     def time_of(self, call: KernelCall) -> KernelTime:
-        """What a call takes: as remembered, or measured now."""
+        """Return what a call takes: as remembered, or measured now."""
         key = f"{call.key} {''.join(map(str, distances_of(call)))}"
         if key in self.refused:
             return self._roofline.time_of(call)

@@ -92,7 +92,7 @@ class MemoryReport:
 
     @property
     def at_peak(self) -> tuple[Storage, ...]:
-        """What is there at the peak, greatest first."""
+        """Return what is there at the peak, greatest first."""
         if not self.live:
             return ()
         moment = self.live.index(self.peak)
@@ -147,7 +147,7 @@ def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> Me
     """
     expect_program(gm, "activation_memory looks at a GraphModule")
     watch = _Watch()
-    run = watch.run = KernelRun(gm, watch.hear, backward=backward)
+    run = watch.run = KernelRun(gm, watch.record, backward=backward)
     run.listeners.append(watch.note_value)
     result = run.propagate(*args)
     watch.live.stop()
@@ -186,12 +186,12 @@ class _Watch:
         self._made_by: Any = None
         self._sources: tuple[int, ...] = ()
 
-    def hear(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         numbers = tuple(number for tensor in given if (number := self.live.number_of(tensor)) is not None)
         now, count = len(self.changes), len(self.cells)
         self._made_by, self._sources = func, numbers
-        self.live.hear(given, result)
+        self.live.record(given, result)
         for number in numbers:
             self.cells[number].uses.append(now)
         if len(self.cells) == count + 1 and numbers and isinstance(result, torch.Tensor) and _has_in_place_form(func):
@@ -257,7 +257,9 @@ class _Watch:
         return max(itertools.accumulate(changes), default=0)
 
     def _in_place(self, peak: int) -> tuple[tuple[Saving, ...], int]:
-        """What could be written over an input, with the peak that each leaves alone, and the peak that all leave."""
+        """Return what could be written over an input, with the peak that each leaves alone, and the peak that all
+        leave.
+        """
         changes, merged = list(self.changes), list[tuple[int, int]]()
         for number, source in self.over_input.items():
             cell, other = self.cells[number], self.cells[source]
@@ -275,8 +277,8 @@ class _Watch:
         return _savings(found), together
 
     def _gaps(self, moment: int) -> list[tuple[int, int, int]]:
-        """What is there at the peak, unused then, and could be made again for its next use: number, and from when on
-        until when it would not be there."""
+        """Return what is there at the peak, unused then, and could be made again for its next use: number, and from
+        when on until when it would not be there."""
         found: list[tuple[int, int, int]] = []
         for number, cell in enumerate(self.cells):
             if cell.made >= moment or (cell.freed is not None and cell.freed <= moment):
@@ -339,7 +341,9 @@ def _savings(found: Iterable[tuple[_Cell, int]]) -> tuple[Saving, ...]:
 
 @functools.cache
 def _has_in_place_form(func: Any) -> bool:
-    """Whether an operator has a sibling that writes the result over its first operand, as ``relu`` has ``relu_``."""
+    """Return whether an operator has a sibling that writes the result over its first operand, as ``relu`` has
+    ``relu_``.
+    """
     if not isinstance(func, OpOverload) or func._schema.is_mutable:
         return False
     namespace, _, name = func._schema.name.partition("::")
@@ -347,7 +351,7 @@ def _has_in_place_form(func: Any) -> bool:
 
 
 def _could_hold(tensor: torch.Tensor, result: torch.Tensor, size: int) -> bool:
-    """Whether a result fits in the place of a tensor that fills its storage of ``size`` bytes."""
+    """Return whether a result fits in the place of a tensor that fills its storage of ``size`` bytes."""
     same = tensor.shape == result.shape and tensor.dtype == result.dtype and tensor.stride() == result.stride()
     return same and tensor.numel() * tensor.element_size() == size
 

@@ -49,7 +49,7 @@ class KernelTimes(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Return what reports call it."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class KernelTimes(Protocol):
         ...
 
     def time_of(self, call: KernelCall) -> KernelTime:
-        """What a call takes."""
+        """Return what a call takes."""
         ...
 
 
@@ -79,7 +79,7 @@ class Roofline:
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """Return what reports call it."""
         return "roofline"
 
     @property
@@ -88,7 +88,7 @@ class Roofline:
         return self.device.common
 
     def time_of(self, call: KernelCall) -> KernelTime:
-        """What a call takes."""
+        """Return what a call takes."""
         calibration = self.device.calibration
         found = self._time_of(call)
         return found if calibration is None else replace(found, saves=calibration.nested)
@@ -148,7 +148,7 @@ class Roofline:
         return KernelTime(computing + launch, f"rate of {_IN_WORDS[kind]}", spread)
 
     def _width(self, call: KernelCall) -> float:
-        """How much longer operations take than in float32, which was measured."""
+        """Return how much longer operations take than in float32, which was measured."""
         dtype = next((one.dtype for one in call.given if one.dtype.is_floating_point), None)
         known = self.device.arithmetic
         return next(iter(known.values())).value / self.device.rate(dtype).value

@@ -108,7 +108,7 @@ def _by_work(call: KernelCall) -> ProductSizes:
 
 
 def is_gradient(call: KernelCall) -> bool:
-    """Whether a kernel computes several products: the gradients of one."""
+    """Return whether a kernel computes several products: the gradients of one."""
     return call.name in _GRADIENTS or call.name.endswith("_backward")
 
 

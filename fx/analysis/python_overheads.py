@@ -122,7 +122,7 @@ class _Overheads:
     def of_module(
         self, module: nn.Module, given: torch.Tensor, builtin: float
     ) -> tuple[float, float, dict[str, float]]:
-        """What a module takes, how much of that its function does not, and the function with what that takes.
+        """Return what a module takes, how much of that its function does not, and the function with what that takes.
 
         No function where the module is none in the canonical form.
         """

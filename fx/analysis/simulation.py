@@ -107,7 +107,7 @@ class Simulation:
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of the device is enough."""
+        """Return whether the memory of the device is enough."""
         return self.memory <= self.device.capacity.value
 
     def __str__(self) -> str:
@@ -217,7 +217,7 @@ def estimate_run(
 
 
 def name_of_function(target: Any) -> str:
-    """What the time of Python of a function is known by."""
+    """Return what the time of Python of a function is known by."""
     return f"function {getattr(target, '__module__', None)}.{getattr(target, '__name__', target)}"
 
 
@@ -246,7 +246,7 @@ def _kind_of(function: Any) -> str:
 
 
 def arguments_of(node: Node) -> int:
-    """How many arguments a node gives to a function in C++; operators and functions of Python read none."""
+    """Return how many arguments a node gives to a function in C++; operators and functions of Python read none."""
     target: Any = getattr(torch.Tensor, str(node.target), None) if node.op == "call_method" else node.target
     if node.op == "get_attr" or _kind_of(target) != "call_function":
         return 0
@@ -267,7 +267,7 @@ class _Sum:
         self.on_device = 0.0
 
     def nodes(self, calls: ProgramCalls) -> list[NodeTime]:
-        """What each node takes, in the order of the program, and then what belongs to none."""
+        """Return what each node takes, in the order of the program, and then what belongs to none."""
         by_node = calls.by_node()
         order = [node for node in calls.program.graph.nodes if node in by_node or node.op in _CALLS]
         program = calls.program
@@ -311,13 +311,13 @@ class _Sum:
             self.on_device += seconds
 
     def optimizer_step(self, parameters: int, accesses: int) -> NodeTime:
-        """What a step of the optimizer takes, which is bound by memory."""
+        """Return what a step of the optimizer takes, which is bound by memory."""
         seconds = parameters * accesses / self.device.bandwidth.at(parameters * accesses)
         self._add("bandwidth of memory", seconds, self.device.memory.spread, on_host=False)
         return NodeTime(None, 0.0, seconds, 1, "bandwidth of memory")
 
     def again(self, one: NodeTime) -> NodeTime:
-        """What computing a node's value a second time takes."""
+        """Return what computing a node's value a second time takes."""
         self._add(one.assumption, one.forward, 0.3, on_host=False)
         return NodeTime(one.node, 0.0, one.forward, one.kernels, one.assumption)
 

@@ -81,7 +81,7 @@ class SymbolicKernels(KernelMode):
         return result
 
     def _key(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Key | None:
-        """What the sizes of the result depend on; None where that may be more than can be compared."""
+        """Return what the sizes of the result depend on; None where that may be more than can be compared."""
         suits = self._depends_on_sizes.get(func)
         if suits is None:
             suits = self._depends_on_sizes[func] = _depends_on_sizes(func)
@@ -110,7 +110,9 @@ class SymbolicKernels(KernelMode):
 
 
 def _depends_on_sizes(func: Any) -> bool:
-    """Whether the sizes of a kernel's results follow from those of its operands, and nothing is written or shared."""
+    """Return whether the sizes of a kernel's results follow from those of its operands, and nothing is written or
+    shared.
+    """
     schema = getattr(func, "_schema", None)
     if schema is None or func.namespace != "aten" or schema.is_mutable:
         return False
@@ -126,7 +128,7 @@ _LIFTED = frozenset({_aten.lift_fresh.default, _aten.lift_fresh_copy.default, _a
 
 
 def _is_plain_tensor(value: Any) -> bool:
-    """Whether all that is known of a fake tensor is in its sizes, strides, dtype and device."""
+    """Return whether all that is known of a fake tensor is in its sizes, strides, dtype and device."""
     return (
         isinstance(value, FakeTensor)
         and value.constant is None
@@ -136,7 +138,7 @@ def _is_plain_tensor(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """What tells arguments apart, in order."""
+    """Yield what tells arguments apart, in order."""
     if isinstance(value, torch.Tensor):
         if not _is_plain_tensor(value):
             raise _CannotBeKept

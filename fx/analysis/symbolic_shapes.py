@@ -131,7 +131,7 @@ def symbolic_shapes(
 
     Args:
         gm: the program.
-        args: its inputs, by position. A tensor is told as a tuple of its sizes, each a number, a name or an expression
+        args: its inputs, by position. A tensor is given as a tuple of its sizes, each a number, a name or an expression
             in names (``("batch", 3, "2*h")``), with its dtype behind them if it is not torch's default one. Containers
             hold such tuples; anything else is an input as it is.
         hints: numbers for names, where the course of the program depends on a size. By default 64, 96, 128, and so on.
@@ -213,7 +213,7 @@ class _Names:
         return self._sizes[name]
 
     def legend(self) -> str:
-        """What PyTorch's symbols stand for, for its messages."""
+        """Return what PyTorch's symbols stand for, for its messages."""
         known = [f"{symbol} is {name}, here {self.hints[str(name)]}" for symbol, name in self._shown.items()]
         return f"Sizes: {'; '.join(known) or 'numbers only'}"
 
@@ -235,7 +235,7 @@ class _Names:
         return int(text) if text.isdigit() else text
 
     def describe(self, tensor: torch.Tensor) -> TensorSizes:
-        """What is known of a fake tensor."""
+        """Return what is known of a fake tensor."""
         stride = tensor.stride() if tensor.layout is torch.strided else ()
         return TensorSizes(
             tuple(map(self.size, tensor.shape)),
@@ -288,7 +288,7 @@ class _SymbolicRun(ShapeProp):
         return result
 
     def constraints(self) -> list[Constraint]:
-        """What was asked, each once, in the user's names."""
+        """Return what was asked, each once, in the user's names."""
         found: dict[str, Constraint] = {}
         for guard, node in self._guards:
             file = Path(str(getattr(guard.sloc.framework_loc, "filename", "")))
@@ -326,7 +326,7 @@ class _Spelling(StrPrinter):
 
 
 def _is_description(value: Any) -> bool:
-    """Whether a value is a tuple of sizes, with a dtype behind them or without."""
+    """Return whether a value is a tuple of sizes, with a dtype behind them or without."""
     if not isinstance(value, tuple) or not value:
         return False
     parts = cast("tuple[Any, ...]", value)

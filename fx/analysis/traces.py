@@ -61,7 +61,7 @@ class TracedCall:
 
     @property
     def work(self) -> float:
-        """What its time is in proportion to, in units that calls of one operator share."""
+        """Return what its time is in proportion to, in units that calls of one operator share."""
         return _work(self.name, self.dims, self.concrete)
 
 
@@ -111,7 +111,7 @@ class TraceTimes:
         return _SPREAD
 
     def time_of(self, call: KernelCall) -> KernelTime:
-        """What a call takes: as in the trace, between two calls in it, or by the roofline."""
+        """Return what a call takes: as in the trace, between two calls in it, or by the roofline."""
         own = str(call.func._schema.name)
         dims, concrete = _dims_of(call), _concrete_of(call)
         names = (own, *_OTHER_NAMES.get(own, ()))
@@ -263,7 +263,7 @@ def _between(known: Sequence[TracedCall], work: float) -> KernelTime:
 
 
 def _work(name: str, dims: Dims, concrete: Sequence[str]) -> float:
-    """What the time of a call is in proportion to: multiply-adds of products, elements of what else."""
+    """Return what the time of a call is in proportion to: multiply-adds of products, elements of what else."""
     if name in _MATRIX:
         first, second = dims[_MATRIX[name]], dims[_MATRIX[name] + 1]
         return max(float(math.prod(first) * second[-1]), 1.0)

@@ -121,7 +121,7 @@ def names_are_unique(graph: Graph) -> Violation | None:
 
 
 def targets_exist(graph: Graph) -> Violation | None:
-    """What ``get_attr`` and ``call_module`` nodes refer to is in the owning module, if there is one."""
+    """Everything that ``get_attr`` and ``call_module`` nodes refer to is in the owning module, if there is one."""
     root = graph.owning_module
     if root is None:
         return None

@@ -10,7 +10,8 @@ Modules
     modules are recurrent modules and attention; modules of TorchScript, ``torch.ao.nn`` and ``torch.nn.parallel``;
     modules with hooks, parametrizations, or a ``forward`` or ``__call__`` of their own; and whatever cannot be captured
     or would not be the same program: a forward that assigns attributes, makes tensors of its own, or may get ``None``.
-    ``CanonicalForm.kept_whole`` has the reasons. Checks that a module makes become nodes; ``RemoveChecks`` drops them.
+    ``CanonicalForm.leaf_reasons`` has the reasons. Checks that a module makes become nodes; ``RemoveChecks`` drops
+    them.
 
 Functions
     Each operation has one spelling. :data:`fx.canonical.equal_spellings.ROWS` lists where functions and methods of
@@ -77,7 +78,7 @@ class CanonicalForm:
     """The program in canonical form; its tensors and the modules it still calls are those of the given program."""
     stands_for: Mapping[Node, Node]
     """For each of its nodes the one of the given program that it came from."""
-    kept_whole: Mapping[Node, str]
+    leaf_reasons: Mapping[Node, str]
     """Its calls of modules, and why each of them is not a function."""
     numbers: frozenset[Node]
     """Those of its nodes that are known to be numbers, sizes and the like."""
@@ -110,7 +111,7 @@ def canonical_form(graph_module: GraphModule, leaves: tuple[str, ...] = ()) -> C
         stands_for[node] = stands_for[canonicalizer.made_for.get(node, node)]
     stands_for = {node: stands_for[node] for node in graph.nodes}
     module = GraphModule.of_capture(graph_module, graph, type(graph_module).__name__)
-    return CanonicalForm(module, stands_for, canonicalizer.kept_whole, canonicalizer.numbers)
+    return CanonicalForm(module, stands_for, canonicalizer.leaf_reasons, canonicalizer.numbers)
 
 
 class Canonicalizer:
@@ -136,7 +137,7 @@ class Canonicalizer:
         self._inliner = Inliner(self._normalize, leaves, self._speller.is_tensor)
         self.made_for: dict[Node, Node] = {}
         """For each node that was added, the one in whose place it stands."""
-        self.kept_whole: dict[Node, str] = {}
+        self.leaf_reasons: dict[Node, str] = {}
         """The calls of modules that stayed, and why."""
 
     @property
@@ -151,7 +152,7 @@ class Canonicalizer:
                 path = str(node._target)
                 inlining = self._inlining(node, path)
                 if isinstance(inlining, str):
-                    self.kept_whole[node] = inlining
+                    self.leaf_reasons[node] = inlining
                 else:
                     yield node, f"{path} becomes functions"
                     self._insert(node, path, inlining)
@@ -196,7 +197,7 @@ class Canonicalizer:
         inner = Canonicalizer(module, spell=self._spell, leaves=self._leaves, prefix=f"{path}.")
         for _ in inner.rewrites(graph):
             pass
-        return inner.kept_whole
+        return inner.leaf_reasons
 
     def _insert(self, call: Node, path: str, inlining: Inlining) -> None:
         """Put the nodes of a template in the place of ``call``; the one with its result is ``call`` itself."""
@@ -221,8 +222,8 @@ class Canonicalizer:
                 self.made_for[made] = call
             _add_notes(made, call, node, path, template.is_users)
             values[node] = made
-            if node in template.kept_whole:
-                self.kept_whole[made] = template.kept_whole[node]
+            if node in template.leaf_reasons:
+                self.leaf_reasons[made] = template.leaf_reasons[node]
         if not (isinstance(template.output, Node) and values[template.output] is call):
             _replace(call, map_arg(template.output, values.__getitem__))
 

@@ -1,7 +1,7 @@
 """What a called module does, as functions: templates that take the place of calls of leaf modules (paper, section 5.1).
 
 A module is captured without leaf modules once for each class, mode, settings and kind of call, and the result is copied
-to wherever such a module is called. Modules for which that would not be the same program are kept whole.
+to wherever such a module is called. Modules for which that would not be the same program stay leaves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fx.node import Argument, Node, Target, map_arg
 
 _ATOMS = (str, int, bool, complex, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
-_WHOLE: tuple[tuple[tuple[type[nn.Module], ...], str], ...] = (
+_LEAVES: tuple[tuple[tuple[type[nn.Module], ...], str], ...] = (
     ((nn.RNNBase, nn.RNNCellBase), "a recurrent module is one operation"),
     (
         (nn.MultiheadAttention, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder,
@@ -32,7 +32,7 @@ _WHOLE: tuple[tuple[tuple[type[nn.Module], ...], str], ...] = (
     ),
     ((torch.jit.ScriptModule,), "it is a TorchScript module"),
 )  # fmt: skip
-_WHOLE_PACKAGES = (("torch.ao.nn.", "it holds packed state"), ("torch.nn.parallel.", "it runs on several devices"))
+_LEAF_PACKAGES = (("torch.ao.nn.", "it holds packed state"), ("torch.nn.parallel.", "it runs on several devices"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ class Template:
     """Its placeholders."""
     output: Argument
     """What it returns."""
-    kept_whole: Mapping[Node, str]
+    leaf_reasons: Mapping[Node, str]
     """Modules that it still calls, and why."""
     is_users: bool
     """Whether the lines that its nodes know are the user's, not those of torch's modules."""
@@ -65,15 +65,15 @@ Normalize = Callable[[Graph, nn.Module, str], Mapping[Node, str]]
 """Brings the graph of a module at a path into canonical form; returns why each call of a module was kept."""
 
 
-def why_whole(module: nn.Module) -> str | None:
+def why_leaf(module: nn.Module) -> str | None:
     """Return why a call of ``module`` is not replaced by functions, as far as the module itself shows it."""
-    for classes, reason in _WHOLE:
+    for classes, reason in _LEAVES:
         if isinstance(module, classes):
             return reason
     kind, state = type(module), vars(module)
-    if isinstance(own := getattr(kind, "_kept_whole", None), str):
+    if isinstance(own := getattr(kind, "_leaf_reason", None), str):
         return own
-    for package, reason in _WHOLE_PACKAGES:
+    for package, reason in _LEAF_PACKAGES:
         if f"{kind.__module__}.".startswith(package):
             return reason
     if has_hooks(module):
@@ -96,7 +96,7 @@ class Inliner:
 
         Args:
             normalize: brings the inside of a module into canonical form.
-            leaves: paths and class names of modules to keep whole.
+            leaves: paths and class names of modules that stay leaves.
             is_tensor: whether a value of the program is known to be a tensor.
         """
         self._normalize = normalize
@@ -108,8 +108,8 @@ class Inliner:
     def inline(self, call: Node, module: nn.Module, path: str) -> Inlining | str:
         """Return how ``call``, of ``module`` at ``path``, becomes functions, or why it does not."""
         if path in self._leaves or type(module).__name__ in self._leaves:
-            return "it is to be kept whole"
-        if (reason := why_whole(module)) is not None:
+            return "it was asked to stay a leaf"
+        if (reason := why_leaf(module)) is not None:
             return reason
         if isinstance(module, GraphModule):
             return self._inline_program(call, module, path)
@@ -218,7 +218,7 @@ class _TemplateTracer(Tracer):
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         leaf = f"{self._path}.{module_qualified_name}" in self._leaves_of_user
-        return leaf or type(m).__name__ in self._leaves_of_user or why_whole(m) is not None
+        return leaf or type(m).__name__ in self._leaves_of_user or why_leaf(m) is not None
 
     def create_args_for_root(
         self, root_fn: Callable[..., Any], is_module: bool, concrete_args: Any = None

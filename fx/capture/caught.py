@@ -1,8 +1,8 @@
 """Exceptions that the traced code handles: one that capture itself causes is refused, one at run time is reported.
 
-Traced values cause exceptions that real ones would not (``range(x.shape[0])``). Where the traced code handles one and
-goes on, the trace is that of another course. And what raises nothing while it is traced may do so when it runs, where
-the traced code would have gone on behind its ``except``; a captured program has none.
+Traced values cause exceptions that concrete ones would not (``range(x.shape[0])``). Where the traced code handles one
+and goes on, the trace is that of another course. And what raises nothing while it is traced may do so when it runs,
+where the traced code would have gone on behind its ``except``; a captured program has none.
 """
 
 from __future__ import annotations

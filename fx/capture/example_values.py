@@ -7,9 +7,10 @@ of tensors stays unknown.
 from __future__ import annotations
 
 import copy
+import inspect
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 import torch
 from torch._guards import detect_fake_mode
@@ -17,8 +18,9 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
+from fx.arguments import refusal
 from fx.capture import patching
-from fx.errors import FxError
+from fx.errors import FxError, TraceError
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.node import Node, map_aggregate
@@ -44,7 +46,7 @@ class UnknownValueError(Exception):
 
 
 def changes_layout(node: Node) -> bool:
-    """Whether a node writes to its first argument so that more than elements of a tensor become others."""
+    """Return whether a node writes to its first argument so that more than elements of a tensor become others."""
     if node._op == "call_method":
         return node._target in _CHANGES_LAYOUT or node._target in _CHANGES_CONTAINER
     return node._op == "call_function" and node._target in (operator.setitem, operator.delitem, operator.iconcat)
@@ -107,7 +109,7 @@ class ExampleValues:
         return self._known[node]
 
     def layout_changed_since(self, node: Node) -> bool:
-        """Whether a node behind ``node`` makes a tensor or container another one."""
+        """Return whether a node behind ``node`` makes a tensor or container another one."""
         self._scan()
         return any(write > node for write in self._writes if not write._erased)
 
@@ -136,7 +138,7 @@ class ExampleValues:
                 self._autocast_at[node] = tuple(settings for _, settings in self._autocasts)
 
     def _needed(self, node: Node) -> list[Node]:
-        """What is to be worked out for a node, in order: what it depends on, and what writes to that."""
+        """Return what is to be worked out for a node, in order: what it depends on, and what writes to that."""
         found: set[Node] = set()
         pending = [node]
         while pending:
@@ -174,7 +176,7 @@ class ExampleValues:
                 with self._mode:
                     self._known[node] = self._value(node)
                 return
-            except Exception as error:  # whatever an operation raises of fake tensors: it is the cause that is told
+            except Exception as error:  # whatever an operation raises of fake tensors: it is the cause that is reported
                 unknown = f"{node}: {_cause(error)}"
         self._unknown[node] = unknown
 
@@ -200,7 +202,7 @@ class ExampleValues:
         return self._attribute(target)
 
     def _attribute(self, path: str) -> Any:
-        """What the root holds at a path, as a copy without elements; what is shared stays shared."""
+        """Return what the root holds at a path, as a copy without elements; what is shared stays shared."""
         if path not in self._attributes:
             constants = self._graph.constants
             held = constants[path] if path in constants else operator.attrgetter(path)(self._root)
@@ -243,7 +245,7 @@ def _tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def _autocast_flags() -> tuple[_Autocast, ...]:
-    """How autocast is set for this thread."""
+    """Return how autocast is set for this thread."""
     kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
     return tuple((kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds)
 
@@ -256,7 +258,7 @@ def _set_autocast_flags(flags: Iterable[_Autocast]) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """What an error says, in a line."""
+    """Return what an error says, in a line."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if not isinstance(error, (UnknownValueError, FxError)):
         known = {
@@ -269,5 +271,40 @@ def _cause(error: Exception) -> str:
 
 
 def cause_of(error: Exception) -> str:
-    """What is said of a value whose answer raised ``error``, in a line."""
+    """Return what is said of a value whose answer raised ``error``, in a line."""
     return _cause(error)
+
+
+def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
+    """Example inputs by the names of the parameters, defaults for those that are left.
+
+    Raises:
+        TraceError: they do not fit.
+    """
+    if not isinstance(examples, (tuple, list, Mapping)):
+        what = "example_inputs are the inputs of a call, in a tuple or by name in a dict"
+        raise refusal(what, examples, error=TraceError, remedy="example_inputs=(x,)")
+    signature = inspect.signature(function)
+    root_first = (root,) if isinstance(root, torch.nn.Module) else ()
+    try:
+        if isinstance(examples, Mapping):
+            made = signature.bind(*root_first, **cast("Mapping[str, Any]", examples))
+        else:
+            made = signature.bind(*root_first, *cast("tuple[Any, ...]", examples))
+    except TypeError as error:
+        raise TraceError(
+            f"example_inputs do not fit the program: {error}",
+            value=f"{getattr(function, '__qualname__', 'it')}{signature}",
+            remedy="give the inputs of a call, in a tuple or by name in a dict",
+        ) from None
+    made.apply_defaults()
+    names = list(made.arguments)[len(root_first) :]
+    return {name: made.arguments[name] for name in names}
+
+
+def same_elements(one: Any, other: Any) -> bool:
+    """Whether two containers of one class hold the same objects."""
+    if isinstance(one, dict):
+        entries, before = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
+        return list(entries) == list(before) and all(value is before[key] for key, value in entries.items())
+    return len(one) == len(other) and all(map(operator.is_, one, other))

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from fx.analysis.guards import GUARDS, guards_of
-from fx.capture.guided import GuidedProxy, users_frame
+from fx.capture.guided import GuidedProxy
 from fx.capture.misuse import explain_misuse, is_of_real_tensor
 from fx.capture.module_state import Change, ModuleState
 from fx.capture.python_functions import note_method
 from fx.capture.tracer import Root, Tracer
 from fx.errors import FxError, TracedValueError, TraceError
-from fx.frames import user_location
+from fx.frames import user_location, users_frame
 from fx.naming.printing import describe
 from fx.node import Node, Target
 from fx.provenance import SourceLocation
@@ -89,7 +89,7 @@ class Explanation:
 
     @property
     def is_captured(self) -> bool:
-        """Whether nothing is in the way."""
+        """Return whether nothing is in the way."""
         return not self.obstacles
 
     def __str__(self) -> str:
@@ -155,7 +155,7 @@ class _Found:
 
     @property
     def size(self) -> int:
-        """How much it is, so far."""
+        """Return how much it is, so far."""
         return len(self.noted) + sum(map(len, self.sides.values()))
 
     def note(self, error: FxError, module: str) -> None:
@@ -213,7 +213,7 @@ class _Run(Tracer):
             return self.create_proxy("call_module", path, args, kwargs)
 
     def _helps_to_run_again(self, error: Exception) -> bool:
-        """Whether :meth:`trace` or what it calls runs the program once more because of an error."""
+        """Return whether :meth:`trace` or what it calls runs the program once more because of an error."""
         try:
             explain_misuse(error)
         except TracedValueError as misuse:
@@ -280,7 +280,7 @@ class _Run(Tracer):
             return super().create_proxy(kind, target, (), {}, name, type_expr, proxy_factory_fn)
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """What the example inputs say, else a guess, and a note of the obstacle."""
+        """Return what the example inputs say, else a guess, and a note of the obstacle."""
         try:
             return super().answer(question, obj, what, kind, **lines)
         except TraceError as error:

@@ -8,8 +8,6 @@ refused with a ``GuardError``. Elements of tensors are never answered for.
 from __future__ import annotations
 
 import copy
-import inspect
-import operator
 import sys
 from collections.abc import Iterator, Mapping
 from types import FrameType
@@ -20,11 +18,10 @@ from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from fx.analysis.guards import GUARDS, spelled
-from fx.arguments import refusal, shown
+from fx.arguments import shown
 from fx.assertions import KINDS, check_kind, check_value, is_false
-from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of
+from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of, same_elements
 from fx.errors import TracedValueError, TraceError
-from fx.frames import is_users
 from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.node import Node
@@ -101,7 +98,8 @@ class Guide:
     # Inputs.
 
     def placed(self, name: str, proxy: Proxy, where: object) -> Any:
-        """What the program is called with for an input: the proxy, a container of proxies, or the only value it takes.
+        """Return what the program is called with for an input: the proxy, a container of proxies, or the only value it
+        takes.
 
         Numbers and tensors stay free.
         """
@@ -112,11 +110,13 @@ class Guide:
         return proxy if value is _ABSENT else self._part(proxy, plain, value, where)
 
     def is_container(self, value: Any) -> bool:
-        """Whether a value is one of the containers that this has made for inputs."""
+        """Return whether a value is one of the containers that this has made for inputs."""
         return any(value is container for _, container, _ in self._containers)
 
     def parts_of(self, name: str, structure: Any) -> list[Any] | None:
-        """What was given for the parts of an input that is taken apart; None where it is of another structure."""
+        """Return what was given for the parts of an input that is taken apart; None where it is of another
+        structure.
+        """
         value = self._given.get(name, _ABSENT)
         try:
             return pytree.tree_structure(structure).flatten_up_to(value)
@@ -124,8 +124,12 @@ class Guide:
             return None
 
     def given_none(self, name: str) -> bool:
-        """Whether ``None`` was given for a parameter."""
+        """Return whether ``None`` was given for a parameter."""
         return self._given.get(name, _ABSENT) is None
+
+    def has_given(self, name: str, default: Any) -> bool:
+        """Whether something else than its default was given for a parameter."""
+        return self._given.get(name, default) is not default
 
     def know_part(self, node: Node, value: Any) -> None:
         """Note what one input is."""
@@ -167,7 +171,7 @@ class Guide:
     def expect_containers_kept(self, where: object) -> None:
         """Refuse a program that has changed a list or dict among its inputs, which its caller would miss."""
         for name, container, before in self._containers:
-            if not _same_elements(container, before):
+            if not same_elements(container, before):
                 raise TraceError(
                     f"cannot change the {type(container).__name__} {name}, which is an input",
                     where=where,
@@ -179,7 +183,7 @@ class Guide:
     # Answers.
 
     def knows(self, obj: Proxy) -> bool:
-        """Whether it is known what a value is."""
+        """Return whether it is known what a value is."""
         try:
             self._values.of(obj.node)
         except UnknownValueError:
@@ -358,7 +362,7 @@ class Guide:
         return spelled(obj.node, self._is_plain)
 
     def _is_plain(self, node: Node) -> bool:
-        """Whether a value holds no tensor."""
+        """Return whether a value holds no tensor."""
         try:
             value = self._values.of(node)
         except UnknownValueError:
@@ -366,52 +370,10 @@ class Guide:
         return type(value) in (*_NUMBERS, tuple, torch.Size, torch.dtype, torch.device, str)
 
 
-def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
-    """Example inputs by the names of the parameters, defaults for those that are left.
-
-    Raises:
-        TraceError: they do not fit.
-    """
-    if not isinstance(examples, (tuple, list, Mapping)):
-        what = "example_inputs are the inputs of a call, in a tuple or by name in a dict"
-        raise refusal(what, examples, error=TraceError, remedy="example_inputs=(x,)")
-    signature = inspect.signature(function)
-    root_first = (root,) if isinstance(root, torch.nn.Module) else ()
-    try:
-        if isinstance(examples, Mapping):
-            made = signature.bind(*root_first, **cast("Mapping[str, Any]", examples))
-        else:
-            made = signature.bind(*root_first, *cast("tuple[Any, ...]", examples))
-    except TypeError as error:
-        raise TraceError(
-            f"example_inputs do not fit the program: {error}",
-            value=f"{getattr(function, '__qualname__', 'it')}{signature}",
-            remedy="give the inputs of a call, in a tuple or by name in a dict",
-        ) from None
-    made.apply_defaults()
-    names = list(made.arguments)[len(root_first) :]
-    return {name: made.arguments[name] for name in names}
-
-
-def users_frame(frame: FrameType) -> FrameType:
-    """The nearest frame of the user's."""
-    found: FrameType | None = frame
-    while found is not None and not is_users(found):
-        found = found.f_back
-    return frame if found is None else found
-
-
 def _of_no_tensor(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         raise UnknownValueError("it depends on the elements of a tensor, which are never guarded")
     return value
-
-
-def _same_elements(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        entries, before = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
-        return list(entries) == list(before) and all(value is before[key] for key, value in entries.items())
-    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _nodes_in(value: Any) -> set[Node]:
@@ -427,7 +389,7 @@ def _nodes_in(value: Any) -> set[Node]:
 
 
 def _key(node: Any) -> Any:
-    """What is the same for two nodes that ask the same of the same value."""
+    """Return what is the same for two nodes that ask the same of the same value."""
     if not isinstance(node, Node):
         return (type(node).__name__, repr(node))
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")

@@ -12,7 +12,7 @@ import torch
 from fx.analysis.guards import GUARDS
 from fx.assertions import check_given
 from fx.capture.augmented import sources
-from fx.checks.identities import compared_with, identities
+from fx.checks.identities import Identity, compared_with, identities
 from fx.errors import TraceError
 from fx.frames import is_pythons_file, is_users
 from fx.modules.attributes import find_attribute
@@ -58,10 +58,9 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
     code = location._code
     if code is None or not identities(code):
         return False
-    element = node.args[1] if node.target is operator.getitem and type(node.args[1]) is int else 0
-    tests = compared_with(code, location._offset, element)
+    tests = tests_of(node, location)
     if not tests or node.target in GUARDS or _is_generated(sys._getframe(1)):
-        return bool(tests) or element > 0 or node.target is operator.getitem
+        return bool(tests) or node.target is operator.getitem
     for test in tests:
         where = SourceLocation(code, test.offset)
         if test.with_none and _may_be_none(node, tracer.root):
@@ -82,8 +81,17 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
     return True
 
 
+def tests_of(node: Node, location: SourceLocation) -> tuple[Identity, ...]:
+    """Return the comparisons by identity of what a node computes at a location, as the code there shows them."""
+    code = location._code
+    if code is None or not identities(code):
+        return ()
+    element = node.args[1] if node.target is operator.getitem and type(node.args[1]) is int else 0
+    return compared_with(code, location._offset, element)
+
+
 def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
-    """Whether the value of a node may be the very object that the operation was given, and not a view of it."""
+    """Return whether the value of a node may be the very object that the operation was given, and not a view of it."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if node.op in ("call_function", "call_method") and name in _NEW_VIEWS:
         return False
@@ -91,14 +99,14 @@ def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
 
 
 def _is_generated(frame: FrameType | None) -> bool:
-    """Whether it is the code of a captured program that is running."""
+    """Return whether it is the code of a captured program that is running."""
     while frame is not None and not is_users(frame):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename in GENERATED_FILES
 
 
 def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
-    """Whether the value of a node is not known to be a tensor, a number or a container of these."""
+    """Return whether the value of a node is not known to be a tensor, a number or a container of these."""
     target: Any = node.target
     if node.op == "call_method":
         return target not in _TENSOR_METHODS
@@ -113,7 +121,7 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
 
 
 def _is_of_torch(function: Any) -> bool:
-    """Whether it says so itself: while a trace runs, torch has other functions in the places of some."""
+    """Return whether it says so itself: while a trace runs, torch has other functions in the places of some."""
     module = function.__module__
     return builtin_name(function) is not None if module is None else module.partition(".")[0] == "torch"
 

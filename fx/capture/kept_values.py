@@ -23,7 +23,7 @@ class Kept(Protocol):
     """What one value was."""
 
     def is_changed(self) -> bool:
-        """Whether it is something else now."""
+        """Return whether it is something else now."""
         ...
 
     def restore(self) -> None:
@@ -41,7 +41,7 @@ class KeptContainer:
         self._saved = container.copy()
 
     def is_changed(self) -> bool:
-        """Whether it has other elements."""
+        """Return whether it has other elements."""
         container, saved = self._container, self._saved
         if len(container) != len(saved):
             return True
@@ -75,7 +75,7 @@ class KeptNames:
         self._saved = {name: held.get(name, _ABSENT) for name in names}
 
     def is_changed(self) -> bool:
-        """Whether they stand for something else."""
+        """Return whether they stand for something else."""
         held = vars(self._owner) if isinstance(self._owner, type) else self._owner
         return any(held.get(name, _ABSENT) is not value for name, value in self._saved.items())
 
@@ -104,7 +104,7 @@ class KeptCell:
         self._saved = cell.cell_contents
 
     def is_changed(self) -> bool:
-        """Whether it holds something else."""
+        """Return whether it holds something else."""
         try:
             return self._cell.cell_contents is not self._saved
         except ValueError:  # it was deleted
@@ -125,7 +125,7 @@ class KeptArray:
         self._saved = array.copy()
 
     def is_changed(self) -> bool:
-        """Whether there are others in it."""
+        """Return whether there are others in it."""
         if self._array.shape != self._saved.shape:
             return True
         if self._array.dtype.hasobject:
@@ -154,7 +154,7 @@ class KeptGenerator:
         return generator.get_state() if bits is None else bits.state
 
     def is_changed(self) -> bool:
-        """Whether numbers were drawn."""
+        """Return whether numbers were drawn."""
         return repr(self._state()) != repr(self._saved)
 
     def restore(self) -> None:
@@ -186,7 +186,7 @@ class KeptIterator:
         return operator.length_hint(iterator, -1), text
 
     def is_changed(self) -> bool:
-        """Whether it has gone on, as far as it shows."""
+        """Return whether it has gone on, as far as it shows."""
         return self._place() != self._saved
 
     def restore(self) -> None:
@@ -217,20 +217,22 @@ def _keep_of_numpy(value: Any) -> Kept | None:
 
 
 def is_plain_object(value: Any) -> bool:
-    """Whether a value keeps attributes of its own, and is not a tensor, module, class or function."""
+    """Return whether a value keeps attributes of its own, and is not a tensor, module, class or function."""
     if isinstance(value, _OTHERS) or type(value).__module__.startswith(("torch", "fx.")):
         return False
     return isinstance(getattr(value, "__dict__", None), dict) and not _is_of_python(type(value))
 
 
 def _is_of_python(kind: type) -> bool:
-    """Whether a class is one of the standard library's that is more than its attributes: locks, loggers, threads."""
+    """Return whether a class is one of the standard library's that is more than its attributes: locks, loggers,
+    threads.
+    """
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return file is not None and is_pythons_file(file) and kind.__name__ not in ("SimpleNamespace", "Namespace")
 
 
 def elements(value: Any) -> Any:
-    """What is in a container, or held by an object."""
+    """Return what is in a container, or held by an object."""
     if type(value) not in CONTAINERS:
         value = getattr(value, "__dict__", ())
     return list(value.values()) if isinstance(value, dict) else list(value)

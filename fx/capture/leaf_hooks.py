@@ -16,7 +16,7 @@ _ADDS = frozenset("add append clear extend insert pop put setdefault update".spl
 
 
 def leaves_something(module: torch.nn.Module, modules: Collection[torch.nn.Module], held: Collection[int]) -> bool:
-    """Whether a forward hook of a module changes what a program holds: the traced code may look for it.
+    """Return whether a forward hook of a module changes what a program holds: the traced code may look for it.
 
     Args:
         module: the module.
@@ -56,7 +56,7 @@ def _functions(hook: Any) -> Iterator[tuple[FunctionType, list[Any]]]:
 
 
 def _reached(function: FunctionType, code: CodeType, owners: list[Any]) -> Iterator[Any]:
-    """What a function names: of its owners, of outer functions, and of the globals."""
+    """Yield what a function names: of its owners, of outer functions, and of the globals."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != type(cell)()]
     for owner in (*owners, *cells):
         yield owner

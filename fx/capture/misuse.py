@@ -1,7 +1,8 @@
-"""Errors that Python itself raises when a traced value is used as a real one, told in this library's form."""
+"""Errors that Python itself raises when a traced value is used as a concrete one, reported in this library's form."""
 
 from __future__ import annotations
 
+import os
 import re
 from types import FrameType, TracebackType
 
@@ -37,6 +38,12 @@ _REMEDIES = {
     "slice indices must be": "register a tensor as a buffer of its module, or use torch.narrow: it takes traced sizes",
     "takes 1 positional argument but": "give sizes as a tuple: torch.ones((rows, columns)), tensor.expand((rows, -1))",
 }
+_OF_FUNCTIONS = (
+    "cannot transform a function of traced values (vmap, grad, jvp, cond, …)",
+    "put the call into a function marked fx.wrap that is given all that it uses, parameters and buffers too",
+)
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+_TRANSFORMS = tuple(os.path.join(_TORCH, name) + os.sep for name in ("_functorch", "_higher_order_ops"))
 _TRACED = (Proxy, GuidedProxy)
 _IDENTIFIER = re.compile(r"\w+")
 _NAMES = ("Proxy", "'Attribute'", "fx.proxy.Attribute", "GuidedAttribute", "__delitem__")
@@ -52,18 +59,30 @@ def explain_misuse(error: Exception) -> None:
 
 
 def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueError | None:
-    """What to say of an error if a traced value in the wrong place caused it."""
+    """Return what to say of an error if a traced value in the wrong place caused it."""
     frame = _innermost(traceback)
     what = _what(error, frame)
     if what is None:
         return None
+    remedy = next((remedy for fragment, remedy in _REMEDIES.items() if fragment in str(error)), _REMEDY)
+    if _is_transform(traceback):
+        what, remedy = _OF_FUNCTIONS
     return TracedValueError(
         what,
         where=user_location(frame, {}),
         value=_traced_values(frame),
         why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
-        remedy=next((remedy for fragment, remedy in _REMEDIES.items() if fragment in str(error)), _REMEDY),
+        remedy=remedy,
     )
+
+
+def _is_transform(traceback: TracebackType | None) -> bool:
+    """Return whether an error comes from what transforms functions (``torch.func``), or calls them (``torch.cond``)."""
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename.startswith(_TRANSFORMS):
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def note_other_attempt(error: Exception, other: Exception, how: str) -> None:
@@ -74,7 +93,7 @@ def note_other_attempt(error: Exception, other: Exception, how: str) -> None:
 
 
 def is_of_real_tensor(error: TracedValueError) -> bool:
-    """Whether a traced tensor, in the place of a real one, would have taken the traced value."""
+    """Return whether a traced tensor, in the place of a concrete one, would have taken the traced value."""
     return _says_tensor(error.__cause__)
 
 
@@ -108,7 +127,9 @@ def _innermost(traceback: TracebackType | None) -> FrameType | None:
 
 
 def _knows_traced(frame: FrameType | None) -> bool:
-    """Whether the failing line names traced values; where its text is not known, whether its function has some."""
+    """Return whether the failing line names traced values; where its text is not known, whether its function has
+    some.
+    """
     location = user_location(frame, {})
     if frame is not None and location is not None and location.text and location.line == frame.f_lineno:
         return _traced_values(frame) is not None

@@ -192,7 +192,7 @@ def _make_autocast_settings(original: Any) -> Any:
 
 
 def _setting(value: Any) -> Any:
-    """What a setting of autocast is: the context takes no traced device, dtype or flag."""
+    """Return what a setting of autocast is: the context takes no traced device, dtype or flag."""
     if not isinstance(value, Proxy):
         return value
     return value.tracer.answer(
@@ -236,7 +236,9 @@ def _is_switch(frame: FrameType | None) -> bool:
 
 
 def _asks(frame: FrameType) -> bool:
-    """Whether it is the user's code that asks, not torch's; of the code of a program, whether it checks the answer."""
+    """Return whether it is the user's code that asks, not torch's; of the code of a program, whether it checks the
+    answer.
+    """
     if not is_users(frame):
         return False
     if frame.f_code.co_filename not in GENERATED_FILES:

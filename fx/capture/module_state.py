@@ -79,7 +79,7 @@ class ModuleState:
 
     @property
     def surroundings(self) -> Surroundings:
-        """What is reached outside of the modules."""
+        """Return what is reached outside of the modules."""
         return self._surroundings
 
     def expect_fresh(self, iterator: object) -> None:
@@ -100,14 +100,16 @@ class ModuleState:
             )
 
     def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
-        """What stood in the ``__dict__`` of a module; with buffers as they were."""
+        """Return what stood in the ``__dict__`` of a module; with buffers as they were."""
         if self._saved is None:
             self._saved = {id(entries): saved for entries, saved in (*self._held, *self._state)}
         own = self._saved.get(id(module.__dict__), module.__dict__)
         return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
 
     def find_changes(self) -> list[Change]:
-        """What is something else now: attributes, elements of containers, what functions reach, each with its owner."""
+        """Return what is something else now: attributes, elements of containers, what functions reach, each with its
+        owner.
+        """
         changes: list[Change] = []
         differing = _differing(self._held)
         for number in differing:
@@ -220,7 +222,7 @@ def forget_traced_values() -> None:
 
 
 def same_program(one: Graph, other: Graph) -> bool:
-    """Whether two graphs of one tracer have the same nodes, and constants that are equal."""
+    """Return whether two graphs of one tracer have the same nodes, and constants that are equal."""
     if len(one.nodes) != len(other.nodes) or one.constants.keys() != other.constants.keys():
         return False
     if not all(map(_same_node, one.nodes, other.nodes)):
@@ -297,7 +299,9 @@ def _last_mention(code: CodeType, name: str) -> SourceLocation:
 
 
 def _is_written_in_place(name: str, value: Proxy) -> bool:
-    """Whether a value is what an in-place operation on the attribute ``name`` returned, as in ``self.count += 1``."""
+    """Return whether a value is what an in-place operation on the attribute ``name`` returned, as in ``self.count +=
+    1``.
+    """
     node = value.node
     while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
         node = node.args[0]

@@ -102,7 +102,7 @@ def _asked_by(node: ast.AST, wanted: set[str]) -> Iterator[tuple[str, int]]:
 
 
 def _compares(node: ast.GeneratorExp | ast.ListComp | ast.SetComp) -> bool:
-    """Whether a comprehension asks elements of what it goes through for their identity or truth."""
+    """Return whether a comprehension asks elements of what it goes through for their identity or truth."""
     target = node.generators[0].target
     if not isinstance(target, ast.Name):
         return False
@@ -133,7 +133,9 @@ def _handed_on(
 
 
 def _called(callee: ast.expr, function: Any, owner: Any) -> tuple[Any, Any, int]:
-    """What a call runs: a function, the module whose method it is, and how many parameters are not in the call."""
+    """Return what a call runs: a function, the module whose method it is, and how many parameters are not in the
+    call.
+    """
     value: Any = None
     if isinstance(callee, ast.Name):
         value = function.__globals__.get(callee.id)

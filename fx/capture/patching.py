@@ -4,11 +4,11 @@
 original unless the calling thread is tracing, stays while any thread is tracing, and is undone by the last one,
 whatever ended its trace.
 
-An exception that a handler of signals raises can strike between any two steps, also between those that put back. So
+An exception that a handler of signals raises can interrupt between any two steps, also between those that put back. So
 nothing here rests on a step being reached. Whether a trace runs is never noted, but asked of the generator that it runs
 in, which Python itself knows to be running or not. What is replaced is noted before it is replaced. And
-:func:`settle`, which puts back what no running trace needs, can be struck anywhere and called again: a trace calls it
-when it ends, and when it starts.
+:func:`restore_patches`, which puts back what no running trace needs, can be interrupted anywhere and called again: a
+trace calls it when it ends, and when it starts.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Trace:
         self.steps: Any = self._run(program)  # a generator, which says whether it is running
 
     def is_running(self) -> bool:
-        """Whether its program is being run, by whatever thread."""
+        """Return whether its program is being run, by whatever thread."""
         return self.steps.gi_running
 
     def replace(
@@ -118,11 +118,11 @@ class Trace:
                 replacement.put_on()
 
     def stand_ins(self, owner: dict[str, Any]) -> dict[int, Any]:
-        """What stands in ``owner`` for the functions that were replaced there, by the identity of these."""
+        """Return what stands in ``owner`` for the functions that were replaced there, by the identity of these."""
         return {id(one.original): one.value for one in _replacements_now() if one.owner is owner}
 
     def _run(self, program: Callable[[Trace], Any]) -> Generator[None]:
-        settle()
+        restore_patches()
         with _lock:
             _traces.append(self)
             for name, make in _REPLACED.items():
@@ -187,15 +187,15 @@ def run(session: Session, program: Callable[[Trace], Any]) -> Any:
             for _ in trace.steps:
                 pass
         finally:
-            settle()
+            restore_patches()
     finally:
-        settle()  # the one before may have been struck
+        restore_patches()  # the one before may have been interrupted
     if trace.stopped is not None:
         raise trace.stopped
     return trace.result
 
 
-def settle() -> None:
+def restore_patches() -> None:
     """Put back what traces have replaced that do not run any more."""
     _thread.trace = _running_trace()
     if not _traces and not _replacements and _limit.during is None:
@@ -220,13 +220,13 @@ def _put_back() -> None:
         _limit.undo()
 
 
-def is_settled() -> bool:
-    """Whether nothing is replaced for a trace that does not run any more."""
+def are_patches_restored() -> bool:
+    """Return whether nothing is replaced for a trace that does not run any more."""
     return all(trace.is_running() for trace in list(_traces)) and (bool(_traces) or not _replacements)
 
 
 def is_tracing() -> bool:
-    """Whether the calling thread is capturing a program."""
+    """Return whether the calling thread is capturing a program."""
     return _running_trace() is not None
 
 

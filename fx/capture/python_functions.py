@@ -1,4 +1,5 @@
-"""Functions of Python that give real values alone (``len``, ``int``, ``max``), recorded where traced code calls them.
+"""Functions of Python that give concrete values alone (``len``, ``int``, ``max``), recorded where traced code calls
+them.
 
 Functions are replaced in the globals of all traced code. Classes (``int``, ``list``) are replaced in a second run, in
 the globals of code that a first run was refused for: code may also compare them, and give them to others.
@@ -50,7 +51,7 @@ def _record(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 
 def _is_to_be_recorded(value: Any, method: str) -> bool:
-    """Whether a value is traced and answers by itself what the method does: proxies of clients may know it."""
+    """Return whether a value is traced and answers by itself what the method does: proxies of clients may know it."""
     return isinstance(value, Proxy) and getattr(type(value), method) is getattr(Proxy, method)
 
 
@@ -177,7 +178,7 @@ def note_method(error: BaseException | None, called: Classes) -> None:
 
 
 def _is_traced(value: Any) -> bool:
-    """Whether a value is a traced one, or an index that holds one."""
+    """Return whether a value is a traced one, or an index that holds one."""
     if isinstance(value, (tuple, list)):
         return any(map(_is_traced, value))
     if isinstance(value, slice):

@@ -61,7 +61,7 @@ class Recorder(Protocol):
         ...
 
     def create_arg(self, a: Any) -> Argument:
-        """What a node holds for a value."""
+        """Return what a node holds for a value."""
         ...
 
     def proxy(self, node: Node) -> Proxy:
@@ -69,7 +69,7 @@ class Recorder(Protocol):
         ...
 
     def is_state(self, tensor: torch.Tensor) -> bool:
-        """Whether the traced root, or a module below it, holds the tensor."""
+        """Return whether the traced root, or a module below it, holds the tensor."""
         ...
 
     def _refusal(self, what: str, **lines: Any) -> TraceError: ...
@@ -132,7 +132,7 @@ class RealTensors(TorchFunctionMode):
         return None if known is None or known[1]._erased else known[1]
 
     def takes_part(self, arguments: Any) -> bool:
-        """Whether a tensor among the arguments of a call is one whose operations are recorded."""
+        """Return whether a tensor among the arguments of a call is one whose operations are recorded."""
         return any(map(self._is_kept, _tensors(arguments)))
 
     def is_constant(self, tensor: torch.Tensor) -> None:
@@ -220,18 +220,18 @@ class RealTensors(TorchFunctionMode):
         return result
 
     def _is_kept(self, tensor: torch.Tensor) -> bool:
-        """Whether what is done with a tensor is recorded."""
+        """Return whether what is done with a tensor is recorded."""
         return id(tensor) in self._recorded or self._tracer.is_state(tensor) or self._is_stale(tensor)
 
     def _is_stale(self, tensor: torch.Tensor) -> bool:
         return bool(self._stale) and share_memory(tensor, self._stale)
 
     def _may_be_written(self, tensor: torch.Tensor) -> bool:
-        """Whether a write can be carried out: the traced code made the tensor, and no node uses it yet."""
+        """Return whether a write can be carried out: the traced code made the tensor, and no node uses it yet."""
         return id(tensor) in self._made and not (self._fixed and share_memory(tensor, self._fixed))
 
     def _can_compute(self, name: str, effect: Effect | None, args: tuple[Any, ...], kept: list[torch.Tensor]) -> bool:
-        """Whether a recorded call may also be carried out, for what its result looks like."""
+        """Return whether a recorded call may also be carried out, for what its result looks like."""
         if (effect is not None and effect.kind != "check") or any(map(self._is_stale, kept)):
             return False
         if name == "__getitem__":
@@ -394,7 +394,9 @@ def enter(mode: RealTensors) -> None:
 
 
 def share_memory(one: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:
-    """Whether a tensor is one of ``others``, which are known by their identities, or lies in the memory of one."""
+    """Return whether a tensor is one of ``others``, which are known by their identities, or lies in the memory of
+    one.
+    """
     return id(one) in others or any(_torch._C._is_alias_of(one, other) for other in others.values())
 
 

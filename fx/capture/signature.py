@@ -14,7 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
-from fx.assertions import assert_is_none, check_given, check_not_given
+from fx.assertions import assert_is_none, check_given, check_not_given, check_value
+from fx.capture.decorators import asking_decorator, decorated_again
 from fx.capture.optional_inputs import asked_for, asked_keywords
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
@@ -43,6 +44,10 @@ class PHWithMeta(PHBase):
     def __init__(self, ph_key: str | None = None) -> None:
         super().__init__()
         self.ph_key = ph_key
+
+
+_LEFT_OUT: Any = object()
+"""Stands for an argument that is not handed to the decorators of a function."""
 
 
 class _NoKeywords(dict[str, Any]):
@@ -82,7 +87,7 @@ class Signature:
         self.names = names
         self.optional = [name for name in names if self.defaults.get(name, code) is None]
         self._asked_for: dict[str, SourceLocation] = {}
-        self._checks: list[tuple[Callable[..., None], Proxy, str]] = []
+        self._checks: list[tuple[Any, ...]] = []
         """What the program is to check of its inputs: by which function, of which, with which message."""
         self._whole: set[str] = set()
         """The inputs that are not taken apart."""
@@ -93,6 +98,8 @@ class Signature:
             self.starred.append(f"*{next(rest)}")
         if code.co_flags & inspect.CO_VARKEYWORDS:
             self.starred.append(f"**{next(rest)}")
+        self._asking = asking_decorator(function) if self.starred or code.co_kwonlyargcount else None
+        """Where a decorator asks what is given by keyword: it is given what example inputs have alone."""
 
     @staticmethod
     def return_annotation(function: Callable[..., Any]) -> Any | None:
@@ -112,7 +119,7 @@ class Signature:
         for check, *given in self._checks:
             tracer.create_proxy("call_function", check, tuple(given), {})
         args = root + [self._placed(guide, name, one) if name in self._whole else one for name, one in made.items()]
-        function = self._all_positional()
+        function = self._all_positional(guide is not None)
         is_leaf = None if guide is None else guide.is_container
         flat, spec = pytree.tree_flatten(tuple(args), is_leaf=is_leaf)
         if all(child.is_leaf() for child in spec.children()):
@@ -164,7 +171,9 @@ class Signature:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
         guide = tracer.guide
-        if name.startswith("**") and (where := asked_keywords(self.function, name[2:])) is not None:
+        if self._asking is not None and guide is not None and default and not guide.has_given(name, *default):
+            return self._left_as_default(tracer, name)
+        if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
             proxy = tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
             message = f"the program was captured without {name} (name them as parameters to capture it with): {where}"
             self._checks.append((check_not_given, proxy, message))
@@ -196,7 +205,7 @@ class Signature:
         return pytree.tree_map(specialize, concrete[name])
 
     def _placed(self, guide: Any, name: str, proxy: Proxy) -> Any:
-        """What stands for an input: its proxy, or what example inputs say that it is."""
+        """Return what stands for an input: its proxy, or what example inputs say that it is."""
         place = f"{self.code.co_filename}:{self.code.co_firstlineno}, in {self.code.co_name}"
         return proxy if guide is None else guide.placed(name, proxy, place)
 
@@ -225,18 +234,68 @@ class Signature:
         )
         self._checks.append((check_not_given, proxy, message))
 
-    def _all_positional(self) -> Callable[..., Any]:
+    def _left_as_default(self, tracer: TracerBase, name: str) -> Any:
+        """The placeholder of an input that a decorator sees left out, and that has to be."""
+        default = self.defaults[name]
+        proxy = tracer.create_proxy("placeholder", name, (default,), {}, type_expr=self._annotation(name))
+        message = f"the program was captured with {name}={default!r}, which a decorator asks for: {self._asking}"
+        if default is None:
+            self._checks.append((check_not_given, proxy, message))
+        else:
+            self._checks.append((check_value, proxy, default, message))
+        return _LEFT_OUT
+
+    def _all_positional(self, is_guided: bool) -> Callable[..., Any]:
         """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""
         code = self.code
         if not self.starred and not code.co_kwonlyargcount:
             return self.function
-        count = code.co_argcount + code.co_kwonlyargcount + len(self.starred)
-        flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-        plain = code.replace(co_argcount=count, co_posonlyargcount=0, co_kwonlyargcount=0, co_flags=flags)
         behind: Any = inspect.unwrap(self.function)
-        function = FunctionType(plain, behind.__globals__, behind.__name__, None, behind.__closure__)
-        function.__annotations__ = annotations_of(behind)
-        return function
+        if self._asking is not None and not is_guided:
+            raise TraceError(
+                f"a decorator of {behind.__qualname__} asks what is given by keyword",
+                where=self._asking,
+                why="that is known only when the program is called",
+                remedy="give symbolic_trace example_inputs, which say it, or make the module a leaf",
+            )
+        keywords = code.co_kwonlyargcount + len(self.starred)
+        flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+        counts: dict[str, Any] = {"co_argcount": code.co_argcount + keywords, "co_posonlyargcount": 0}
+        counts |= {"co_kwonlyargcount": 0, "co_flags": flags}
+        if self.function is not behind:  # decorators hand keywords on, and more positional arguments to none
+            counts |= {"co_argcount": code.co_argcount, "co_posonlyargcount": code.co_posonlyargcount}
+            counts |= {"co_kwonlyargcount": keywords}
+        plain: Any = FunctionType(code.replace(**counts), behind.__globals__, behind.__name__, None, behind.__closure__)
+        plain.__annotations__ = annotations_of(behind)
+        if self.function is not behind:
+            plain.__defaults__, plain.__kwdefaults__ = behind.__defaults__, behind.__kwdefaults__
+        return plain if self.function is behind else self._decorated(behind, plain)
+
+    def _decorated(self, behind: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """``plain``, which stands for the function ``behind`` the decorators, within decorators of its own."""
+        code, defaults = self.code, len(behind.__defaults__ or ())
+        by_place = max(code.co_posonlyargcount, code.co_argcount - defaults)
+        names = [*code.co_varnames[: code.co_argcount][by_place:], *self.keyword_only]
+        names += [name.lstrip("*") for name in self.starred]
+        rest = next((name[2:] for name in self.starred if name.startswith("**")), None)
+
+        @functools.wraps(behind)
+        def innermost(*args: Any, **kwargs: Any) -> Any:
+            more = {name: kwargs.pop(name) for name in set(kwargs) - set(code.co_varnames[: len(names) + by_place])}
+            if more:
+                if rest is None or not isinstance(kwargs[rest], _NoKeywords):
+                    raise TypeError(f"{behind.__name__} is handed {', '.join(sorted(more))} by a decorator")
+                kwargs[rest] = more
+            return plain(*args, **kwargs)
+
+        function = decorated_again(self.function, innermost)
+
+        def program(*args: Any) -> Any:
+            given = zip(names, args[by_place:], strict=True)
+            return function(*args[:by_place], **{name: value for name, value in given if value is not _LEFT_OUT})
+
+        program.__annotations__ = annotations_of(behind)
+        return program
 
 
 _OTHERWISE = "concrete_args={{{!r}: {}}} captures it"

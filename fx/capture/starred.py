@@ -54,7 +54,9 @@ class Starred(Proxy):
         """Keep nothing."""
 
     def refused(self) -> TraceError:
-        """What to raise where something else gets the elements; it ends the trace though the program catches it."""
+        """Return what to raise where something else gets the elements; it ends the trace though the program catches
+        it.
+        """
         self.tracer._refused = self.refusal
         return self.refusal
 

@@ -172,7 +172,7 @@ class Surroundings:
         return [one.kept.iterator for one in self._outside if isinstance(one.kept, KeptIterator)]
 
     def changed(self) -> list[Outside]:
-        """What is something else now."""
+        """Return what is something else now."""
         return [one for one in self._outside if one.kept.is_changed()]
 
     def restore(self) -> None:
@@ -184,7 +184,7 @@ class Surroundings:
 
 
 def _file_of(kind: type) -> str | None:
-    """Where a class stands, as a method says that it defines itself; or its module."""
+    """Return where a class stands, as a method says that it defines itself; or its module."""
     files = (value.__code__.co_filename for value in vars(kind).values() if isinstance(value, FunctionType))
     return next(files, getattr(sys.modules.get(kind.__module__), "__file__", None))
 

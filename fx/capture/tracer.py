@@ -6,8 +6,8 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType, NoneType
+from collections.abc import Callable, Mapping
+from types import FrameType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import torch
@@ -16,30 +16,30 @@ from fx.arguments import expect, expect_all, explained, shown
 from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred, training_flag
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.caught import Caught
-from fx.capture.example_values import fake_mode_for
-from fx.capture.guided import Guide, GuidedProxy, bound, users_frame
+from fx.capture.example_values import bound, fake_mode_for
+from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_hooks import leaves_something
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
+from fx.capture.root_state import RootTracer, paths_below
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling
 from fx.capture.training_flag import TrainingFlags
+from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, recording
 from fx.checks.questions import kind_of
 from fx.checks.starred import call_of_starred
 from fx.code.sources import not_compiled
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
-from fx.frames import boundary, user_location
+from fx.frames import boundary, user_location, users_frame
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.naming.printing import describe
-from fx.naming.targets import torch_path
-from fx.node import Argument, Node, Target
+from fx.node import Node, Target
 from fx.operators.asynchronous import remote_calls
-from fx.operators.python import IN_PLACE
 from fx.provenance import SourceLocation
-from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, TracerBase
+from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager
 from fx.wrapping import wrapped_globals
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
@@ -48,7 +48,7 @@ __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer"
 Root = torch.nn.Module | Callable[..., Any]
 
 
-class Tracer(TracerBase):
+class Tracer(RootTracer):
     """Captures a module or function by running it on proxies. Override its methods to change what is captured.
 
     Leaf modules, by default those of ``torch.nn``, become ``call_module`` nodes; all others are traced through.
@@ -65,9 +65,6 @@ class Tracer(TracerBase):
         return relu
     """
 
-    root: torch.nn.Module
-    """The module that is traced; an empty one while a function is."""
-    root_module_name: str
     follows_training: bool = True
     """Let operations that are given the training flag of a module read it when they run, instead of fixing it."""
 
@@ -93,7 +90,7 @@ class Tracer(TracerBase):
         for module in autowrap_modules:
             for name, value in list(module.__dict__.items()):
                 if not name.startswith("_") and callable(value):
-                    function = _behind_recording(value)
+                    function = behind_recording(value)
                     functions[id(function)] = function
         functions.update((id(function), function) for function in (*autowrap_functions, *remote_calls()))
         self._autowrap_functions: dict[int, Any] = functions
@@ -122,38 +119,23 @@ class Tracer(TracerBase):
     # What to override.
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        """Whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
+        """Return whether a call of ``m`` becomes one node. By default ``torch.nn`` modules do, ``Sequential`` does not.
 
-        So do modules that a backend made of a part of a program: their classes say why in ``_kept_whole``. And so do
+        So do modules that a backend made of a part of a program: their classes say why in ``_leaf_reason``. And so do
         modules that ``torch.compile`` or ``torch.jit`` has made, which cannot run on traced values.
         """
         known = self._leaf_kinds.get(type(m))
         if known is None:
             expect(m, torch.nn.Module, "is_leaf_module takes a module", error=TraceError)
             of_torch = m.__module__.startswith(("torch.nn", "torch.ao.nn")) and not isinstance(m, torch.nn.Sequential)
-            known = self._leaf_kinds[type(m)] = of_torch or hasattr(type(m), "_kept_whole") or _is_compiled(m)
+            known = self._leaf_kinds[type(m)] = of_torch or hasattr(type(m), "_leaf_reason") or _is_compiled(m)
         return known
-
-    def path_of_module(self, mod: torch.nn.Module) -> str:
-        """The dotted path of ``mod`` below the root.
-
-        Raises:
-            TraceError: it is not below the root.
-        """
-        expect(mod, torch.nn.Module, "path_of_module takes a module", error=TraceError)
-        if self.submodule_paths is None:
-            self.submodule_paths = _paths(self.root)
-        path = self.submodule_paths.get(mod)
-        if path is None:
-            path = next((name for name, module in self.root.named_modules() if module is mod), None)
-        if path is None:
-            raise _foreign("module is not installed as a submodule of the traced root", type(mod).__name__, self)
-        return path
 
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """What a call of the submodule ``m`` gives: a proxy for a leaf, else what ``forward(*args, **kwargs)`` returns.
+        """Return what a call of the submodule ``m`` gives: a proxy for a leaf, else what ``forward(*args, **kwargs)``
+        returns.
 
         Args:
             m: the module that is called.
@@ -161,7 +143,12 @@ class Tracer(TracerBase):
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
-        path = self.path_of_module(m)
+        try:
+            path = self.path_of_module(m)
+        except ForeignModuleError as error:
+            if self._flags is None or m._parameters or m._buffers or m._modules:
+                raise
+            return self._flags.with_foreign(error, lambda: forward(*args, **kwargs))  # nn.ReLU()(x)
         outer = self.module_stack
         count = self.num_calls.get(path, 0)
         self.num_calls[path] = count + 1
@@ -180,7 +167,7 @@ class Tracer(TracerBase):
             self.module_stack = outer
 
     def _is_opened(self, module: torch.nn.Module) -> bool:
-        """Whether a leaf is looked into, since its hooks leave something for the traced code."""
+        """Return whether a leaf is looked into, since its hooks leave something for the traced code."""
         if self._state is None or _is_compiled(module):
             return False
         opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
@@ -189,7 +176,8 @@ class Tracer(TracerBase):
         return opened
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
-        """What reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its value.
+        """Return what reading ``module.attr`` gives while tracing: a proxy for a parameter (one for each), else its
+        value.
 
         Args:
             attr: name of the attribute.
@@ -222,64 +210,6 @@ class Tracer(TracerBase):
                 cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
         return cache[path]
 
-    def attribute_arg(self, a: Any) -> Argument:
-        """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
-
-        Tensors that are not an attribute of the root become constants of the graph. Functions that can be imported by
-        their names stand for themselves.
-        """
-        if isinstance(a, torch.Tensor):
-            return self._tensor_arg(a)
-        if isinstance(a, torch.nn.Module):
-            return self.create_node("get_attr", self.path_of_module(a), (), {})
-        if isinstance(a, tuple) and hasattr(a, "_fields"):
-            fields = tuple(self.create_arg(element) for element in a)
-            return self.create_node("call_function", type(a), fields, {})
-        if isinstance(a, torch.ScriptObject):
-            known = self._attributes().get(id(a))
-            return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
-        if isinstance(a, (FunctionType, BuiltinFunctionType)) and _is_importable(function := _behind_recording(a)):
-            return function
-        if isinstance(type(a), ProxyableClassMeta):
-            return self._constant(f"_{type(a).__name__}_constant_", a)
-        return NotImplemented
-
-    def attribute_used(self, node: Node, path: str) -> None:
-        """Note that ``node`` uses an attribute first of all: one that it writes to is read by nodes from then on."""
-        target = node.target
-        if isinstance(target, str):
-            writes = target == "__setitem__" or (target.endswith("_") and not target.endswith("__"))
-        else:
-            writes = any(target is function for function in IN_PLACE)
-        if writes:
-            constant = self.graph.constants.get(path)
-            tensor = _held_at(self.root, path) if constant is None else constant
-            if not isinstance(tensor, torch.Tensor):
-                return
-            if self._real is not None:  # a Transformer makes nodes, and traces nothing
-                self._real.is_written(tensor)
-
-    def is_state(self, tensor: torch.Tensor) -> bool:
-        """Whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
-        if not self.submodule_paths:
-            return False
-        if id(tensor) in self._parameters():
-            return True
-        known = self._attributes().get(id(tensor))
-        return known is not None and known[1] not in self.graph.constants
-
-    def takes_part(self, arguments: Any) -> bool:
-        """Whether something among the arguments of a call is recorded: a traced value, or a tensor of the root."""
-        return _find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
-
-    def get_fresh_qualname(self, prefix: str) -> str:
-        """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
-        expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
-        number = 0
-        while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
-            number += 1
-        return f"{prefix}{number}"
-
     def create_args_for_root(
         self,
         root_fn: Callable[..., Any],
@@ -292,62 +222,6 @@ class Tracer(TracerBase):
             The function to call and the arguments to call it with.
         """
         return Signature(root_fn, is_module).make_placeholders(self, concrete_args)
-
-    # Attributes of the root.
-
-    def _tensor_arg(self, a: torch.Tensor) -> Argument:
-        real = self._real
-        if real is not None and (node := real.node_of(a)) is not None:
-            return node
-        if isinstance(a, torch.nn.Parameter):
-            path = self._parameters().get(id(a))
-            if path is None:
-                raise _foreign("parameter is not a member of this module", f"shape {tuple(a.shape)}", self)
-            return self._fetch(path)
-        known = self._attributes().get(id(a))
-        if known is not None:
-            return self._fetch(known[1])
-        if real is not None:
-            real.is_constant(a)
-        return self._constant("_tensor_constant", a)
-
-    def _fetch(self, path: str) -> Argument:
-        return self.create_node("get_attr", path, (), {})
-
-    def _constant(self, prefix: str, value: Any) -> Argument:
-        name = self.get_fresh_qualname(prefix)
-        self.graph.constants[name] = value
-        self._attributes()[id(value)] = (value, name)
-        return self._fetch(name)
-
-    def _parameters(self) -> dict[int, str]:
-        if self._parameter_paths is None:
-            self._parameter_paths = {id(value): path for path, value in self.root.named_parameters()}
-            for path, value in _named_by_program(self.root):
-                if id(value) in self._parameter_paths:
-                    self._parameter_paths[id(value)] = path
-        return self._parameter_paths
-
-    def _attributes(self) -> dict[int, tuple[Any, str]]:
-        """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
-        if self._attribute_paths is None:
-            named = ((path, value) for path, value in _named_by_program(self.root) if isinstance(value, torch.Tensor))
-            found: dict[int, tuple[Any, str]] = {id(value): (value, path) for path, value in named}
-            state = self._state
-            for prefix, module in self.root.named_modules():
-                if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
-                    continue
-                own = module.__dict__ if state is None else state.attributes_of(module)
-                for name, value in {**own, **own["_buffers"]}.items():
-                    if isinstance(value, (torch.Tensor, torch.ScriptObject)):
-                        found.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))
-            self._attribute_paths = found
-        return self._attribute_paths
-
-    @property
-    def tensor_attrs(self) -> dict[Any, str]:
-        """Path of each tensor attribute of the root that is not a parameter."""
-        return dict(self._attributes().values())
 
     @property
     def node_name_to_scope(self) -> dict[str, tuple[str, Any]]:
@@ -454,7 +328,7 @@ class Tracer(TracerBase):
         return Proxy(node, self) if self.guide is None else GuidedProxy(node, self)
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """What example inputs say of a traced value; the program checks that it is so.
+        """Return what example inputs say of a traced value; the program checks that it is so.
 
         Raises:
             TraceError: there are none, or they do not say it.
@@ -465,7 +339,7 @@ class Tracer(TracerBase):
 
     @property
     def _runs_again(self) -> bool:
-        """Whether there will be another run, which records calls that this one was refused for."""
+        """Return whether there will be another run, which records calls that this one was refused for."""
         return _count(self._classes_called) > self._classes_known
 
     def answer_index(self, obj: Proxy, frame: FrameType) -> int:
@@ -504,13 +378,18 @@ class Tracer(TracerBase):
         return not self._as_given
 
     def real_value_needed(self, frame: FrameType) -> None:
-        """Note that ``frame`` is refused because a class of Python's, which takes real values, was called in it."""
+        """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
         note_classes(frame, self._classes_called)
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check, or refuse, that the value of a node is compared by identity."""
         guide = self.guide if node.target is getattr else None
-        if guide is not None and guide.kind_of(Proxy(node, self)) is NoneType:
+        # asked last: to know what a value is, all that leads to it is run on fake tensors
+        if (
+            guide is not None
+            and identity_tests.tests_of(node, location)
+            and guide.kind_of(Proxy(node, self)) is NoneType
+        ):
             return  # which is what is compared, as it is answered
         location.is_compared = identity_tests.expect_known(self, node, location)
 
@@ -557,7 +436,7 @@ class Tracer(TracerBase):
             try:
                 lost = self._finish(state)
             finally:
-                self._finish(state)  # the one before may have been struck
+                self._finish(state)  # the one before may have been interrupted
         if lost is not None:
             raise _lost_update(lost)
         return self.graph
@@ -651,7 +530,9 @@ class Tracer(TracerBase):
             session.modes.restore()
 
     def _finish(self, state: ModuleState) -> Proxy | None:
-        """Leave everything as it was. To be called again where an exception of a signal's handler strikes meanwhile."""
+        """Leave everything as it was. To be called again where an exception of a signal's handler interrupts
+        meanwhile.
+        """
         leave_ended()
         self._tracing = False
         self._finished = True
@@ -691,7 +572,7 @@ class Tracer(TracerBase):
         if isinstance(root, torch.nn.Module):
             self.root = root
             self.root_module_name = root._get_name()
-            self.submodule_paths = _paths(root)
+            self.submodule_paths = paths_below(root)
             function = root_hooks.own_method(root, self.traced_func_name)
             if function is None:
                 raise TraceError(
@@ -719,7 +600,7 @@ class Tracer(TracerBase):
         recorded_calls.replace(trace)
         record_classes(trace, self._classes_called)
         for namespace, name in wrapped_globals():
-            trace.replace(namespace, (name,), _recording)
+            trace.replace(namespace, (name,), recording)
         for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
             session.autowrap(call.__globals__)
             session.autowrap(vars(sys.modules["torch.distributed.rpc"]))
@@ -775,8 +656,8 @@ class _Session:
             self.searched.add(id(one))
             if not str(one.get("__name__")).startswith(("torch.", "math")):
                 pending.extend(recorded_calls.replace_in(trace, one))
-            names = [name for name, value in list(one.items()) if id(_behind_recording(value)) in functions]
-            trace.replace(one, names, _recording)
+            names = [name for name, value in list(one.items()) if id(behind_recording(value)) in functions]
+            trace.replace(one, names, recording)
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:
@@ -788,77 +669,6 @@ def _count(classes: Classes) -> int:
     return sum(len(names) for _, names in classes.values())
 
 
-def _held_at(root: torch.nn.Module, path: str) -> Any:
-    """What a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
-    *modules, name = path.split(".")
-    owner: Any = root
-    for one in modules:
-        owner = None if owner is None else owner._modules.get(one)
-    held: tuple[dict[str, Any], ...] = ()
-    if owner is not None:
-        held = (owner._parameters, owner._buffers, owner.__dict__)
-    return next((entries[name] for entries in held if name in entries), None)
-
-
-def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """What the graph of a program that is traced again reads, with the paths in it: it may have other names."""
-    graph = vars(root).get("_graph")
-    for node in graph.find_nodes(op="get_attr") if graph is not None else ():
-        yield node.target, _held_at(root, node.target)
-
-
-def _paths(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
-    """Each module below ``root`` with its first path, in the order of ``named_modules``."""
-    paths: dict[torch.nn.Module, str] = {}
-    pending: list[tuple[str, torch.nn.Module]] = [("", root)]
-    while pending:
-        path, module = pending.pop()
-        if module in paths:
-            continue
-        paths[module] = path
-        if not isinstance(module, torch.jit.ScriptModule) and module._modules:
-            prefix = f"{path}." if path else ""
-            children = [(prefix + name, child) for name, child in module._modules.items() if child is not None]
-            pending.extend(reversed(children))
-    return paths
-
-
-def _recording(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, recorded as one node where it is called with a traced value; calls of others always."""
-
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        proxy = _find_proxy((args, kwargs))
-        tracer = _tracer_of_remote_call(function) if proxy is None else proxy.tracer
-        if tracer is None:
-            return function(*args, **kwargs)
-        result = tracer.create_proxy("call_function", function, args, kwargs)
-        result.node.meta["is_wrapped"] = True
-        return result
-
-    recorded.__name__ = getattr(function, "__name__", "recorded")
-    recorded.__wrapped__ = function  # type: ignore[attr-defined]
-    return recorded
-
-
-_RECORDED = _recording(len).__code__
-
-
-def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
-    """What captures the program of this thread, if ``function`` calls other processes."""
-    session = patching.running_session() if function in remote_calls() else None
-    return session.tracer if isinstance(session, _Session) else None
-
-
-def _is_importable(function: Callable[..., Any]) -> bool:
-    """Whether its module, or torch, has a function under its name."""
-    if torch_path(function) is not None:
-        return True
-    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
-    for name in function.__qualname__.split("."):
-        found = getattr(found, name, None)
-    return _behind_recording(found) is function
-
-
 def _is_compiled(module: torch.nn.Module) -> bool:
     optimized = getattr(sys.modules.get("torch._dynamo.eval_frame"), "OptimizedModule", ())
     return isinstance(module, (torch.jit.ScriptModule, optimized))
@@ -868,43 +678,8 @@ def _is_namespace(value: Any) -> bool:
     return isinstance(value, ModuleType)
 
 
-def _behind_recording(value: Any) -> Any:
-    """What ``_recording`` was given, if ``value`` is its result: another thread may be tracing."""
-    return value.__wrapped__ if getattr(value, "__code__", None) is _RECORDED else value
-
-
-def _find_proxy(value: Any) -> Proxy | None:
-    if isinstance(value, Proxy):
-        return value
-    if isinstance(value, (tuple, list)):
-        found = map(_find_proxy, value)
-    elif isinstance(value, dict):
-        found = map(_find_proxy, value.values())
-    elif isinstance(value, slice):
-        found = map(_find_proxy, (value.start, value.stop, value.step))
-    else:
-        return None
-    return next((proxy for proxy in found if proxy is not None), None)
-
-
-class ProxyableClassMeta(type):
-    """Metaclass of classes whose construction and methods may be traced: with a traced argument, a call is a node."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Make an instance, or record its making."""
-        instance = cls.__new__(cls)  # type: ignore[call-overload]
-        if not patching.is_tracing():
-            cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
-            return instance
-        proxy = _find_proxy((args, kwargs))
-        if proxy is not None:
-            return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
-        cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
-        return instance
-
-
 def is_fx_tracing() -> bool:
-    """Whether the calling thread is capturing a program."""
+    """Return whether the calling thread is capturing a program."""
     return patching.is_tracing()
 
 
@@ -954,14 +729,4 @@ def _lost_update(value: Proxy) -> TraceError:
         value=describe(value.node),
         why="a captured program has no assignment to attributes, so the update would be lost",
         remedy="write in place (self.buffer.copy_(value)), or make the module a leaf",
-    )
-
-
-def _foreign(what: str, value: str, tracer: Tracer) -> TraceError:
-    return ForeignModuleError(
-        what,
-        where=user_location(sys._getframe(2), tracer._locations),
-        value=value,
-        why=f"a node names a path below {type(tracer.root).__name__}, and this has none",
-        remedy="make it an attribute of the root or of one of its submodules (in __init__)",
     )

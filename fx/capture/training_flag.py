@@ -18,7 +18,7 @@ from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.patching import Trace
 from fx.checks.questions import asks_for_class, compares_with_truth
-from fx.errors import TraceError
+from fx.errors import ForeignModuleError, TraceError
 from fx.frames import is_ours, is_users, user_location
 from fx.graph import Graph
 from fx.node import Node
@@ -118,11 +118,15 @@ class TrainingFlags:
         """Whether :meth:`leaf_called` has something to do."""
         self.opened: set[int] = set()
         """The modules of torch, by identity, that the program takes the place of though they are leaves."""
+        self._foreign: ForeignModuleError | None = None
+        """What to say of the module that runs, which is not below the root, should it ask for its flag."""
         self._nodes: dict[str, Node] = {}
         self._checked: set[str] = set()
         self._overridden = False
         self._before: dict[int, bool] | None = None
         """The flags of all modules, from when one is set on."""
+        self._set: set[int] = set()
+        """The modules, by identity, whose flags the program has set."""
         self._switches: SourceLocation | None = None
 
     def start(self) -> None:
@@ -135,16 +139,21 @@ class TrainingFlags:
     # Reads.
 
     def read(self, module: torch.nn.Module, value: bool, frame: FrameType | None) -> Any:
-        """What ``module.training`` is for the code that runs in ``frame``."""
+        """Return what ``module.training`` is for the code that runs in ``frame``."""
         while frame is not None and is_ours(frame) and frame.f_code.co_name == "getattr":
             frame = frame.f_back
         path = (self.tracer.submodule_paths or {}).get(module)
-        if frame is None or is_ours(frame) or path is None or type(value) is not bool:
+        if frame is None or is_ours(frame) or type(value) is not bool:
+            return value
+        if path is None:
+            if self._foreign is not None:
+                self.tracer._refused = self._foreign
+                raise self._foreign
             return value
         if not is_users(frame) and type(module).__module__.startswith("torch.") and id(module) not in self.opened:
             return value
-        if self._before is not None and self._before.get(id(module)) is not value:
-            return value  # as the program has set it
+        if id(module) in self._set:
+            return value  # whatever it was, the program has set it to that
         name = f"{path}.training" if path else "training"
         where = user_location(frame, self.tracer._locations)
         if self.follows and not compares_with_truth(frame.f_code):
@@ -152,6 +161,18 @@ class TrainingFlags:
             return TrainingFlag(self, name, value, where)
         self.check(name, value, where, _message(frame, path))
         return value
+
+    def with_foreign(self, error: ForeignModuleError, run: Callable[[], Any]) -> Any:
+        """Return ``run()``, the forward of a module without state that is not below the root.
+
+        Raises:
+            ForeignModuleError: what it does depends on its mode, which the program cannot know.
+        """
+        before, self._foreign = self._foreign, error
+        try:
+            return run()
+        finally:
+            self._foreign = before
 
     def node_of(self, name: str) -> Node:
         """The node that reads a flag at run time."""
@@ -178,13 +199,22 @@ class TrainingFlags:
     # Writes.
 
     def write(self, module: torch.nn.Module, frame: FrameType | None) -> None:
-        """Note that ``module.training`` is about to be set by the code that runs in ``frame``."""
-        if module in (self.tracer.submodule_paths or {}):
-            self._switches = user_location(frame, {})
-            self.watches_leaves = True
-            if self._before is None:
-                paths = self.tracer.submodule_paths or {}
-                self._before = {id(one): one.__dict__["training"] for one in paths if "training" in one.__dict__}
+        """Note that ``module.training`` is about to be set by the code that runs in ``frame``.
+
+        A graph cannot set it, so that the program checks that it is what it is now: the flag of the module on which
+        ``train()`` or ``eval()`` was called, and others that it follows.
+        """
+        paths = self.tracer.submodule_paths or {}
+        if (path := paths.get(module)) is None:
+            return
+        self._switches = user_location(frame, {})
+        self.watches_leaves = True
+        if self._before is None:
+            self._before = {id(one): one.__dict__["training"] for one in paths if "training" in one.__dict__}
+        name = f"{path}.training" if path else "training"
+        if name in self._nodes or not _is_of_child(frame):
+            self._check_of(module, self._switches)
+        self._set.add(id(module))
 
     def expect_kept(self) -> None:
         """Refuse a program that has switched the mode of a module, and has not switched it back."""
@@ -242,8 +272,17 @@ def replace(trace: Trace) -> None:
     trace.replace(torch.nn.Module, ("training",), lambda _: _Descriptor(), absent=True)
 
 
+def _is_of_child(frame: FrameType | None) -> bool:
+    """Whether a flag is set by ``train()`` of the module around it."""
+    train = torch.nn.Module.train.__code__
+    while frame is not None and frame.f_code.co_name == "__setattr__":
+        frame = frame.f_back
+    caller = None if frame is None else frame.f_back
+    return frame is not None and caller is not None and frame.f_code is train and caller.f_code is train
+
+
 def _message(frame: FrameType, path: str) -> str | None:
-    """What a program that is traced again says where it checks a flag."""
+    """Return what a program that is traced again says where it checks a flag."""
     program: Any = frame.f_locals.get("self") if frame.f_code.co_filename in GENERATED_FILES else None
     graph = None if program is None else vars(program).get("_graph")
     for check in () if graph is None else graph.find_nodes(op="call_function", target=check_value):

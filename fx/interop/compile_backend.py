@@ -16,7 +16,7 @@ from fx.passes.registered_passes import Pass
 Backend: TypeAlias = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """What ``torch.compile`` takes as ``backend``: from a captured program and example inputs to what runs instead."""
 
-_MOST_RENEWALS = 8
+_MOST_RECOMPILATIONS = 8
 """How often passes run again because values changed; then they run once more without knowing any."""
 
 
@@ -82,18 +82,20 @@ class _Renewed:
         self._graph_module = graph_module
         self._current = program, known  # together, for other threads
         self._state = state
-        self._renewals = 0
+        self._recompilations = 0
 
     def __call__(self, *args: Any) -> Any:
         program, known = self._current
         for each in known:
             if not each.is_still(args):
-                program = self._renew(args)
+                program = self._specialize_again(args)
                 break
         return program(*args)
 
-    def _renew(self, args: Sequence[Any]) -> torch.nn.Module:
-        self._renewals += 1
-        values = {number: args[number] for number in self._state} if self._renewals <= _MOST_RENEWALS else {}
+    def _specialize_again(self, args: Sequence[Any]) -> torch.nn.Module:
+        self._recompilations += 1
+        values = (
+            {number: args[number] for number in self._state} if self._recompilations <= _MOST_RECOMPILATIONS else {}
+        )
         self._current = _specialized(self._pipeline, self._graph_module, values)
         return self._current[0]

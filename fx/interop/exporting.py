@@ -68,8 +68,8 @@ def settings_with_cache(module: nn.Module) -> list[Any]:
 
 
 def returns_cache(module: nn.Module, call: Call) -> bool:
-    """Whether what ``module`` answers has a cache in it: an object of a class that is called so."""
-    found = _answer(module, call) if batch_size(call) is not None else []
+    """Return whether what ``module`` returns has a cache in it: an object of a class that is called so."""
+    found = _output(module, call) if batch_size(call) is not None else []
     return not isinstance(found, Exception) and any(type(leaf).__name__.endswith("Cache") for leaf in found)
 
 
@@ -217,10 +217,10 @@ def _is_free(program: GraphModule) -> bool:
 
 def _refused(module: nn.Module, program: GraphModule, call: Call, samples: int) -> str | None:
     """Return why ``program`` cannot stand for ``module`` in a call with so many samples; None if it can."""
-    expected = _answer(module, call)
+    expected = _output(module, call)
     if isinstance(expected, Exception):
         return f"for {samples} samples the model itself raises {_first_line(expected)}"
-    actual = _answer(program, call)
+    actual = _output(program, call)
     if isinstance(actual, Exception):
         return f"exported with it free, {samples} samples raise {_first_line(actual)}"
     return None if _agree(expected, actual) else f"exported with it free, {samples} samples get other outputs"
@@ -230,7 +230,7 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
-def _answer(module: nn.Module, call: Call) -> Any:
+def _output(module: nn.Module, call: Call) -> Any:
     """The leaves of what ``module`` returns, or what it raises. Its buffers, and its attributes, stay as they are."""
     parameters: dict[int, Any] = {id(one): one for one in module.parameters()}
     own: Callable[..., Any] = copy.deepcopy(module, parameters)

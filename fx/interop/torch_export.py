@@ -39,8 +39,9 @@ def from_export(exported_program: ExportedProgram, form: Form = "functional") ->
     that the original's have, arguments by their original names. What the program was exported for (shapes, ranges of
     sizes, values built in) is checked by ``torch._assert`` nodes, which ``fx.passes.RemoveChecks`` drops. Writes to
     buffers and inputs happen as in the original, regions under autocast or a gradient mode begin and end with nodes
-    that set it, and ``torch.cond``, loops, maps and scans stay one node, their parts programs below this one. ``meta``
-    is kept, and ``node.source`` read from the stack traces.
+    that set it, and ``torch.cond``, loops, maps and scans stay one node, their parts programs below this one, as do
+    calls of Triton kernels, which a process knows by number. ``meta`` is kept, and ``node.source`` read from the stack
+    traces.
 
     Args:
         exported_program: what ``torch.export.export`` returned, decomposed or not; it stays as it is.
@@ -217,7 +218,7 @@ class _Importer:
                 self.values[node] = self._copied(node, node.op, path, node.name)
             elif _is_in_mode(node):
                 self.values[node] = self._write_region(node, part, prefix)
-            elif isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() not in _WHOLE:
+            elif isinstance(node.target, torch._ops.HigherOrderOperator) and node.target.name() not in _LEAVES:
                 raise self._refused(node)
             elif node.target is operator.getitem and isinstance(self.values[node.args[0]], (tuple, list)):
                 self.values[node] = self.values[node.args[0]][node.args[1]]
@@ -270,8 +271,11 @@ _MODES = {"wrap_with_autocast": (_enter_autocast, 4), "wrap_with_set_grad_enable
 That returns the function that ends it, and what that is called with."""
 
 
-_WHOLE = ("cond", "map_impl", "scan", "while_loop")
-"""Operators with parts of a program as arguments that stay one node; the parts are programs of their own."""
+_LEAVES = (
+    *("cond", "map_impl", "scan", "while_loop"),
+    *("triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"),
+)
+"""Operators that stay one node: with parts of a program as arguments, which are programs of their own, and kernels."""
 
 
 def _is_in_mode(node: torch.fx.Node) -> bool:

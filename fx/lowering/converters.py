@@ -27,7 +27,7 @@ class Converter:
     """How a backend builds the calls of one function."""
 
     target: Any
-    """The function, as the canonical form has it (:mod:`fx.canonical`), or the class of modules that stay whole."""
+    """The function, as the canonical form has it (:mod:`fx.canonical`), or the class of modules that are leaves."""
     build: Callable[..., Any]
     """Called with the network and then the arguments as the canonical form has them: what was built in the place of
     values, tensors in the place of constants. Returns what stands for the result."""

@@ -53,7 +53,7 @@ __all__ = [
 MatchFilter: TypeAlias = Callable[[InternalMatch, Graph, Graph], bool]
 """Says whether a match is wanted; it is also given the graphs of the program and of the pattern."""
 
-_HEARD: ContextVar[list[Explanation] | None] = ContextVar("explanations", default=None)
+_COLLECTED: ContextVar[list[Explanation] | None] = ContextVar("explanations", default=None)
 """Where :func:`explanations` collects them."""
 _TRIED = 64
 """How many ways to match at one place are looked at for an explanation."""
@@ -96,8 +96,8 @@ class Matcher:
 
     def occurrences(self) -> list[Occurrence]:
         """All places where the pattern can be replaced, none of which overlap, in order."""
-        if (heard := _HEARD.get()) is not None:
-            heard.append(self.explain())
+        if (collected := _COLLECTED.get()) is not None:
+            collected.append(self.explain())
         self._begin()
         return [found for anchor in self._unifier.anchors() if (found := self._first(anchor)) is not None]
 
@@ -210,14 +210,14 @@ def explanations() -> Generator[list[Explanation]]:
 
     >>> import torch, fx
     >>> program = fx.symbolic_trace(lambda x: torch.relu(torch.sin(x)))
-    >>> with explanations() as heard:
+    >>> with explanations() as collected:
     ...     matches = fx.replace_pattern(program, lambda x: torch.relu(torch.exp(x)), lambda x: x)
-    >>> [len(explanation.near_misses) for explanation in heard]
+    >>> [len(explanation.near_misses) for explanation in collected]
     [1]
     """
-    heard: list[Explanation] = []
-    token = _HEARD.set(heard)
+    collected: list[Explanation] = []
+    token = _COLLECTED.set(collected)
     try:
-        yield heard
+        yield collected
     finally:
-        _HEARD.reset(token)
+        _COLLECTED.reset(token)

@@ -61,7 +61,7 @@ def register_async(
     """Say that calls of ``blocking`` can be started and waited for, for the pass ``"overlap"``.
 
     Args:
-        blocking: the function, as graphs call it; one that cannot be traced is kept whole by :func:`fx.wrap`.
+        blocking: the function, as graphs call it; one that cannot be traced is made a leaf by :func:`fx.wrap`.
         start: takes the same arguments and returns a handle at once; it starts this operation alone. Without it, and
             without ``wait``, the function runs on another thread, in the modes (gradients, autocast) of who started it.
         wait: takes the handle, and returns what ``blocking`` would have, or raises that.

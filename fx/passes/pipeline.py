@@ -16,6 +16,7 @@ from fx.graph_module import GraphModule, expect_program, is_of_torch
 from fx.naming.printing import describe
 from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
+from fx.passes.infra.pass_base import program_in
 from fx.passes.listener import PipelineListener
 from fx.passes.option_text import PassText
 from fx.passes.pass_options import make_pass
@@ -27,7 +28,7 @@ from fx.provenance import EarlierNode, complete_origins, match_origins, record_o
 
 Answer = TypeVar("Answer")
 
-_WHOLE = Edit("the pass as a whole")
+_WHOLE_PASS = Edit("the pass as a whole")
 """What stands for the work of a pass that does not say which edits it makes."""
 
 
@@ -80,9 +81,9 @@ class PassPipeline:
             raise explained(failure, passes, PassError) from None
         object.__setattr__(self, "passes", found)
         what = "listeners of a pipeline have before_pass, edit and after_pass"
-        heard = expect_all(listeners, _listens, what, error=PassError)
+        checked = expect_all(listeners, _listens, what, error=PassError)
         expect(name, str, "the name of a pipeline is a string", error=PassError)
-        object.__setattr__(self, "listeners", heard)
+        object.__setattr__(self, "listeners", checked)
         object.__setattr__(self, "name", name)
 
     @property
@@ -173,7 +174,7 @@ class _Run:
         self.name = ""
         self.place = "the pipeline"
         self.edits: list[Edit] = []
-        self.heard: Exception | None = None
+        self.listener_error: Exception | None = None
         self.refuse(
             find_violation_in(program) or find_stale_code(program), "the program given to the pipeline is broken"
         )
@@ -203,7 +204,7 @@ class _Run:
             result.graph.history = (*(own if own[: len(history)] == history else history), self.name)
             self.recompile(result)
             if not self.edits:
-                self.announce(_WHOLE)
+                self.announce(_WHOLE_PASS)
         self.program, self.before = result, after
         self.fuel = None if self.fuel is None else self.fuel - len(self.edits)
         report = PassReport(self.name, tuple(self.edits), seconds, count, len(result.graph.nodes), changed)
@@ -216,9 +217,9 @@ class _Run:
             if is_rewriting:
                 take_edits(cast("RewritingPass", pass_), self.program, self.fuel, self.announce)
                 return self.program
-            returned: Any = pass_(self.program)
+            returned: Any = program_in(pass_(self.program))  # whether it changed is read from the graph
         except Exception as error:
-            if error is self.heard:
+            if error is self.listener_error:
                 raise
             self.fail(error, is_rewriting)
         if isinstance(returned, GraphModule) or returned is None:
@@ -266,7 +267,7 @@ class _Run:
                 getattr(listener, event)(*what)
             except Exception as error:
                 add_note(error, f"raised by {event} of listener {type(listener).__name__}, at {self.place}")
-                self.heard = error
+                self.listener_error = error
                 raise
 
     # What goes wrong.

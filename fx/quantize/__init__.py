@@ -7,8 +7,8 @@
     quantized = convert(prepared)            # 3. kernels on integers, with scales and zero points in the program
 
 ``prepare_qat(program, scheme)`` is ``prepare`` for programs that are trained for it: it rounds as quantization will.
-``reference(prepared)`` is the same program in arithmetic on real values between explicit conversions, and says what the
-quantized one means.
+``reference(prepared)`` is the same program in arithmetic on float values between explicit conversions, and says what
+the quantized one means.
 """
 
 from fx.quantize.affine import Affine, quantize_channels

@@ -1,4 +1,4 @@
-"""``Affine``: how integers of 8 bits stand for real ones (Jacob et al. 2017; paper, section 6.2.1)."""
+"""``Affine``: how integers of 8 bits stand for floating-point numbers (Jacob et al. 2017; paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Affine:
     """
 
     scale: float
-    """The step between neighbours, in units of the real value; a float32."""
+    """The difference between neighbours, in units of the float value; a float32."""
     zero_point: int
     """The integer that stands for zero, exactly."""
     highest: int = 255
@@ -49,10 +49,10 @@ class Affine:
 
     @classmethod
     def of_range(cls, low: float, high: float, *, bits: int = 8, symmetric: bool = False) -> Affine:
-        """The map that covers ``low`` to ``high``, and zero, with the smallest step.
+        """The map that covers ``low`` to ``high``, and zero, with the smallest scale.
 
         Args:
-            low: smallest real value to represent.
+            low: smallest float value to represent.
             high: largest one.
             bits: how many bits the integers have, 2 to 8.
             symmetric: put zero in the middle, so that a value and its negative are stored alike.
@@ -75,7 +75,7 @@ class Affine:
         return min(max(round(min(max(value / self.scale, -1e9), 1e9)) + self.zero_point, 0), self.highest)
 
     def values(self) -> Tensor:
-        """The real values of all 256 integers, of those above ``highest`` too; float32."""
+        """The float values of all 256 integers, of those above ``highest`` too; float32."""
         return (torch.arange(256) - self.zero_point).float() * self.scale
 
     @property
@@ -111,22 +111,22 @@ def expect_sizes(sizes: object, what: str) -> tuple[int, ...]:
 
 
 def _step(width: float) -> float:
-    """``width`` as a float32 that can be a step; where there is nothing to tell apart, any will do."""
+    """``width`` as a float32 that can be a scale; where there is nothing to tell apart, any will do."""
     if width == 0:
         return 1.0
     return struct.unpack("f", struct.pack("f", max(width, _SMALLEST_SCALE)))[0]
 
 
 def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True) -> tuple[Tensor, Tensor]:
-    """Return ``weight`` as int8 and the step of each of its channels, both symmetric about zero.
+    """Return ``weight`` as int8 and the scale of each of its channels, both symmetric about zero.
 
     Args:
         weight: floating point, of shape (channels, ...).
         bits: how many bits the integers have, 2 to 8: with 8 they are -127 to 127.
-        per_channel: give each channel a step of its own; otherwise all have the largest.
+        per_channel: give each channel a scale of its own; otherwise all have the largest.
 
     Returns:
-        Integers of the shape of ``weight``, and float32 steps of shape (channels,).
+        Integers of the shape of ``weight``, and float32 scales of shape (channels,).
     """
     expect(weight, Tensor, "quantize_channels takes a weight", error=QuantizationError)
     expect_bits(bits, "quantize_channels")
@@ -137,17 +137,17 @@ def quantize_channels(weight: Tensor, *, bits: int = 8, per_channel: bool = True
     if width == 0:
         flat = flat.new_zeros(len(flat), 1)
     rows = max(1, _CHUNK // flat.shape[1])
-    steps = None
+    scales = None
     if not per_channel:
         largest = torch.cat([_largest(part) for part in flat.split(rows)] or [flat.new_zeros(1)]).max()
-        steps = _steps(largest.float(), highest)
+        scales = _scales_of(largest.float(), highest)
     on_cpu = flat.device.type == "cpu"
-    whole = pages.empty(flat.shape, torch.int8) if on_cpu else torch.empty_like(flat, dtype=torch.int8)
+    quantized = pages.empty(flat.shape, torch.int8) if on_cpu else torch.empty_like(flat, dtype=torch.int8)
     scale = torch.empty(len(flat), dtype=torch.float32, device=flat.device)
-    for part, into, own in zip(flat.split(rows), whole.split(rows), scale.split(rows), strict=True):
-        own.copy_(_steps(_largest(part).float(), highest) if steps is None else steps)
+    for part, into, own in zip(flat.split(rows), quantized.split(rows), scale.split(rows), strict=True):
+        own.copy_(_scales_of(_largest(part).float(), highest) if scales is None else scales)
         into.copy_((part * own.reciprocal()[:, None]).round_().clamp_(-highest, highest))
-    return whole[:, :width].view(weight.shape), scale
+    return quantized[:, :width].view(weight.shape), scale
 
 
 def _largest(rows: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def _largest(rows: Tensor) -> Tensor:
     return torch.maximum(-rows.amin(1), rows.amax(1))
 
 
-def _steps(largest: Tensor, highest: int) -> Tensor:
+def _scales_of(largest: Tensor, highest: int) -> Tensor:
     return torch.where(largest > 0, (largest / highest).clamp_min(_SMALLEST_SCALE), torch.ones_like(largest))
 
 

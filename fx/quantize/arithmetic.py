@@ -1,4 +1,4 @@
-"""Functions that quantized programs call: from real values to 8-bit integers, back, and in between.
+"""Functions that quantized programs call: from float values to 8-bit integers, back, and in between.
 
 Integers are plain tensors of uint8, so that torch's own functions reshape, join and index them. What they stand
 for is in the program, as arguments: ``scale``, ``zero_point`` and, where it is less than 255, ``highest``
@@ -80,7 +80,7 @@ def has_quantized_tensors() -> bool:
 
 @operation
 def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
-    """The real values that integers stand for, as float32.
+    """The float values that integers stand for, as float32.
 
     >>> dequantize(torch.tensor([0, 3, 6], dtype=torch.uint8), scale=0.5, zero_point=3)
     tensor([-1.5000,  0.0000,  1.5000])
@@ -101,7 +101,7 @@ def _dequantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
 
 @operation
 def dequantize_channels(weight: Tensor, scale: Tensor) -> Tensor:
-    """The real values of a weight that was quantized by channels, its first dimension, as float32."""
+    """The float values of a weight that was quantized by channels, its first dimension, as float32."""
     return weight.float() * scale.view(-1, *[1] * (weight.dim() - 1))
 
 

@@ -20,11 +20,11 @@ from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import bits_of_activations, fake_quantize_dynamic
 from fx.quantize.integer_operations import IntegerOperation, asks_for_size, groups_of_transposed
 from fx.quantize.layout import values_seen_in_memory
-from fx.quantize.preparation import REASON, comes_whole, fused_bound, is_observer, scheme_of
+from fx.quantize.preparation import REASON, fused_bound, is_observer, prequantized, scheme_of
 from fx.quantize.products import matmul
 from fx.quantize.quantization_report import IN_8_BITS, ON_INTEGERS, WEIGHT_ALONE
 from fx.quantize.spellings import lower_average, lower_data_movement
-from fx.quantize.training import is_trained, settled
+from fx.quantize.training import is_trained, prepared_as_trained
 from fx.quantize.transposed_convolution import swap_channels
 from fx.quantize.weight_only import weight_only_linear
 from fx.quantize.weights import UNNAMED
@@ -38,7 +38,7 @@ _OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offs
 def convert(prepared: GraphModule) -> GraphModule:
     """Return the program that works on 8-bit integers, with weights and scales embedded.
 
-    ``prepared`` stays as it is: it can see more data and be converted again. What cannot be quantized works on real
+    ``prepared`` stays as it is: it can see more data and be converted again. What cannot be quantized works on float
     values, between conversions from and to integers; :func:`fx.quantize.report` lists it, with reasons.
     The first call with inputs of a new size, or under another number of threads, tries which kernels are the fastest
     and puts weights into the order in which these read them.
@@ -60,7 +60,7 @@ def convert(prepared: GraphModule) -> GraphModule:
 
 
 def reference(prepared: GraphModule) -> GraphModule:
-    """Return what :func:`convert` would, in arithmetic on real values between explicit conversions.
+    """Return what :func:`convert` would, in arithmetic on float values between explicit conversions.
 
     It says what the program on integers means, runs anywhere, and differs from it by one step at most in what a
     single operation returns.
@@ -86,19 +86,19 @@ class _Conversion(Writer):
                 value=type(prepared).__name__,
                 remedy="prepared = prepare(program, scheme), then run it on calibration data",
             )
-        super().__init__(settled(prepared) if is_trained(prepared) else prepared, scheme)
+        super().__init__(prepared_as_trained(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_whole_numbers = on_whole_numbers
         # In the reference form, views and permutations of rounded values: what reads them works on integers in the
         # other form, hence is to be written as such an operation here.
         self._moved: set[Node] = set()
         # Integers on the way to others, as the right side of a subtraction: no value of the prepared program is theirs.
         self._between: set[Node] = set()
-        self._convolutions: list[Node] = []  # on integers; those on real ones have contiguous results
+        self._convolutions: list[Node] = []  # on integers; those on float values have contiguous results
 
     def program(self) -> GraphModule:
         """The converted program."""
         for node in self._prepared.graph.nodes:
-            if node in self._real or node in self._whole:
+            if node in self._float or node in self._quantized:
                 continue  # computed together with the layer before it
             self._visit(node)
         graph = self._graph
@@ -118,8 +118,8 @@ class _Conversion(Writer):
 
         Those of torch's kernels have their channels last, which ``view`` refuses, say.
         """
-        whole = self._between.union(made for made, _ in self._whole.values())
-        seen = values_seen_in_memory(self._graph, whole)
+        quantized = self._between.union(made for made, _ in self._quantized.values())
+        seen = values_seen_in_memory(self._graph, quantized)
         for made in self._convolutions:
             if made in seen:
                 users = list(made.users)
@@ -135,19 +135,21 @@ class _Conversion(Writer):
         if is_observer(node):
             self._quantize(node)
             return
-        if (given := comes_whole(node)) is not None:  # the program itself has them as integers
-            self._whole[node] = self._as_real(given[0]), given[1]
+        if (given := prequantized(node)) is not None:  # the program itself has them as integers
+            self._quantized[node] = self._as_float(given[0]), given[1]
             return
         operation = self._operations.get(node)
         if operation is not None and operation.takes_integers and self._scheme.choice(node).precision != "int8":
             if operation.kind == "layer" and REASON not in node.meta:  # it has its weight in 8 bits, or in bfloat16
-                self._layer_on_real(node)
+                self._layer_on_float(node)
                 return
             operation = None  # the scheme leaves it as it is
-        rounded = operation is not None and all(one in self._whole or one in self._moved for one in operation.operands)
+        rounded = operation is not None and all(
+            one in self._quantized or one in self._moved for one in operation.operands
+        )
         if operation is not None and rounded:
             if operation.takes_integers:
-                self._computed_whole.update((node, fused_bound(node, self._operations) or node))
+                self._computed_quantized.update((node, fused_bound(node, self._operations) or node))
             if self._on_whole_numbers and getattr(self, f"_{operation.kind}")(node, operation):
                 return
             if operation.has_weight and not self._on_whole_numbers:
@@ -156,17 +158,17 @@ class _Conversion(Writer):
             if operation.kind == "shape" and not self._on_whole_numbers:
                 self._moved.add(node)
         # Integers have the size of what they stand for: to ask them makes no value that nothing else needs.
-        if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._whole:
-            self._real[node] = self._graph.node_copy(node, lambda _: self._whole[source][0])
+        if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._quantized:
+            self._float[node] = self._graph.node_copy(node, lambda _: self._quantized[source][0])
             return
         self._copy(node, unrounded=not rounded)
         if operation is not None and operation.kind == "product":
-            self._as_real(node).meta[ON_INTEGERS] = True  # which it stands for, in the reference form
+            self._as_float(node).meta[ON_INTEGERS] = True  # which it stands for, in the reference form
 
     # Operations on integers; each says whether it found a way.
 
     def _layer(self, node: Node, operation: IntegerOperation) -> bool:
-        source, affine = self._whole[operation.operands[0]]
+        source, affine = self._quantized[operation.operands[0]]
         bound = fused_bound(node, self._operations)
         result = node if bound is None else bound
         output = self._stored_as(result)
@@ -184,18 +186,18 @@ class _Conversion(Writer):
         if isinstance(layer, QuantizedConv) and self._weights.tensors(node)[1].is_contiguous():
             self._convolutions.append(made)
         if bound is not None:
-            self._real[node] = made  # nothing but the bound uses it
+            self._float[node] = made  # nothing but the bound uses it
         return self._put(result, made, output)
 
-    def _layer_on_real(self, node: Node) -> None:
-        """The layer on real values."""
+    def _layer_on_float(self, node: Node) -> None:
+        """The layer on float values."""
         precision = self._scheme.choice(node).precision
         if precision == "bfloat16":
             self._layer_in_bfloat16(node)
         elif not self._on_whole_numbers or (precision == "weight-only" and node.target is not F.linear):
             self._reference_layer(node, unrounded=True)
             if precision == "weight-only":
-                self._as_real(node).meta[WEIGHT_ALONE] = True
+                self._as_float(node).meta[WEIGHT_ALONE] = True
         elif precision == "weight-only":
             self._weight_only_layer(node)
         else:
@@ -210,21 +212,21 @@ class _Conversion(Writer):
             named[name] = self._attribute(node, f"in_bfloat16.{fetched.target}", tensor.detach().bfloat16())
         source = self._as_unrounded(self._operations[node].operands[0])
         short = self._noted(self._graph.call_method("bfloat16", (source,)), node)
-        others = {name: map_arg(value, self._as_real) for name, value in node.kwargs.items() if name not in named}
+        others = {name: map_arg(value, self._as_float) for name, value in node.kwargs.items() if name not in named}
         made = self._call(node, node.target, **{**others, **named, "input": short})
         made.meta |= {WORK: work_of_layer(node, weight), REASON: "the scheme says bfloat16"}
-        self._real[node] = self._noted(self._graph.call_method("float", (made,)), node)
+        self._float[node] = self._noted(self._graph.call_method("float", (made,)), node)
 
     def _weight_only_layer(self, node: Node) -> None:
-        whole, scale = self._stored_weight(node)
-        real = {name: map_arg(node.kwargs[name], self._as_unrounded) for name in ("input", "bias")}
-        made = self._call(node, weight_only_linear, **real, weight=whole, scale=scale)
+        quantized, scale = self._stored_weight(node)
+        operands = {name: map_arg(node.kwargs[name], self._as_unrounded) for name in ("input", "bias")}
+        made = self._call(node, weight_only_linear, **operands, weight=quantized, scale=scale)
         self._count(made, node)
         made.meta[WEIGHT_ALONE] = True
-        self._real[node] = made
+        self._float[node] = made
 
     def _dynamic_layer(self, node: Node) -> None:
-        """The layer on real values, of which it finds the range in each call."""
+        """The layer on float values, of which it finds the range in each call."""
         layer, calls = self._weights.layer(node)
         source = self._as_unrounded(self._operations[node].operands[0])
         bits = self._scheme.choice(node).activation_bits
@@ -232,10 +234,10 @@ class _Conversion(Writer):
         made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), arguments, node.name), node)
         calls.append(made)
         made.meta[WORK] = work_of_layer(node, layer.weight)
-        self._real[node] = made
+        self._float[node] = made
 
     def _function(self, node: Node, operation: IntegerOperation) -> bool:
-        source, affine = self._whole[operation.operands[0]]
+        source, affine = self._quantized[operation.operands[0]]
         output = self._stored_as(node)
         operand = affine.values()
         args, kwargs = (map_arg(part, lambda _: operand) for part in (node.args, node.kwargs))  # type: ignore[arg-type]
@@ -244,7 +246,7 @@ class _Conversion(Writer):
         if output is not None:
             table = arithmetic.quantize(table, **output.settings)
             if output == affine and torch.equal(table, torch.arange(256).clamp(max=affine.highest).to(torch.uint8)):
-                self._whole[node] = (source, output)
+                self._quantized[node] = (source, output)
                 return True
         fetched = self._attribute(node, f"tables.{node.name}", table)
         return self._put(node, self._call(node, arithmetic.lookup, input=source, table=fetched), output)
@@ -255,7 +257,7 @@ class _Conversion(Writer):
         output = self._stored_as(result)
         if output is None:
             return False
-        (left, of_left), (right, of_right) = (self._whole[one] for one in operation.operands)
+        (left, of_left), (right, of_right) = (self._quantized[one] for one in operation.operands)
         if node.target is operator.sub:  # of all bits the complement stands for the negative, if zero moves too
             right = self._step(node, torch.bitwise_not, input=right)
             of_right = Affine(of_right.scale, 255 - of_right.zero_point)
@@ -266,21 +268,21 @@ class _Conversion(Writer):
         )  # fmt: skip
         if bound is not None:
             made = self._bounded(bound, made, output)
-            self._real[node] = made  # nothing but the bound uses it
+            self._float[node] = made  # nothing but the bound uses it
         return self._put(result, made, output)
 
-    def _bounded(self, node: Node, whole: Node, output: Affine) -> Node:
+    def _bounded(self, node: Node, quantized: Node, output: Affine) -> Node:
         """The integers that are inside the bounds of ``node``; rounding keeps the order of values."""
         low, high = self._operations[node].bounds or (None, None)
         least = 0 if low is None else output.quantized(low)
         most = output.highest if high is None else output.quantized(high)
         if (least, most) == (0, output.highest):
-            return whole
-        return self._call(node, torch.clamp, input=whole, min=least, max=most)
+            return quantized
+        return self._call(node, torch.clamp, input=quantized, min=least, max=most)
 
     def _product(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
-        (left, of_left), (right, of_right) = (self._whole[one] for one in operation.operands)
+        (left, of_left), (right, of_right) = (self._quantized[one] for one in operation.operands)
         made = self._call(
             node, matmul, input=left, other=right,
             input_scale=of_left.scale, input_zero_point=of_left.zero_point,
@@ -294,19 +296,19 @@ class _Conversion(Writer):
         output = self._stored_as(node)
         if output is None:
             return False
-        parts = [self._rescaled(node, number, *self._whole[one], output)
+        parts = [self._rescaled(node, number, *self._quantized[one], output)
                  for number, one in enumerate(operation.operands)]  # fmt: skip
         together: dict[str, Any] = {"tensors": tuple(parts)} if "tensors" in node.kwargs else dict(
             zip(("input", "other"), parts, strict=True)
         )  # fmt: skip
         return self._put(node, self._call(node, node.target, **{**node.kwargs, **together}), output)
 
-    def _rescaled(self, node: Node, number: int, whole: Node, affine: Affine, output: Affine) -> Node:
+    def _rescaled(self, node: Node, number: int, quantized: Node, affine: Affine, output: Affine) -> Node:
         if affine == output:
-            return whole
+            return quantized
         table = arithmetic.quantize(affine.values(), **output.settings)
         fetched = self._attribute(node, f"tables.{node.name}_{number}", table)
-        return self._step(node, arithmetic.lookup, input=whole, table=fetched)
+        return self._step(node, arithmetic.lookup, input=quantized, table=fetched)
 
     def _step(self, node: Node, function: Any, **arguments: Any) -> Node:
         """A call that gives integers, out of which others may make those of ``node``."""
@@ -319,8 +321,8 @@ class _Conversion(Writer):
         call = None if output is None else lower_average(node)
         if call is None or output is None:
             return False
-        source, affine = self._whole[operation.operands[0]]
-        settings = {name: map_arg(value, self._as_real) for name, value in call.settings.items()}
+        source, affine = self._quantized[operation.operands[0]]
+        settings = {name: map_arg(value, self._as_float) for name, value in call.settings.items()}
         made = self._call(
             node, call.function, input=source, **settings, input_scale=affine.scale,
             input_zero_point=affine.zero_point, **output.settings,
@@ -328,9 +330,9 @@ class _Conversion(Writer):
         return self._put(node, made, output)
 
     def _shape(self, node: Node, operation: IntegerOperation) -> bool:
-        source, affine = self._whole[operation.operands[0]]
+        source, affine = self._quantized[operation.operands[0]]
         made = self._graph.node_copy(
-            node, lambda used: source if used is operation.operands[0] else self._as_real(used)
+            node, lambda used: source if used is operation.operands[0] else self._as_float(used)
         )
         if (call := lower_data_movement(made, affine)) is not None:
             made.target, made.kwargs = call.function, call.settings
@@ -339,12 +341,12 @@ class _Conversion(Writer):
         return self._put(node, made, affine)
 
     def _embedding(self, node: Node, operation: IntegerOperation) -> bool:
-        whole, scale = self._stored_weight(node)
+        quantized, scale = self._stored_weight(node)
         is_bag = node.target is F.embedding_bag
-        settings = {name: map_arg(node.kwargs[name], self._as_real) for name in (_OF_BAGS if is_bag else ("input",))}
+        settings = {name: map_arg(node.kwargs[name], self._as_float) for name in (_OF_BAGS if is_bag else ("input",))}
         made = self._call(
             node, embedding_bag if is_bag else embedding,
-            **{"input": settings.pop("input"), "weight": whole, "scale": scale, **settings},
+            **{"input": settings.pop("input"), "weight": quantized, "scale": scale, **settings},
         )  # fmt: skip
         made.meta[IN_8_BITS] = True
         return self._put(node, made, None)
@@ -352,7 +354,7 @@ class _Conversion(Writer):
     def _recurrence(self, node: Node, operation: IntegerOperation) -> bool:
         if self._scheme.choice(node).precision == "weight-only":
             self._reference_recurrence(node)
-            self._as_real(node).meta[WEIGHT_ALONE] = True
+            self._as_float(node).meta[WEIGHT_ALONE] = True
             return True
         calls = self._weights.recurrent_layer(node)[1]
         arguments = map_arg((node.kwargs["input"], node.kwargs["state"]), self._as_unrounded)
@@ -363,28 +365,28 @@ class _Conversion(Writer):
         return self._put(node, made, None)
 
     def _reference_recurrence(self, node: Node) -> None:
-        """The recurrence on real values, with weights that are computed from integers."""
+        """The recurrence on float values, with weights that are computed from integers."""
         weights: dict[Any, Node] = {}
-        for fetched, whole, scale in self._weights.matrices(node):
-            path = self._weights.path_of(fetched, whole)
-            parts = {"weight": self._attribute(node, f"{path}.weight", whole),
+        for fetched, quantized, scale in self._weights.matrices(node):
+            path = self._weights.path_of(fetched, quantized)
+            parts = {"weight": self._attribute(node, f"{path}.weight", quantized),
                      "scale": self._attribute(node, f"{path}.weight_scale", scale)}  # fmt: skip
             weights[fetched] = self._call(node, arithmetic.dequantize_channels, **parts)
         copied = self._graph.node_copy(node, lambda used: weights.get(used) or self._as_unrounded(used))
         copied.meta |= {WORK: work_of(node), IN_8_BITS: True}
-        self._real[node] = copied
+        self._float[node] = copied
 
     def _reference_layer(self, node: Node, *, unrounded: bool = False) -> None:
-        """The layer on real values, with a weight that is computed from integers."""
-        read = self._as_unrounded if unrounded else self._as_real
+        """The layer on float values, with a weight that is computed from integers."""
+        read = self._as_unrounded if unrounded else self._as_float
         fetched = self._weights.tensors(node)[0]
-        whole, scale = self._stored_weight(node)
-        made = self._call(node, arithmetic.dequantize_channels, weight=whole, scale=scale)
+        quantized, scale = self._stored_weight(node)
+        made = self._call(node, arithmetic.dequantize_channels, weight=quantized, scale=scale)
         if (groups := groups_of_transposed(node)) is not None:
             made = self._call(node, swap_channels, weight=made, groups=groups)
         copied = self._graph.node_copy(node, lambda used: made if used is fetched else read(used))
         self._count(copied, node)
-        self._real[node] = copied
+        self._float[node] = copied
         if self._scheme.choice(node).precision == "dynamic":
             with self._graph.inserting_before(copied):
                 settings = bits_of_activations(self._scheme.choice(node))

@@ -61,7 +61,7 @@ class QuantizedConv(QuantizedLayer):
         self.groups = groups
 
     def _reference(self, input: Tensor) -> Tensor:
-        return _CONVOLUTIONS[len(self.kernel_size)](input, self.real_weight(), self.bias, *self._sizes())
+        return _CONVOLUTIONS[len(self.kernel_size)](input, self.float_weight(), self.bias, *self._sizes())
 
     def _kernels(self) -> Sequence[Kernel]:
         # where a window can lie in the padding as a whole, oneDNN's kernel reads memory of others

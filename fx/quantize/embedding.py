@@ -1,4 +1,4 @@
-"""Embeddings with 8-bit weights: only the rows that are looked up become real values (paper, section 6.2.1)."""
+"""Embeddings with 8-bit weights: only the rows that are looked up become float values (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fx.quantize.declaration import operation
 
 @operation
 def embedding(input: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    """The rows of a weight of integers at the indices ``input``, as real values.
+    """The rows of a weight of integers at the indices ``input``, as float values.
 
     Args:
         input: integers of any shape.
         weight: int8, of shape (rows, features).
-        scale: step of each row, float32.
+        scale: of each row, float32.
 
     >>> embedding(torch.tensor([1]), torch.tensor([[1, 2], [3, 4]], dtype=torch.int8), torch.tensor([1.0, 0.5]))
     tensor([[1.5000, 2.0000]])
@@ -37,12 +37,12 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """Sums, averages or largest values of bags of rows of a weight of integers, as real values.
+    """Sums, averages or largest values of bags of rows of a weight of integers, as float values.
 
     Args:
         input: indices, of shape (bags, rows in each), or in one dimension with ``offsets``.
         weight: int8, of shape (rows, features).
-        scale: step of each row, float32.
+        scale: of each row, float32.
         offsets: where in ``input`` each bag begins.
         mode: ``"sum"``, ``"mean"`` or ``"max"``.
         per_sample_weights: what each row is multiplied by, for sums.

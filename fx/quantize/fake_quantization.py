@@ -57,8 +57,8 @@ class _RoundedChannels(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: FunctionCtx, weight: Tensor, bits: int, per_channel: bool) -> Tensor:
-        whole, scale = quantize_channels(weight, bits=bits, per_channel=per_channel)
-        return dequantize_channels(whole, scale).to(weight.dtype)
+        quantized, scale = quantize_channels(weight, bits=bits, per_channel=per_channel)
+        return dequantize_channels(quantized, scale).to(weight.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -67,14 +67,14 @@ class _RoundedChannels(torch.autograd.Function):
 
 @operation
 def fake_quantize(input: Tensor, scale: Tensor, zero_point: Tensor, highest: int = 255) -> Tensor:
-    """The real values that are left of ``input`` when it is stored as integers.
+    """The float values that are left of ``input`` when it is stored as integers.
 
     Backwards, rounding counts as if it were not there: the gradient goes straight through, and is zero where ``input``
     is outside of what can be represented.
 
     Args:
-        input: real values.
-        scale: the step between neighbours, a float32 tensor with one element.
+        input: float values.
+        scale: the difference between neighbours, a float32 tensor with one element.
         zero_point: what stands for zero, an int32 tensor with one element.
         highest: the largest integer.
 
@@ -89,7 +89,7 @@ def fake_quantize_dynamic(input: Tensor, bits: int = 8) -> Tensor:
     """The same with the scale that suits ``input`` best, as layers have it that find theirs in each call.
 
     Args:
-        input: real values.
+        input: float values.
         bits: how many bits the integers have.
 
     >>> fake_quantize_dynamic(torch.tensor([0.4, 1.0]), bits=3)
@@ -113,13 +113,13 @@ def bits_of_activations(choice: Choice) -> dict[str, int]:
 def fake_quantize_channels(
     weight: Tensor, gain: Tensor | None = None, bits: int = 8, per_channel: bool = True, groups: int | None = None
 ) -> Tensor:
-    """The real values that are left of a weight, multiplied by ``gain``, when it is stored as integers.
+    """The float values that are left of a weight, multiplied by ``gain``, when it is stored as integers.
 
     Args:
         weight: of shape (channels, ...); of a transposed convolution (inputs, channels / groups, ...).
         gain: what a batch norm will multiply each channel by, of shape (channels,).
         bits: how many bits the integers have.
-        per_channel: give each channel a step of its own.
+        per_channel: give each channel a scale of its own.
         groups: of a transposed convolution, into how many parts its channels are divided.
 
     >>> fake_quantize_channels(torch.tensor([[0.4, 1.0]]), bits=3)
@@ -168,7 +168,7 @@ def undo_gain(input: Tensor, gain: Tensor, bias: Tensor | None, rank: int) -> Te
 class FakeQuantize(nn.Module):
     """Rounds one value of a program in training as quantization will, to a range that it observes meanwhile."""
 
-    _kept_whole: ClassVar[str] = "it observes"
+    _leaf_reason: ClassVar[str] = "it observes"
 
     if TYPE_CHECKING:
         scale: Tensor

@@ -25,7 +25,7 @@ class IntegerOperation:
     """One operation of a program that can be quantized."""
 
     kind: Kind
-    """How: a ``layer`` has a weight, and so have an ``embedding`` and a ``recurrence``, which work on real values; a
+    """How: a ``layer`` has a weight, and so have an ``embedding`` and a ``recurrence``, which work on float values; a
     ``function`` of one value is a table; a ``binary`` one has two operands, and a ``product`` two matrices; a ``join``
     takes values from some; a ``mean`` averages; and ``shape`` only moves or picks values, which keep their scale."""
     operands: tuple[Node, ...]
@@ -177,10 +177,10 @@ def _function(node: Node, row: Operator) -> IntegerOperation | str:
     if row.bounds is None:
         return IntegerOperation("function", (operand,))
     low, high = (node.kwargs.get(bound) if isinstance(bound, str) else bound for bound in row.bounds)
-    return IntegerOperation("function", (operand,), (_real(low), _real(high)))
+    return IntegerOperation("function", (operand,), (_float(low), _float(high)))
 
 
-def _real(value: Any) -> float | None:
+def _float(value: Any) -> float | None:
     return None if value is None else float(value)
 
 

@@ -52,7 +52,7 @@ class PackedModule(nn.Module):
     """Base of modules that keep their tensors in the order of kernels: that is neither copied, pickled nor saved."""
 
     __slots__ = ("_chosen", "_packed", "_ready")  # made from the others where it runs
-    _kept_whole: ClassVar[str] = "its weight is packed"
+    _leaf_reason: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
         _chosen: dict[Any, Any]
@@ -95,7 +95,7 @@ class PackedModule(nn.Module):
 class QuantizedLayer(PackedModule):
     """Base of layers with 8-bit weights.
 
-    ``weight`` has integers, ``weight_scale`` the step of each output channel, and ``bias`` real values. The scales
+    ``weight`` has integers, ``weight_scale`` the scale of each output channel, and ``bias`` float values. The scales
     of input and output are arguments of the call, so that calls of one layer may differ in them.
     """
 
@@ -137,18 +137,15 @@ class QuantizedLayer(PackedModule):
         high: float | None = None,
         input_highest: int = LARGEST,
     ) -> Tensor:
-        """Apply the layer to integers, or to real values that become some.
+        """Apply the layer to integers, or to float values that become some.
 
         Args:
-            input: uint8; or real values, of which the layer finds the range itself.
-            scale: step of the input; with none it is real.
-            zero_point: what stands for zero in it.
-            output_scale: step of the output; with none it is real, float32.
-            output_zero_point: what stands for zero in the output.
-            highest: largest integer in the output.
-            low: smallest real value of the output, as a fused activation has it: 0 for ReLU.
-            high: largest one.
-            input_highest: largest integer that the input should have, or that real values become. Up to 127, processors
+            input: uint8; or float values, of which the layer finds the range itself. scale: of the input; with none it
+            is a float value. zero_point: what stands for zero in it. output_scale: of the output; with none it is
+            float32. output_zero_point: what stands for zero in the output. highest: largest integer in the output. low:
+            smallest float value of the output, as a fused activation has it: 0 for ReLU. high: largest one.
+            input_highest: largest integer that the input should have, or that float values become. Up to 127,
+            processors
                 without VNNI need not divide it; an input with larger ones all the same is divided, and right.
         """
         if not isinstance(input, Tensor):
@@ -180,7 +177,7 @@ class QuantizedLayer(PackedModule):
         return result if (least, most) == (0, LARGEST) else result.clamp_(least, most)
 
     def _dynamic(self, input: Tensor, highest: int) -> Tensor:
-        """The layer on real values, whose range is found first, with integers of as many bits as ``highest``."""
+        """The layer on float values, whose range is found first, with integers of as many bits as ``highest``."""
         input, bits = input.float(), _expect_integer(highest).bit_length()
         if input.numel() == 0:
             return _as_wanted(self._in_float32(input))
@@ -212,7 +209,7 @@ class QuantizedLayer(PackedModule):
 
     @abstractmethod
     def _reference(self, input: Tensor) -> Tensor:
-        """The layer on real values."""
+        """The layer on float values."""
 
     @abstractmethod
     def _rows(self, input: Tensor) -> Tensor:
@@ -250,8 +247,8 @@ class QuantizedLayer(PackedModule):
             The layer, which may have fewer output channels, and the results of one row or image of ones.
         """
 
-    def real_weight(self) -> Tensor:
-        """The weight as real values."""
+    def float_weight(self) -> Tensor:
+        """The weight as float values."""
         return dequantize_channels(self.weight, self.weight_scale)
 
     @property

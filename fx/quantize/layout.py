@@ -19,11 +19,11 @@ _LAYS_OUT_ANEW: tuple[Any, ...] = (torch.reshape, torch.flatten, torch.Tensor.co
 """What takes values however they lie in memory, and gives contiguous ones: copies, or what shares their memory."""
 
 
-def values_seen_in_memory(graph: Graph, whole: Collection[Node]) -> set[Node]:
+def values_seen_in_memory(graph: Graph, quantized: Collection[Node]) -> set[Node]:
     """The values for which it makes a difference in what order their elements lie in memory, beside one in time.
 
     They are returned, or go to ``view`` or to what is not known well enough; or they are computed from, element by
-    element or window by window, and what comes of it is such a value. ``whole`` are the values of integers, which
+    element or window by window, and what comes of it is such a value. ``quantized`` are the values of integers, which
     nothing writes to, so that it makes no difference which of them share memory.
     """
     seen: set[Node] = set()
@@ -32,7 +32,7 @@ def values_seen_in_memory(graph: Graph, whole: Collection[Node]) -> set[Node]:
             if user.target == UNNAMED or asks_for_size(user):
                 continue
             is_new = any(user.target is function for function in _LAYS_OUT_ANEW)
-            if user in whole:
+            if user in quantized:
                 shows = user.target is torch.Tensor.view or (user in seen and not is_new)
             else:
                 shows = user in seen or not _only_computes(user)

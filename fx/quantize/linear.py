@@ -35,7 +35,7 @@ class QuantizedLinear(QuantizedLayer):
         self.out_features = out_features
 
     def _reference(self, input: Tensor) -> Tensor:
-        return F.linear(input, self.real_weight(), self.bias)
+        return F.linear(input, self.float_weight(), self.bias)
 
     def _kernels(self) -> Sequence[Kernel]:
         return linear_kernels.KERNELS

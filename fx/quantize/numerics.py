@@ -28,7 +28,7 @@ Data = Sequence[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """How far a quantized program is from the real one in one place."""
+    """How far a quantized program is from the unquantized one in one place."""
 
     node: str
     """Name of the node, in canonical form."""
@@ -57,8 +57,8 @@ class _Power:
         self._signal = 0.0
         self._noise = 0.0
 
-    def add(self, real: Any, quantized: Any) -> None:
-        for exact, near in zip(tree_leaves(real), tree_leaves(quantized), strict=True):
+    def add(self, unquantized: Any, quantized: Any) -> None:
+        for exact, near in zip(tree_leaves(unquantized), tree_leaves(quantized), strict=True):
             if isinstance(exact, Tensor) and exact.is_floating_point():
                 self._signal += float(exact.double().square().sum())
                 self._noise += float((exact.double() - near.double()).square().sum())
@@ -88,15 +88,15 @@ def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = 
     meaning = reference(prepared)
     powers: dict[str, _Power] = {}
     for args in data:
-        real: dict[str, Any] = {}
+        unquantized: dict[str, Any] = {}
 
-        def keep(node: Node, value: Any, real: dict[str, Any] = real) -> None:
+        def keep(node: Node, value: Any, unquantized: dict[str, Any] = unquantized) -> None:
             if node.op == "call_function":
-                real[node.name] = value
+                unquantized[node.name] = value
 
-        def compare(node: Node, value: Any, real: dict[str, Any] = real) -> None:
-            if node.op == "call_function" and node.name in real:
-                powers.setdefault(node.name, _Power()).add(real.pop(node.name), value)
+        def compare(node: Node, value: Any, unquantized: dict[str, Any] = unquantized) -> None:
+            if node.op == "call_function" and node.name in unquantized:
+                powers.setdefault(node.name, _Power()).add(unquantized.pop(node.name), value)
 
         run_apart(program, Interpreter(prepared, listeners=[keep]).run, args)
         run_apart(program, Interpreter(meaning, listeners=[compare]).run, args)
@@ -239,7 +239,7 @@ def try_scheme(
     prepared = _calibrated(program, data, scheme, example_inputs)
     quantized, power = convert(prepared), _Power()
     for args in data:
-        real = run_apart(program, Interpreter(prepared).run, args)
+        unquantized = run_apart(program, Interpreter(prepared).run, args)
         output = run_apart(program, Interpreter(quantized).run, args, "the quantized program")
-        power.add(real, output)
+        power.add(unquantized, output)
     return power.decibels, quantized

@@ -29,7 +29,7 @@ Kind = TypeVar("Kind", bound="type[Observer]")
 class Observer(nn.Module):
     """Base of observers: checks what it is given, returns it as it is, and remembers something of it."""
 
-    _kept_whole: ClassVar[str] = "it observes"
+    _leaf_reason: ClassVar[str] = "it observes"
 
     if TYPE_CHECKING:
         count: Tensor
@@ -312,8 +312,8 @@ _MIDDLES = _middles()
 
 def _squared_error(values: Tensor, counts: Tensor, affine: Affine) -> float:
     """The sum of squared errors of what is stored as ``affine`` says."""
-    whole = (values / affine.scale).round_().add_(affine.zero_point).clamp_(0, affine.highest)
-    error = whole.sub_(affine.zero_point).mul_(affine.scale).sub_(values)
+    quantized = (values / affine.scale).round_().add_(affine.zero_point).clamp_(0, affine.highest)
+    error = quantized.sub_(affine.zero_point).mul_(affine.scale).sub_(values)
     return float((error.square_() * counts).sum())
 
 

@@ -37,7 +37,7 @@ _OBSERVERS = "observers"
 SCHEME = "quantization_scheme"
 """Where a prepared program keeps its scheme, in ``meta``."""
 REASON = "why_not_quantized"
-"""Where nodes say in ``meta`` why they stay on real values."""
+"""Where nodes say in ``meta`` why they stay on float values."""
 _SETTINGS = inspect.signature(dequantize)
 _LARGEST_CONSTANT = 1 << 32
 _FUSED = (
@@ -74,13 +74,13 @@ def prepare(
     # a batch norm as a module makes no checks that would stand between it and its layer
     program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
     _refuse_statistics(program)
-    whole = decompose(program)
+    leaf_reasons = decompose(program)
     if example_inputs is not None and any(not found.fused for found in FuseConvBN(checked=False).explain(program)):
         record_shapes(program, example_inputs)  # which tell whether some can be folded
     program = FuseConvBN()(program)
     form = canonical_form(program)
     program = form.graph_module
-    kept = {node.name: whole.get(node.name, reason) for node, reason in form.kept_whole.items()}
+    kept = {node.name: leaf_reasons.get(node.name, reason) for node, reason in form.leaf_reasons.items()}
     program = RemoveIdentities()(program)
     revision = program.graph.revision
     program = FoldConstants(freeze=True, max_bytes=_LARGEST_CONSTANT)(program)
@@ -250,7 +250,7 @@ class Selection:
 
     def _visit(self, node: Node, dependences: Dependences) -> str | None:
         operation = operation_of(node)
-        if comes_whole(node) is not None:
+        if prequantized(node) is not None:
             return None
         if isinstance(operation, str):
             return operation
@@ -264,11 +264,11 @@ class Selection:
             return reason
         if precision != "int8":
             return self._why_not_layer(node) if operation.kind == "layer" else f"only layers can be {precision}"
-        whole = [self._is_whole(one) for one in operation.operands]
-        if operation.kind != "layer" and not any(whole):
+        are_quantized = [self._is_quantized(one) for one in operation.operands]
+        if operation.kind != "layer" and not any(are_quantized):
             return "none of its inputs is a result in 8 bits"
-        if operation.kind == "product" and not all(whole):
-            return "one of its inputs is not a result in 8 bits, and real values are multiplied faster than converted"
+        if operation.kind == "product" and not all(are_quantized):
+            return "one of its inputs is not a result in 8 bits, and float values are multiplied faster than converted"
         if any(dependences.writers(one) for one in (node, *operation.operands)):
             return "the program writes to its input or to its result"
         if operation.kind == "layer" and (reason := self._why_not_layer(node)) is not None:
@@ -287,13 +287,13 @@ class Selection:
                 return f"its {name} is of type {tensor.dtype}"
         return None
 
-    def _is_whole(self, node: Node) -> bool:
+    def _is_quantized(self, node: Node) -> bool:
         """Return whether a value is the result of an operation in 8 bits, or comes in 8 bits."""
         source = source_of(node)
-        return comes_whole(source) is not None or (source in self.chosen and self.chosen[source].takes_integers)
+        return prequantized(source) is not None or (source in self.chosen and self.chosen[source].takes_integers)
 
     def prune(self) -> None:
-        """Leave out what leads to no chosen layer: on real values it is faster than with conversions, and exact."""
+        """Leave out what leads to no chosen layer: on float values it is faster than with conversions, and exact."""
         needed: set[Node] = set()
         for node, operation in reversed(self.chosen.items()):
             if operation.has_weight or self._bounds_layer(node) or any(user in needed for user in node.users):
@@ -317,7 +317,7 @@ class Selection:
             if operation.kind == "shape":
                 continue
             for operand in operation.operands:
-                if not self._is_fused(operand, node) and comes_whole(root := self._root(operand)) is None:
+                if not self._is_fused(operand, node) and prequantized(root := self._root(operand)) is None:
                     found[root] = None
         return [node for node in self._program.graph.nodes if node in found]
 
@@ -345,8 +345,8 @@ def source_of(node: Node) -> Node:
     return node.all_input_nodes[0] if is_observer(node) else node
 
 
-def comes_whole(node: Node) -> tuple[Node, Affine] | None:
-    """Return where the program itself turns integers into real values: these numbers, and how they are meant."""
+def prequantized(node: Node) -> tuple[Node, Affine] | None:
+    """Return where the program itself turns integers into float values: these numbers, and how they are meant."""
     if node.target is not dequantize:
         return None
     given = _SETTINGS.bind(*node.args, **node.kwargs).arguments

@@ -28,16 +28,16 @@ def matmul(
     zero_point: int = 0,
     highest: int = 255,
 ) -> Tensor:
-    """The product of two matrices, or of batches of them, as real values or as integers of a third scale.
+    """The product of two matrices, or of batches of them, as float values or as integers of a third scale.
 
-    >>> whole = torch.tensor([[3, 4]], dtype=torch.uint8)
-    >>> matmul(whole, whole.t(), 0.5, 1, 1.0, 0)
+    >>> quantized = torch.tensor([[3, 4]], dtype=torch.uint8)
+    >>> matmul(quantized, quantized.t(), 0.5, 1, 1.0, 0)
     tensor([[9.]])
     """
     settings = (input, other, input_zero_point, other_zero_point)
     exact = (_integers if _runs_on_integers(input, other) else _floats)(*settings)
-    real = exact * (input_scale * other_scale)
-    return real if scale is None else quantize(real, scale, zero_point, highest)
+    product = exact * (input_scale * other_scale)
+    return product if scale is None else quantize(product, scale, zero_point, highest)
 
 
 def _runs_on_integers(input: Tensor, other: Tensor) -> bool:
@@ -85,5 +85,5 @@ def _integers(input: Tensor, other: Tensor, input_zero_point: int, other_zero_po
     return (result + left.shape[-1] * moved * by_moved).float()
 
 
-def _signed(whole: Tensor) -> Tensor:
-    return (whole ^ 128).contiguous().view(torch.int8)
+def _signed(quantized: Tensor) -> Tensor:
+    return (quantized ^ 128).contiguous().view(torch.int8)

@@ -27,7 +27,7 @@ IN_8_BITS = "weight_in_8_bits"
 ON_INTEGERS = "on_integers"
 """Where nodes that have no weight say in ``meta`` that they multiply integers, or stand for what does."""
 WEIGHT_ALONE = "weight_alone_in_8_bits"
-"""Where layers say in ``meta`` that they compute on real values."""
+"""Where layers say in ``meta`` that they compute on float values."""
 _LAYERS: tuple[Family, ...] = ("linear", "convolution", "transposed convolution", "embedding")
 _WITH_MATRICES: tuple[Family | None, ...] = ("product", "combination", None)
 """Families of operations that are layers if they have matrices of the program's, and functions of none."""
@@ -35,7 +35,7 @@ _WITH_MATRICES: tuple[Family | None, ...] = ("product", "combination", None)
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """An operation that stayed on real values."""
+    """An operation that stayed on float values."""
 
     node: str
     """Name of its node."""
@@ -44,7 +44,7 @@ class Remainder:
     where: SourceLocation | None
     """The user's line that calls it, if known."""
     bytes_of_state: int = 0
-    """Memory of the parameters and buffers of real values that it reads, if no operation before it does."""
+    """Memory of the parameters and buffers of float values that it reads, if no operation before it does."""
     operations: int | None = 0
     """Its multiplications and additions, as far as they are counted; None where they are not known."""
 
@@ -64,7 +64,7 @@ class QuantizationReport:
     layers: int
     """Calls of layers whose weights are in 8 bits."""
     float_layers: int
-    """Calls of layers that stayed on real values: linear ones, convolutions, embeddings, and whatever else multiplies
+    """Calls of layers that stayed on float values: linear ones, convolutions, embeddings, and whatever else multiplies
     by matrices of the program's, such as recurrent modules, attention, and functions and modules that nobody knows."""
     bytes_of_state: int
     """Memory of parameters and buffers, of each once."""
@@ -75,9 +75,9 @@ class QuantizationReport:
     of layers, products, attention and recurrences, and not those for each element alone. None where some of them are
     not known, as all are if ``prepare`` gets no example inputs."""
     remainders: tuple[Remainder, ...]
-    """What stayed on real values."""
+    """What stayed on float values."""
     weights_alone: int = 0
-    """Of the layers, those that compute on real values, with the real values of a weight that is stored in 8 bits."""
+    """Of the layers, those that compute on float values, with the float values of a weight that is stored in 8 bits."""
     kernels: Mapping[str, int] = field(default_factory=dict[str, int])
     """By how many layers each kernel was used in this process so far, as ``kernels_used`` returns it."""
 
@@ -98,8 +98,8 @@ class QuantizationReport:
 def report(converted: GraphModule) -> QuantizationReport:
     """Return what became of each operation of a program that :func:`~fx.quantize.conversion.convert` returned.
 
-    All state counts, whatever holds it: what reads real values of parameters or buffers is among the remainders, beside
-    what computes on real values. Scales, and biases of layers whose weights are in 8 bits, belong to these.
+    All state counts, whatever holds it: what reads float values of parameters or buffers is among the remainders,
+    beside what computes on float values. Scales, and biases of layers whose weights are in 8 bits, belong to these.
 
     >>> import torch, fx
     >>> from fx.quantize import convert, prepare
@@ -119,7 +119,7 @@ def report(converted: GraphModule) -> QuantizationReport:
     for node, read in held.items():
         if node in in_8_bits:
             continue
-        own = {_key(tensor): tensor.nbytes for tensor in read if _is_real(tensor) and _key(tensor) not in listed}
+        own = {_key(tensor): tensor.nbytes for tensor in read if _is_float(tensor) and _key(tensor) not in listed}
         listed.update(own)
         if REASON in node.meta or own or work_of(node):
             remainders.append(Remainder(node.name, _reason(node), node.source, sum(own.values()), work_of(node)))
@@ -162,13 +162,13 @@ def _key(tensor: Tensor) -> tuple[Any, ...]:
     return place or id(tensor), tensor.dtype, tensor.shape
 
 
-def _is_real(tensor: Tensor) -> bool:
+def _is_float(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _is_layer(node: Node, tensors: list[Tensor]) -> bool:
-    """Return whether an operation on real values is one that has, or ought to have, a weight."""
-    has_matrix = any(_is_real(tensor) and tensor.dim() > 1 for tensor in tensors)
+    """Return whether an operation on float values is one that has, or ought to have, a weight."""
+    has_matrix = any(_is_float(tensor) and tensor.dim() > 1 for tensor in tensors)
     if node.op == "call_module":
         return has_matrix
     row = find_operator(node.target)
@@ -185,11 +185,11 @@ def _is_own(node: Node) -> bool:
 def _reason(node: Node) -> str:
     if node.op == "output":
         return "the program returns it"
-    default = "what it reads is stored as real values, and becomes integers in each call"
-    return node.meta.get(REASON, default if _is_own(node) else "it works on real values")
+    default = "what it reads is stored as float values, and becomes integers in each call"
+    return node.meta.get(REASON, default if _is_own(node) else "it works on float values")
 
 
-def _share(in_8_bits: Sequence[int | None], real: Sequence[int | None]) -> float | None:
+def _share(in_8_bits: Sequence[int | None], in_float: Sequence[int | None]) -> float | None:
     known = [one for one in in_8_bits if one is not None]
-    total = sum(known) + sum(one for one in real if one is not None)
-    return None if None in (*in_8_bits, *real) or not total else sum(known) / total
+    total = sum(known) + sum(one for one in in_float if one is not None)
+    return None if None in (*in_8_bits, *in_float) or not total else sum(known) / total

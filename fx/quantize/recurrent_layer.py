@@ -42,7 +42,9 @@ def _kernel(engine: engines.Engine) -> Kernel:
 
 @listed
 class QuantizedRecurrent(PackedModule):
-    """LSTM, GRU or RNN with 8-bit weights; values are real, and find their scales in each product of each call."""
+    """LSTM, GRU or RNN with 8-bit weights; values are floating-point numbers, and find their scales in each product of
+    each call.
+    """
 
     def __init__(
         self,
@@ -134,14 +136,14 @@ class QuantizedRecurrent(PackedModule):
         return fits and all(bool(one.isfinite().all()) for one in every)
 
     def _floats(self) -> Any:
-        """Return what computes it on real values, with those of the weights."""
+        """Return what computes it on float values, with those of the weights."""
         weights: list[Tensor] = []
         for suffix in self._suffixes:
             cell: list[Any] = [self._modules[f"{name}_{suffix}"] for name in ("input", "hidden")]
-            weights += [layer.real_weight() for layer in cell]
+            weights += [layer.float_weight() for layer in cell]
             weights += [layer.bias for layer in cell if self.has_biases]
             projection: Any = self._modules.get(f"projection_{suffix}")
-            weights += [] if projection is None else [projection.real_weight()]
+            weights += [] if projection is None else [projection.float_weight()]
         return self._recurrence.floats(weights)
 
     # By torch's functions.

@@ -71,7 +71,7 @@ class RoundingInserter:
             round_ = self._round_matrices if planned.target is recurrent else self._round_weight
             round_(self._nodes[planned.name], self._scheme.choice(planned))
 
-    # Which values are rounded, and for whom: what works on real values reads them as they are, in the converted
+    # Which values are rounded, and for whom: what works on float values reads them as they are, in the converted
     # program too, unless they are stored as integers alone.
 
     def _rounded(self, planned: Node) -> Iterator[tuple[Node, Sequence[Node]]]:

@@ -26,8 +26,8 @@ class Choice:
 
     precision: Precision = "int8"
     """``"int8"``: on integers, whose scales calibration finds; ``"dynamic"``: layers find the scale of their input
-    in each call, and give real values; ``"weight-only"``: layers whose weights alone are integers;
-    ``"bfloat16"``: layers on real values of 16 bits; ``"float"``: not at all."""
+    in each call, and give float values; ``"weight-only"``: layers whose weights alone are integers;
+    ``"bfloat16"``: layers on float values of 16 bits; ``"float"``: not at all."""
     symmetric: bool = False
     """Whether activations have zero in the middle of their range, rather than where it suits them best."""
     observer: ObserverName = "histogram"

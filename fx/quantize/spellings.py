@@ -49,7 +49,7 @@ def lower_average(node: Node) -> IntegerCall | None:
 
 
 def lower_data_movement(node: Node, affine: Affine) -> IntegerCall | None:
-    """Return how a call is spelled that moves or picks integers; None where it is as on real values."""
+    """Return how a call is spelled that moves or picks integers; None where it is as on float values."""
     if node.target in _POOLS:
         settings = {name: value for name, value in node.kwargs.items() if name != "return_indices"}
         return IntegerCall(_POOLS[node.target], settings)

@@ -124,7 +124,7 @@ def is_trained(program: GraphModule) -> bool:
     return bool(program.meta.get(_TRAINED))
 
 
-def settled(program: GraphModule) -> GraphModule:
+def prepared_as_trained(program: GraphModule) -> GraphModule:
     """Return what :func:`~fx.quantize.preparation.prepare` makes of a program as it is trained so far.
 
     Its observers are those that watched the training, and its tensors are copies.

@@ -67,7 +67,7 @@ class QuantizedConvTranspose(QuantizedConv):
         self.output_padding = tuple(output_padding)
 
     def _reference(self, input: Tensor) -> Tensor:
-        weight = swap_channels(self.real_weight(), self.groups)
+        weight = swap_channels(self.float_weight(), self.groups)
         return _TRANSPOSED[len(self.kernel_size)](input, weight, self.bias, *self._sizes())
 
     def _sizes(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Linear layers on real values with 8-bit weights, for where reading the weight takes the time (section 6.2.1)."""
+"""Linear layers on float values with 8-bit weights, for where reading the weight takes the time (section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from fx.quantize.arithmetic import dequantize_channels, is_recorded
 from fx.quantize.declaration import operation
 
 _AT_A_TIME = 1 << 19
-"""Elements of a weight that are real values at a time, so that these stay in the cache."""
+"""Elements of a weight that are float values at a time, so that these stay in the cache."""
 
 
 @operation
 def weight_only_linear(input: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``F.linear`` with a weight of integers, parts of which become real values as they are needed.
+    """``F.linear`` with a weight of integers, parts of which become float values as they are needed.
 
     Args:
-        input: real values, of shape (..., inputs).
+        input: float values, of shape (..., inputs).
         weight: int8, of shape (outputs, inputs).
-        scale: step of each output, float32.
-        bias: real values, of shape (outputs,).
+        scale: of each output, float32.
+        bias: float values, of shape (outputs,).
 
     >>> weight_only_linear(torch.ones(1, 2), torch.tensor([[1, 2]], dtype=torch.int8), torch.tensor([0.5]))
     tensor([[1.5000]])

@@ -46,7 +46,7 @@ class Weights:
         return weight, fetch_attribute(self._prepared, str(weight.target)), fetched
 
     def quantized(self, node: Node) -> tuple[Tensor, Tensor]:
-        """The weight of a layer, its output channels first, as integers and steps."""
+        """The weight of a layer, its output channels first, as integers and scales."""
         choice = self._scheme.choice(node)
         return self._integers(self.tensors(node)[1], choice.weight_bits, choice.per_channel, groups_of_transposed(node))
 
@@ -62,13 +62,13 @@ class Weights:
     def layer(self, node: Node) -> tuple[QuantizedLayer, list[Node]]:
         """The layer for a call, shared with other calls that have the same tensors and sizes, and those calls."""
         fetched, _, bias = self.tensors(node)
-        whole, scale = self.quantized(node)
+        quantized, scale = self.quantized(node)
         sizes = {name: node.kwargs[name] for name in _SIZES if name in node.kwargs}
-        key = (id(whole), tuple(sizes.items()), None if bias is None else id(bias))
+        key = (id(quantized), tuple(sizes.items()), None if bias is None else id(bias))
         if key not in self._layers:
             with torch.device("meta"):  # its tensors are given next
-                layer = _make_layer(whole, bias is not None, sizes)
-            layer.fill(whole, scale, None if bias is None else bias.detach().float().contiguous())
+                layer = _make_layer(quantized, bias is not None, sizes)
+            layer.fill(quantized, scale, None if bias is None else bias.detach().float().contiguous())
             self._layers[key] = layer, []
             self._wishes[layer] = _layer_path(str(fetched.target))
         layer, calls = self._layers[key]
@@ -87,7 +87,7 @@ class Weights:
         """The layer for a call of a recurrence, shared with other calls that have the same, and those calls."""
         settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "state", "weights")}
         matrices = list(self.matrices(node))
-        key = (*(id(whole) for _, whole, _ in matrices), *settings.items())
+        key = (*(id(quantized) for _, quantized, _ in matrices), *settings.items())
         if key not in self._layers:
             self._layers[key] = self._made_recurrent(node, settings, matrices), []
             self._wishes[self._layers[key][0]] = str(matrices[0][0].target).rpartition(".")[0]
@@ -110,13 +110,13 @@ class Weights:
             layer = QuantizedRecurrent(
                 input_size=matrices[0][1].shape[1], hidden_size=hidden_size, proj_size=proj_size, **settings
             )
-        for part, (_, whole, scale) in zip(layer.layers(), matrices, strict=True):
-            part.fill(whole, scale, biases.pop(0).detach().float().contiguous() if part.has_bias else None)
+        for part, (_, quantized, scale) in zip(layer.layers(), matrices, strict=True):
+            part.fill(quantized, scale, biases.pop(0).detach().float().contiguous() if part.has_bias else None)
         return layer
 
-    def path_of(self, fetched: Node, whole: Tensor) -> str:
+    def path_of(self, fetched: Node, quantized: Tensor) -> str:
         """Return where a weight of integers is kept that no layer holds, or several."""
-        known = next((path for path, one in self._paths.items() if one is whole), None)
+        known = next((path for path, one in self._paths.items() if one is quantized), None)
         if known is not None:
             return known
         path = wish = f"quantized.{_layer_path(str(fetched.target))}"
@@ -124,7 +124,7 @@ class Weights:
         while path in self._paths:
             number += 1
             path = f"{wish}_{number}"
-        self._paths[path] = whole
+        self._paths[path] = quantized
         return path
 
     def named(self, graph: Graph) -> dict[str, PackedModule]:

@@ -1,4 +1,6 @@
-"""``Writer``: a program that is written anew, with values as real and as integers (paper, section 6.2.1)."""
+"""``Writer``: a program that is written anew, with values as floating-point numbers and as integers (paper, section
+6.2.1).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from fx.quantize.weights import UNNAMED, Weights
 from fx.quantize.work import WORK, work_of_layer
 
 _IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
-"""Activations that are computed in the memory of a layer's real result, which gradients can do without."""
+"""Activations that are computed in the memory of a layer's float result, which gradients can do without."""
 
 
 class Writer:
@@ -31,9 +33,10 @@ class Writer:
     A value can be there in three forms, each in a dictionary by its node of the prepared program:
 
     ==============  ==================================================================================================
-    ``_whole``      integers, with the scale and zero point by which they stand for it: of observers, of operations on
+    ``_quantized``      integers, with the scale and zero point by which they stand for it: of observers, of operations
+    on
                     integers, and of what the program itself dequantizes
-    ``_real``       floating-point numbers: what operations on these return, or what the integers stand for
+    ``_float``       floating-point numbers: what operations on these return, or what the integers stand for
     ``_unrounded``  by observer, the floating-point numbers before it rounds them: for layers on floating-point
                     numbers, such as those with 8-bit weights alone, which another layer's rounding must not reach
     ==============  ==================================================================================================
@@ -47,46 +50,46 @@ class Writer:
         self._affines = affines_of(prepared)
         self._graph = Graph()
         self._attributes: dict[str, Any] = {}
-        self._real: dict[Node, Argument] = {}
-        self._whole: dict[Node, tuple[Node, Affine]] = {}
+        self._float: dict[Node, Argument] = {}
+        self._quantized: dict[Node, tuple[Node, Affine]] = {}
         # Results of operations on integers, in the reference form, too. That one has them before rounding, on the
         # integers nobody has: to read them there would make of the reference another program.
-        self._computed_whole: set[Node] = set()
+        self._computed_quantized: set[Node] = set()
         self._unrounded: dict[Node, Node] = {}
         self._weights = Weights(prepared, scheme)
         self._operations = quantized_operations(prepared, scheme)
 
     def _copy(self, node: Node, *, unrounded: bool = False) -> None:
-        """The operation as it is, on real values; on those before rounding if asked for and there are any."""
-        made = self._graph.node_copy(node, self._as_unrounded if unrounded else self._as_real)
+        """The operation as it is, on float values; on those before rounding if asked for and there are any."""
+        made = self._graph.node_copy(node, self._as_unrounded if unrounded else self._as_float)
         operation = operation_of(node)
         if isinstance(operation, IntegerOperation) and operation.kind == "layer":
             made.meta[WORK] = work_of_layer(node, self._weights.tensors(node)[1])
-        self._real[node] = made.args[0] if node.op == "output" else made
+        self._float[node] = made.args[0] if node.op == "output" else made
 
-    def _as_real(self, node: Node) -> Node:
-        if node not in self._real:
-            whole, affine = self._whole[node]
-            self._real[node] = self._call(node, arithmetic.dequantize, input=whole, **affine.settings)
-        real = self._real[node]
-        assert isinstance(real, Node)
-        return real
+    def _as_float(self, node: Node) -> Node:
+        if node not in self._float:
+            quantized, affine = self._quantized[node]
+            self._float[node] = self._call(node, arithmetic.dequantize, input=quantized, **affine.settings)
+        made = self._float[node]
+        assert isinstance(made, Node)
+        return made
 
     def _as_unrounded(self, node: Node) -> Node:
-        """A real value before rounding, where there is one."""
-        return self._unrounded.get(node) or self._as_real(node)
+        """A float value before rounding, where there is one."""
+        return self._unrounded.get(node) or self._as_float(node)
 
     def _quantize(self, node: Node) -> None:
         """In the place of an observer, the integers of what it observes."""
         source = node.all_input_nodes[0]
         affine = self._affines[node]
-        if source in self._whole and self._whole[source][1] == affine:
-            self._whole[node] = self._whole[source]
+        if source in self._quantized and self._quantized[source][1] == affine:
+            self._quantized[node] = self._quantized[source]
             return
-        if source not in self._whole and source not in self._computed_whole:
-            self._unrounded[node] = self._as_real(source)
-        self._whole[node] = (
-            self._call(node, arithmetic.quantize, input=self._as_real(source), **affine.settings), affine
+        if source not in self._quantized and source not in self._computed_quantized:
+            self._unrounded[node] = self._as_float(source)
+        self._quantized[node] = (
+            self._call(node, arithmetic.quantize, input=self._as_float(source), **affine.settings), affine
         )  # fmt: skip
 
     def _call(self, for_: Node, function: Any, **arguments: Any) -> Node:
@@ -104,22 +107,22 @@ class Writer:
         return self._noted(self._graph.get_attr(path), node)
 
     def _stored_as(self, node: Node) -> Affine | None:
-        """Return how the result of ``node`` is stored, or None where it is needed as real values."""
+        """Return how the result of ``node`` is stored, or None where it is needed as float values."""
         users = list(node.users)
         return self._affines[users[0]] if len(users) == 1 and is_observer(users[0]) else None
 
     def _put(self, node: Node, made: Node, affine: Affine | None) -> bool:
         if affine is None:
-            self._real[node] = made
+            self._float[node] = made
         else:
-            self._whole[node] = (made, affine)
+            self._quantized[node] = (made, affine)
         return True
 
     def _stored_weight(self, node: Node) -> tuple[Node, Node]:
-        """A weight as integers and steps, fetched."""
-        whole, scale = self._weights.quantized(node)
-        path = self._weights.path_of(self._weights.tensors(node)[0], whole)
-        return self._attribute(node, f"{path}.weight", whole), self._attribute(node, f"{path}.weight_scale", scale)
+        """A weight as integers and scales, fetched."""
+        quantized, scale = self._weights.quantized(node)
+        path = self._weights.path_of(self._weights.tensors(node)[0], quantized)
+        return self._attribute(node, f"{path}.weight", quantized), self._attribute(node, f"{path}.weight_scale", scale)
 
     def _count(self, made: Node, node: Node) -> None:
         """Note for the report that a layer has its weight in 8 bits, and how much it computes."""
@@ -144,7 +147,7 @@ class Writer:
 
 
 def write_over_layers(graph: Graph) -> None:
-    """Let activations write to the real results of layers that only they use: a large one is not made twice."""
+    """Let activations write to the float results of layers that only they use: a large one is not made twice."""
     for node in graph.nodes:
         if any(node.target is function for function in _IN_PLACE) and node.kwargs.get("inplace") is False:
             layer = node.kwargs["input"]

@@ -92,7 +92,7 @@ class EqualityCheck:
                 self._report(given, comparison, violations[0])
                 message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
                 raise with_cause(violations, violations[0].with_message(message))
-            self._settle(given, comparison)
+            self._require_detection(given, comparison)
             return comparison
         pass_ = chosen_pass(self._item.config, transform)
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
@@ -115,7 +115,7 @@ class EqualityCheck:
                 f"{pass_run.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
                 f"breaks the law {broken[0].law!r}: {_first_line(pass_run.error or broken[0])}"
             )
-        self._settle(pass_run, comparison)
+        self._require_detection(pass_run, comparison)
         self._warn_of_layouts(pass_run)
         require_no_less(self._item, pass_run)
         return comparison
@@ -209,7 +209,7 @@ class EqualityCheck:
     def _record_outcome(self, pass_run: PassRun, outcome: str) -> None:
         record_row(self._item, SummaryRow(self._subject.name, pass_run.name, outcome=outcome))
 
-    def _settle(self, pass_run: PassRun, comparison: Comparison) -> None:
+    def _require_detection(self, pass_run: PassRun, comparison: Comparison) -> None:
         """Say what a kept contract forgives, and let no row be green beyond its bound.
 
         Raises :class:`~pytest_fx.errors.CoarseVerdict` where ``--fx-detect`` asks for more than would have been caught.

@@ -76,7 +76,7 @@ def near_misses(pass_run: PassRun) -> list[str]:
 
     It is applied once more for that. A pass that does not look by :mod:`fx.matcher` has none.
     """
-    with explanations() as heard:
+    with explanations() as explained:
         pass_run.transform(pass_run.subject.shared_copy())
-    misses = dict.fromkeys(str(miss) for explanation in heard for miss in explanation.near_misses)
+    misses = dict.fromkeys(str(miss) for explanation in explained for miss in explanation.near_misses)
     return [f"nearly {miss}" for miss in misses][:SHOWN_MISSES]

@@ -1,7 +1,7 @@
 """Which node goes wrong: a transformed program beside the original, value by value, in one walk over both.
 
 Nodes are matched by what they stand for (:mod:`pytest_fx.failures.pairing`). The error of each value is split into what
-came in with its inputs and what was made here, by running the node a second time on the inputs that it should have had.
+came in with its inputs and what the node adds, by running the node a second time on the inputs that it should have had.
 A node is to blame if its value is wrong, if it makes an error of its own, and if that gets to the outputs by something
 else than values that are right. A value is kept only until the last node that needs it has run.
 """

@@ -36,11 +36,11 @@ class NodeError:
     scale: float
     """Largest magnitude of the value."""
     difference: Difference | None = None
-    """The worst element, where the error made here is larger than allowed."""
+    """The worst element, where the error that the node adds is larger than allowed."""
     heat_map: HeatMap | None = None
     """Where in the tensor of that element errors are larger than allowed."""
     ulps: int | None = None
-    """The error made here at its largest, in steps of the value's dtype; None for integers and NaNs."""
+    """The error that the node adds at its largest, in steps of the value's dtype; None for integers and NaNs."""
     in_float64: bool = False
     """Whether values are those that both programs have when they are run in float64, whatever dtype they are in."""
     mismatch: str | None = None

@@ -98,7 +98,7 @@ def _imported(source: str) -> list[str]:
 def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[str]]:
     """Keywords that let a program be captured as the run did, and the modules that they and its own modules are of.
 
-    Of what the run kept whole, those are named that are in the program; what is not would be refused.
+    Of the leaves of the run, those are named that are in the program; what is not would be refused.
     """
     held = dict(program.named_modules())
     modules = [type(module).__module__ for module in held.values()]

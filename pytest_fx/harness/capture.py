@@ -44,7 +44,7 @@ class Tracing:
     """What is asked for beside the usual way to capture a model."""
 
     leaves: tuple[str | type[nn.Module], ...] = ()
-    """Modules that are kept whole: paths, or patterns of them; names of classes, or classes."""
+    """Modules that are leaves: paths, or patterns of them; names of classes, or classes."""
     tracer: Callable[[], Any] | None = None
     """Makes the tracer, ours or one of torch.fx; None for the usual."""
     how: str = "symbolic"
@@ -170,7 +170,7 @@ def leave_out_caches(module: nn.Module) -> str | None:
 def capture_without_leaves(
     module: nn.Module, arguments: Arguments | None = None, tracing: Tracing = USUAL
 ) -> GraphModule:
-    """Return the program of ``module`` in functions only, but for what is asked to be kept whole.
+    """Return the program of ``module`` in functions only, but for what is asked to be a leaf.
 
     Raises ``TraceError`` where a module branches on values.
     """

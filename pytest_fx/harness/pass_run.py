@@ -17,6 +17,7 @@ from fx.errors import FxError, PassError
 from fx.naming.printing import describe
 from fx.operators.effects import effect_of
 from fx.passes import Approximate, Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
+from fx.passes.infra.pass_base import program_in
 from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation, record_origins
@@ -522,7 +523,7 @@ def _called(pass_: Any, program: GraphModule) -> tuple[Any, int | None]:
         return ran.graph_module, sum(len(report.edits) for report in ran.reports)
     if isinstance(pass_, RewritingPass) and type(pass_).__call__ is RewritingPass.__call__:
         return program, len(make_edits(pass_, program))
-    return pass_(program), None
+    return program_in(pass_(program)), None
 
 
 def with_data(pass_: Any, calls: Callable[[], Sequence[Arguments]]) -> Any:

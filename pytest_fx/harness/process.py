@@ -29,7 +29,7 @@ from torch.nn.modules import module as torch_module
 
 import fx
 from fx import passes
-from fx.capture.patching import settle
+from fx.capture.patching import restore_patches
 from fx.frames import clear_interrupted
 from pytest_fx.harness.switches import SWITCHES
 
@@ -88,7 +88,7 @@ class ProcessState:
     @classmethod
     def now(cls) -> ProcessState:
         """Return the state of the process, as the calling thread sees it."""
-        settle()  # what a trace that was interrupted has replaced is none of it
+        restore_patches()  # what a trace that was interrupted has replaced is none of it
         attributes = [namespace.copy() for namespace in _watched().namespaces]
         return cls(attributes, tuple(switch.read() for switch in SWITCHES), len(sys.modules))
 

@@ -360,7 +360,7 @@ class Subject:
                 if isinstance(error, CaptureError):
                     error.__cause__ = None  # what torch.export says goes on for pages
                 if self.tracing.how in ("auto", "symbolic"):
-                    add_note(error, "  or     --fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer")
+                    add_note(error, "  or     --fx-leaf PATH|CLASS makes a module a leaf, --fx-tracer brings a tracer")
                 raise
 
     @property

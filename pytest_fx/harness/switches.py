@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_module
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _device, _python_dispatch
 
-from fx.capture.patching import is_settled, settle
+from fx.capture.patching import are_patches_restored, restore_patches
 from pytest_fx.harness.evaluation import float32_matmul_precision
 
 _C: Any = torch._C
@@ -313,7 +313,9 @@ def _flag(what: str, name: str) -> Switch:
 
 
 SWITCHES: tuple[Switch, ...] = (
-    Switch("", is_settled, lambda _: settle(), _not_reported),  # else nn.Module.__call__ may be another function
+    Switch(
+        "", are_patches_restored, lambda _: restore_patches(), _not_reported
+    ),  # else nn.Module.__call__ may be another function
     Switch("inference mode is", torch.is_inference_mode_enabled, _write_inference_mode),
     Switch("gradients are", torch.is_grad_enabled, _C._set_grad_enabled),
     Switch("forward-mode gradients are", _C._is_fwd_grad_enabled, _C._set_fwd_grad_enabled),

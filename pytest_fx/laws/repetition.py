@@ -14,6 +14,7 @@ from torch import nn
 import fx
 from fx import GraphModule
 from fx.errors import FxError, SaveError, TraceError
+from fx.passes.infra.pass_base import program_in
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Runner
@@ -117,7 +118,7 @@ def idempotent(pass_run: PassRun) -> None:
     if pass_run.after is None:
         return
     once, copied = pass_run.after.code, _copied(pass_run)
-    again: Any = pass_run.pass_(copied) or copied
+    again: Any = program_in(pass_run.pass_(copied)) or copied
     if isinstance(again, GraphModule) and again.code != once:
         shown = "\n         ".join(first_difference(once, again.code))
         broken("idempotent", f"{pass_run.name} changes what it made itself", value=shown)

@@ -250,8 +250,8 @@ def _rows_on(report: Any) -> list[SummaryRow]:
     if not getattr(report, "failed", False):
         return rows
     timed = {record["row"]["program"] for record in records if record["timing"] is not None}
-    settled = timed | {row.program for row in rows if row.kept or row.outcome or row.changed is False}
-    return [row if row.program in settled else replace(row, outcome="fails") for row in rows]
+    judged = timed | {row.program for row in rows if row.kept or row.outcome or row.changed is False}
+    return [row if row.program in judged else replace(row, outcome="fails") for row in rows]
 
 
 def _median(values: Sequence[float]) -> float:

@@ -54,7 +54,7 @@ class _LiveTensors(KernelMode):
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         result = func(*args, **kwargs)
-        self._live.hear((args, kwargs), result)
+        self._live.record((args, kwargs), result)
         return result
 
     def _change(self, number: int, size: int) -> None:

@@ -5,6 +5,8 @@ import importlib
 import operator
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -258,3 +260,11 @@ def test_a_call_without_a_signature_cannot_be_normalized() -> None:
     assert list(pair.kwargs) == ["input"]
     with pytest.raises(fx.GraphError, match=r"the arguments of print cannot be normalized[\s\S]*normalize_function"):
         fx.operator_schemas._normalize_function_or_error(print, (X,))
+
+
+@pytest.mark.thorough
+def test_modules_that_torch_fx_imports_itself_are_attributes_of_fx() -> None:
+    modules = "_compatibility _pytree _symbolic_trace config graph graph_module immutable_collections interpreter node"
+    modules += " operator_schemas passes proxy subgraph_rewriter traceback"
+    code = f"import fx; print([name for name in {modules.split()} if not hasattr(fx, name)])"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"

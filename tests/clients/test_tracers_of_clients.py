@@ -287,7 +287,9 @@ def proxies_that_answer(side: Side) -> Any:
 
 
 def held(value: Any, name: str) -> Any:
-    """What a proxy of a client's holds, asked in the module of the traced program, but by no method of a tracer's."""
+    """Return what a proxy of a client's holds, asked in the module of the traced program, but by no method of a
+    tracer's.
+    """
     return getattr(value, name, None) if hasattr(value, name) else "not there"
 
 

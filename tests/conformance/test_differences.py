@@ -355,3 +355,36 @@ def test_a_nan_becomes_a_number_where_a_kernel_does_the_work_of_relu() -> None:
     with torch.no_grad():
         assert OURS.lower(program, "onednn", (image,))(image).isfinite().all()
         assert OURS.lower(program, "onednn", (image,), veto=("1",))(image).isnan().all()
+
+
+class ByMode(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5, self.training)
+
+
+def test_operations_that_are_given_the_training_flag_follow_it() -> None:
+    ours, theirs = (library.symbolic_trace(ByMode().eval()).train() for library in (OURS, THEIRS))
+    x = torch.ones(100)
+    assert not torch.equal(ours(x), x)
+    assert torch.equal(theirs(x), x)
+
+
+def test_an_exception_that_a_traced_value_causes_decides_nothing() -> None:
+    def root(x):
+        try:
+            return x * len(range(x.shape[0]))
+        except TypeError:
+            return x * 7
+
+    with pytest.raises(fx.TraceError, match="as an integer"):
+        OURS.symbolic_trace(root)
+    assert THEIRS.symbolic_trace(root)(torch.ones(2)).tolist() == [7, 7]
+
+
+def test_layers_without_state_need_not_be_below_the_root() -> None:
+    def root(x):
+        return nn.Softmax(dim=0)(x)
+
+    assert torch.equal(OURS.symbolic_trace(root)(vector()), vector().softmax(0))
+    with pytest.raises(NameError):
+        THEIRS.symbolic_trace(root)

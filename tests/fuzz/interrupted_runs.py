@@ -45,7 +45,7 @@ class Reported:
             os.write({pipe}, (report.nodeid + "\\n").encode())
 
 def pytest_configure(config):
-    config.pluginmanager.register(Reported())  # which hears of tests outside of this folder, too
+    config.pluginmanager.register(Reported())  # which is called for tests outside of this folder, too
 
 def measured():
     time.sleep(0.01)

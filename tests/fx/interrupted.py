@@ -60,7 +60,7 @@ fx.wrap("len")
 
 
 class Gated(nn.Module):
-    """Functions that are kept whole, and a function of ``math``."""
+    """Functions that are leaves, and a function of ``math``."""
 
     def forward(self, x: Any) -> Any:
         return gate(x) + scale(x, ceil(1.5)) * len(x) + ceil(x.shape[0] / 2)

@@ -135,7 +135,7 @@ def test_a_capture_that_is_interrupted_twice_while_it_ends_leaves_nothing_to_the
         assert (vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]) == methods
         assert vars(math) == functions
         assert not torch._C._len_torch_function_stack()
-        assert patching.is_settled() and not patching._replacements and not module_state._unrestored
+        assert patching.are_patches_restored() and not patching._replacements and not module_state._unrestored
 
 
 def test_a_traced_value_that_is_left_in_a_module_is_taken_out_and_the_rest_stays() -> None:
@@ -258,7 +258,7 @@ def test_no_jump_back_to_a_loop_is_outside_of_the_block_that_holds_the_lock() ->
     methods = [value for value in vars(patching.Trace).values() if isinstance(value, FunctionType)]
     functions = [*methods, *(value for value in vars(patching).values() if isinstance(value, FunctionType))]
     holding = [function.__code__ for function in functions if "_lock" in function.__code__.co_names]
-    assert {code.co_name for code in holding} >= {"replace", "_run", "settle"}
+    assert {code.co_name for code in holding} >= {"replace", "_run", "restore_patches"}
     for code in holding:
         blocks = [(entry.start, entry.end) for entry in dis.Bytecode(code).exception_entries]  # type: ignore[attr-defined]
         first, last = min(start for start, _ in blocks), max(end for _, end in blocks)

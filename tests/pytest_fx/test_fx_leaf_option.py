@@ -1,4 +1,4 @@
-"""``--fx-leaf`` keeps modules whole, ``--fx-tracer`` and the hook bring a tracer, for models of others."""
+"""``--fx-leaf`` makes modules leaves, ``--fx-tracer`` and the hook bring a tracer, for models of others."""
 
 import pytest
 from models_of_users import BRANCHING
@@ -15,7 +15,7 @@ def mine(pytester):
 def test_the_error_of_a_model_that_branches_says_how_to_keep_a_module_whole(mine):
     result = mine.runpytest(*OPTIONS, "-k", "test_capture_is_well_formed")
     assert result.ret == 1
-    result.stdout.fnmatch_lines(["*--fx-leaf PATH|CLASS keeps a module whole, --fx-tracer brings a tracer*"])
+    result.stdout.fnmatch_lines(["*--fx-leaf PATH|CLASS makes a module a leaf, --fx-tracer brings a tracer*"])
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_a_model_is_captured_with_modules_kept_whole_or_by_a_tracer(mine, argume
 def test_a_leaf_that_is_no_module_of_the_model_is_refused_once_with_what_is_near(mine):
     result = mine.runpytest(*OPTIONS, "--fx-leaf", "choise")
     assert result.parseoutcomes()["errors"] == 1
-    result.stdout.fnmatch_lines(["*has no module 'choise' that could be kept whole", "*did you mean 'choice'?"])
+    result.stdout.fnmatch_lines(["*has no module 'choise' that could be a leaf", "*did you mean 'choice'?"])
 
 
 def test_a_tracer_that_there_is_not_is_refused(mine):

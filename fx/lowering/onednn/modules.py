@@ -78,7 +78,7 @@ class FusedLayer(nn.Module):
     """
 
     _is_impure: ClassVar[bool | None] = False
-    _kept_whole: ClassVar[str] = "it runs a kernel of oneDNN"
+    _leaf_reason: ClassVar[str] = "it runs a kernel of oneDNN"
 
     weight: Tensor
     bias: Tensor | None

@@ -1,4 +1,4 @@
-"""A region while it is rewritten for oneDNN: layers take up what follows them, and layouts are settled at the end."""
+"""A region while it is rewritten for oneDNN: layers take up what follows them, and layouts are restored at the end."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class FusedRegion:
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
         """Return ``outputs``, each in its layout."""
-        settled = tuple(self._in_callers_layout(node) for node in outputs)
-        self._graph.output(settled[0] if is_single else settled)
+        returned = tuple(self._in_callers_layout(node) for node in outputs)
+        self._graph.output(returned[0] if is_single else returned)
         self._accumulate()
 
     def graph_module(self) -> GraphModule:
@@ -176,9 +176,9 @@ class FusedRegion:
         recorded: Any = self._stands_for[node].meta.get("tensor_meta")
         if node not in self._channels_last or getattr(recorded, "memory_format", None) is torch.channels_last:
             return node
-        settled = self._graph.call_method("contiguous", (node,))
-        settled.source, settled.origins = node.source, node.origins
-        return settled
+        contiguous = self._graph.call_method("contiguous", (node,))
+        contiguous.source, contiguous.origins = node.source, node.origins
+        return contiguous
 
     def _accumulate(self) -> None:
         """Let sums be written over what they add where that is a layer's result and they are the last to use it."""

@@ -18,7 +18,7 @@ from fx.lowering.support import any_of, has_numbers, has_values, where
 from fx.node import Node
 
 _FLOAT = computes(torch.float32)
-_WHOLE = (torch.int64, torch.int32, torch.uint8, torch.bool)
+_INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 """What becomes real without loss, but for large numbers, which PyTorch rounds as well."""
 
 
@@ -248,7 +248,7 @@ def _converts(operation: Operation) -> str | None:
     if any(operation.arguments.get(name) for name in ("device", "copy", "memory_format", "tensor")):
         return "it does more than to convert"
     result = operation.subject.dtype(operation.node)
-    keeps = result is dtype or (result is torch.float32 and dtype in _WHOLE)
+    keeps = result is dtype or (result is torch.float32 and dtype in _INTEGERS)
     return None if keeps else f"it converts {dtype} to {result}"
 
 

@@ -53,7 +53,7 @@ class OpenVINORegion(nn.Module):
     """
 
     _is_impure: ClassVar[bool | None] = False
-    _kept_whole: ClassVar[str] = "it runs an engine of OpenVINO"
+    _leaf_reason: ClassVar[str] = "it runs an engine of OpenVINO"
 
     def __init__(self, region: GraphModule, precision: str) -> None:
         """Build the engine for the sizes that are recorded in ``region``.

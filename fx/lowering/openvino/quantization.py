@@ -22,13 +22,13 @@ def to_whole_numbers(network: OpenVINONetwork, input: Any, scale: float, zero_po
     return network.value(output(network.op.fake_quantize(network.value(input), *bounds, highest + 1)), torch.uint8)
 
 
-def to_real_values(network: OpenVINONetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
+def to_float_values(network: OpenVINONetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
     """Return what integers stand for."""
     shifted = output(network.op.subtract(network.value(input, torch.float32), network.value(float(zero_point))))
     return output(network.op.multiply(shifted, network.value(scale)))
 
 
-def to_real_weights(network: OpenVINONetwork, weight: Tensor, scale: Tensor) -> Any:
+def to_float_weights(network: OpenVINONetwork, weight: Tensor, scale: Tensor) -> Any:
     """Return what the integers of a weight stand for, with a scale for each channel."""
     by_channel = scale.reshape(-1, *(1,) * (weight.dim() - 1))
     return output(network.op.multiply(network.value(network.value(weight), torch.float32), network.value(by_channel)))
@@ -36,5 +36,5 @@ def to_real_weights(network: OpenVINONetwork, weight: Tensor, scale: Tensor) -> 
 
 _has_map = has_numbers("scale", "zero_point")
 add_converter(quantize, to_whole_numbers, takes((torch.float32,), "input"), _has_map)
-add_converter(dequantize, to_real_values, takes((torch.uint8,), "input"), _has_map, counts=False)
-add_converter(dequantize_channels, to_real_weights, has_constant("weight", "scale"), takes((torch.int8,), "weight"))
+add_converter(dequantize, to_float_values, takes((torch.uint8,), "input"), _has_map, counts=False)
+add_converter(dequantize_channels, to_float_weights, has_constant("weight", "scale"), takes((torch.int8,), "weight"))

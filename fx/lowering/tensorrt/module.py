@@ -30,7 +30,7 @@ class TensorRTModule(nn.Module):
     """
 
     _is_impure: ClassVar[bool | None] = False
-    _kept_whole: ClassVar[str] = "it runs an engine of TensorRT"
+    _leaf_reason: ClassVar[str] = "it runs an engine of TensorRT"
 
     def __init__(self, engine: TensorRTEngine, *, cuda_graphs: bool = False) -> None:
         """A module for an engine.

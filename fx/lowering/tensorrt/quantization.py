@@ -33,13 +33,13 @@ def quantize(network: TensorRTNetwork, input: Any, scale: float, zero_point: int
 
 
 def dequantize(network: TensorRTNetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
-    """The real values of integers."""
+    """The float values of integers."""
     made = network.add("dequantize", input, _scale(network, scale), trt_dtype(torch.float32))
     return network.cast(made, network.working(torch.float32))
 
 
 def dequantize_channels(network: TensorRTNetwork, weight: Any, scale: Any) -> Any:
-    """The real values of a weight, which is stored with a scale for each channel."""
+    """The float values of a weight, which is stored with a scale for each channel."""
     stored, steps = network.tensor(weight), network.tensor(scale, torch.float32)
     made = network.add("dequantize", stored, steps, trt_dtype(torch.float32), axis=0)
     return network.cast(made, network.working(torch.float32))

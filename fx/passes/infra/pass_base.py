@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -17,6 +17,12 @@ class PassResult(NamedTuple):
     """The program, which may be the one that the pass was given."""
     modified: bool
     """Whether the pass changed it."""
+
+
+def program_in(returned: Any) -> Any:
+    """Return the program that a ``PassResult``, or what is like one, holds; anything else as it is."""
+    held = None if isinstance(returned, GraphModule) else getattr(returned, "graph_module", None)
+    return held if isinstance(held, GraphModule) else returned
 
 
 class PassBase(abc.ABC):

@@ -115,10 +115,10 @@ def halves(input: Tensor, scale: float, zero_point: int) -> tuple[Tensor, float,
 
 
 def as_float(input: Tensor, scale: float, zero_point: int) -> Tensor:
-    """The real values of an input that may be integers."""
+    """The float values of an input that may be integers."""
     return dequantize(input, scale, zero_point) if input.dtype is torch.uint8 else input
 
 
 def as_integers(input: Tensor, scale: float, zero_point: int) -> Tensor:
-    """The integers of an input that may be real values."""
+    """The integers of an input that may be float values."""
     return input if input.dtype is torch.uint8 else quantize(input, scale, zero_point)

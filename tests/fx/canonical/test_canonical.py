@@ -32,7 +32,7 @@ def ops_of(program: GraphModule) -> set[str]:
 
 
 def reasons(form: CanonicalForm) -> dict[str, str]:
-    return {str(node.target): reason for node, reason in form.kept_whole.items()}
+    return {str(node.target): reason for node, reason in form.leaf_reasons.items()}
 
 
 class Net(nn.Module):
@@ -63,7 +63,7 @@ def test_modules_and_methods_become_functions_with_keywords() -> None:
         "    _1 = torch.nn.functional.relu(input = _0, inplace = False);  _0 = None\n"
         "    return _1"
     )
-    assert form.kept_whole == {}
+    assert form.leaf_reasons == {}
 
 
 def test_the_given_program_stays_and_shares_its_tensors() -> None:
@@ -103,7 +103,7 @@ def test_nodes_keep_names_lines_and_the_modules_they_come_from() -> None:
 def test_batch_norm_in_training_updates_the_same_buffers_by_the_same_bits() -> None:
     eager = Net().train()
     form = canonical_form(symbolic_trace(eager))
-    assert form.kept_whole == {}
+    assert form.leaf_reasons == {}
     twin = Net().train()
     twin.load_state_dict(eager.state_dict())
     for _ in range(3):
@@ -283,7 +283,7 @@ def test_a_module_that_may_get_none_stays_unless_the_value_is_known_for_a_tensor
             return self.optional(x), self.optional(x, scale), self.optional(x, scale=torch.relu(x))
 
     form = canonical_form(with_leaves(Root()))
-    assert list(form.kept_whole.values()) == ["whether its input `scale` is None is known only when the program runs"]
+    assert list(form.leaf_reasons.values()) == ["whether its input `scale` is None is known only when the program runs"]
     assert torch.equal(form.graph_module(X, None)[1], X)
 
 
@@ -368,7 +368,7 @@ def test_modules_alike_are_captured_once(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_leaves_can_be_named_by_path_and_by_class() -> None:
     program = symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.ReLU()))
     form = canonical_form(program, leaves=("Linear", "2"))
-    assert reasons(form) == {"0": "it is to be kept whole", "2": "it is to be kept whole"}
+    assert reasons(form) == {"0": "it was asked to stay a leaf", "2": "it was asked to stay a leaf"}
 
 
 def test_methods_that_other_values_have_too_stay_unless_the_receiver_is_known() -> None:

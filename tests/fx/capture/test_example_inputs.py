@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import fx
+from fx.capture.example_values import ExampleValues
 from fx.errors import GuardError, TraceError
 
 
@@ -370,3 +371,32 @@ def test_a_refusal_names_example_inputs_where_they_would_say_it(function: Any, i
     with pytest.raises(TraceError) as refused:
         fx.symbolic_trace(function)
     assert ("or give symbolic_trace example_inputs" in str(refused.value)) is is_said
+
+
+def test_values_that_the_program_asks_nothing_of_are_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(ExampleValues, "of", lambda self, node: asked.append(node))
+
+    def program(x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        y = torch.relu(x) + 1
+        return y if mask is None else y * mask
+
+    fx.symbolic_trace(program, example_inputs=(torch.ones(2),))
+    assert not asked
+
+
+class OfItsKind(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Any) -> Any:
+        return x.to(self.weight.dtype) * self.weight if isinstance(self.weight, torch.Tensor) else x
+
+
+@pytest.mark.thorough
+def test_a_check_that_something_is_a_parameter_is_one_that_dynamo_follows() -> None:
+    program = fx.symbolic_trace(OfItsKind(), example_inputs=(torch.ones(2, 3),))
+    assert "check_kind(weight, 'Parameter'," in program.code
+    compiled: Any = torch.compile(program, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(torch.ones(4, 3)), torch.ones(4, 3))

@@ -99,6 +99,21 @@ def test_an_error_between_switches_leaves_the_mode_as_it_was() -> None:
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.parametrize("run", [lambda program: program, lambda program: fx.Interpreter(program).run])
+def test_an_error_inside_of_autocast_leaves_it(run: Any) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False), torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            return x.view(7)
+
+    captured = fx.symbolic_trace(program)
+    with pytest.raises(RuntimeError, match="shape"):
+        run(captured)(torch.ones(2))
+    left = torch.is_autocast_enabled("cpu")
+    torch.set_autocast_enabled("cpu", False)
+    assert not left
+    assert torch.is_grad_enabled()
+
+
 def test_a_program_that_sets_modes_is_saved_with_them(tmp_path: Any) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Functions of Python that give real values alone, recorded."""
+"""Functions of Python that give concrete values alone, recorded."""
 
 from __future__ import annotations
 

@@ -156,3 +156,32 @@ def test_what_a_class_asks_whose_module_is_not_traced_is_answered_and_checked_on
     captured = fx.symbolic_trace(importlib.import_module("program_of_users").program)
     assert captured.code.count("check_kind(") == 1 and torch.equal(captured(torch.ones(1)).value, torch.ones(1))
     assert fx.symbolic_trace(captured).code == captured.code
+
+
+@fx.wrap
+def rows_through(x: Any, weight: Any) -> Any:
+    return torch.vmap(lambda row: weight @ row)(x)
+
+
+class Mapped(nn.Module):
+    def __init__(self, marked: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(2, 3))
+        self.marked = marked
+
+    def forward(self, x: Any) -> Any:
+        return rows_through(x, self.weight) if self.marked else torch.vmap(lambda row: self.weight @ row)(x)
+
+
+def test_a_transform_of_a_function_is_refused_by_its_line_and_captured_in_a_marked_function() -> None:
+    with pytest.raises(fx.TraceError) as raised:
+        fx.symbolic_trace(Mapped(marked=False))
+    said = str(raised.value)
+    assert said.startswith("cannot transform a function of traced values (vmap, grad, jvp, cond, …)\n")
+    assert "else torch.vmap(lambda row: self.weight @ row)(x)" in said
+    assert "\n  try    put the call into a function marked fx.wrap that is given all that it uses" in said
+    root, x = Mapped(marked=True), torch.rand(4, 3)
+    program = fx.symbolic_trace(root)
+    assert torch.equal(program(x), root(x))
+    program(x).sum().backward()
+    assert program.weight.grad is not None

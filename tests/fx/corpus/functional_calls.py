@@ -254,3 +254,38 @@ class ThroughList(nn.Module):
 
     def forward(self, x):
         return x * (self.kept[0] * 2)
+
+
+@program(rows)
+def forward_derivative(x):
+    return torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1]
+
+
+@program(rows)
+def branch_as_operator(x):
+    return torch.cond(x.sum() > 0, lambda t: t * 2, lambda t: t * 3, (x,))
+
+
+@program(rows)
+class EnsembleMapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.members = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+
+    def forward(self, x):
+        parameters, buffers = torch.func.stack_module_state(list(self.members))
+        return vmap(lambda p, b: functional_call(self.members[0], (p, b), (x,)))(parameters, buffers)
+
+
+@program(rows)
+class DropoutMadeInside(nn.Module):
+    def forward(self, x):
+        return nn.Dropout(0.5)(x)
+
+
+_ACTIVATION = nn.Softmax(dim=1)
+
+
+@program(rows)
+def global_layer(x):
+    return _ACTIVATION(x) + nn.functional.gelu(nn.Flatten()(x))

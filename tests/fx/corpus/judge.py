@@ -64,6 +64,7 @@ def _judged(program: Program, library: ModuleType, training: bool, guided: bool)
         return Verdict(ended.verdict.kind, mode + ended.verdict.why)
     finally:
         torch.set_grad_enabled(True)
+        torch.set_autocast_enabled("cpu", False)
     return Verdict(RIGHT, "")
 
 
@@ -151,8 +152,10 @@ def _run(program: Program, target: Any, size: int) -> dict[str, Any]:
         output = target(*inputs)
     except Exception as error:
         torch.set_grad_enabled(grad)
+        if torch.is_autocast_enabled("cpu"):
+            raise _Ended(WRONG, f"autocast is on after {error!r}") from error
         return {"error": error}
-    seen: dict[str, Any] = {"grad mode": (grad, torch.is_grad_enabled())}
+    seen: dict[str, Any] = {"grad mode": (grad, torch.is_grad_enabled()), "autocast": torch.is_autocast_enabled("cpu")}
     torch.set_grad_enabled(grad)
     seen |= {
         "output": _described(output),

@@ -33,12 +33,12 @@ class Program:
 
     @property
     def name(self) -> str:
-        """What lists and tests call it; unique."""
+        """Return what lists and tests call it; unique."""
         return f"{self.theme}.{self.definition.__name__}"
 
     @property
     def is_module(self) -> bool:
-        """Whether it is a class of modules."""
+        """Return whether it is a class of modules."""
         return isinstance(self.definition, type)
 
     def build(self, training: bool) -> Any:

@@ -352,3 +352,34 @@ class FlagAsDefault(nn.Module):
     def forward(self, x, training=None):
         training = self.training if training is None else training
         return F.dropout(x, 0.5, training)
+
+
+@program(rows)
+class EvaluatesFirst(nn.Module):
+    def forward(self, x):
+        self.eval()
+        return F.dropout(x, 0.5, self.training)
+
+
+@program(rows)
+class EvaluatesLast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = FlagPassedOn()
+
+    def forward(self, x):
+        y = self.inner(F.dropout(x, 0.5, self.training))
+        self.train(False)
+        return y + self.inner(x)
+
+
+@program(rows)
+class EvaluatesInner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(FlagPassedOn(), FlagPassedOn())
+
+    def forward(self, x):
+        y = self.blocks(x)
+        self.blocks.eval()
+        return self.blocks(x) + y

@@ -11,6 +11,10 @@ import torch
 from torch import nn
 from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.triton_kernel_wrap import (
+    triton_kernel_wrapper_functional,
+    triton_kernel_wrapper_mutation,
+)
 from torch._higher_order_ops.while_loop import while_loop
 from torch.export import Dim, export
 from torch.export.graph_signature import InputKind, OutputKind
@@ -251,11 +255,24 @@ def test_control_flow_stays_one_node_with_its_parts_below_the_program(model: nn.
             torch.testing.assert_close(program(x), model(x), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("kernel", [triton_kernel_wrapper_functional, triton_kernel_wrapper_mutation])
+def test_a_call_of_a_triton_kernel_stays_one_node_that_no_pass_drops(kernel: Any) -> None:
+    exported = export(nn.ReLU(), (X,))
+    [node] = exported.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+    arguments = {"kernel_idx": 0, "constant_args_idx": 0, "grid": [(4, 1, 1)], "kwargs": {"in_ptr": node}}
+    with exported.graph.inserting_after(node):
+        exported.graph.call_function(kernel, (), {**arguments, "tensors_to_clone": []})
+    ours = fx.passes.RemoveDeadCode()(from_export(exported))
+    [copied] = ours.graph.find_nodes(op="call_function", target=kernel)
+    [relu] = ours.graph.find_nodes(op="call_function", target=torch.nn.functional.relu)
+    assert copied.kwargs == {**arguments, "kwargs": {"in_ptr": relu}, "tensors_to_clone": []}
+
+
 # Refusals.
 
 
 def test_other_operators_that_call_parts_of_the_program_are_refused_with_their_node(monkeypatch: Any) -> None:
-    monkeypatch.setattr(torch_export, "_WHOLE", ())
+    monkeypatch.setattr(torch_export, "_LEAVES", ())
     with pytest.raises(InteropError, match="the higher-order operator cond has no counterpart") as caught:
         from_export(export(Chosen(), (X,)))
     assert "value  %cond = call_function[" in str(caught.value)

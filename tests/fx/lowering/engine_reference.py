@@ -65,7 +65,7 @@ class RecordingNetwork(TensorRTNetwork):
 class NetworkReference(nn.Module):
     """Computes what a network says."""
 
-    _kept_whole: ClassVar[str] = "it stands for an engine"
+    _leaf_reason: ClassVar[str] = "it stands for an engine"
     _is_impure: ClassVar[bool] = False
 
     def __init__(self, network: RecordingNetwork) -> None:

@@ -1,4 +1,4 @@
-"""oneDNN: layers take up what follows them, layouts are settled, and every input that worked still works."""
+"""oneDNN: layers take up what follows them, layouts are restored, and every input that worked still works."""
 
 from __future__ import annotations
 
@@ -467,7 +467,7 @@ def test_lowering_and_the_canonical_form_leave_what_is_lowered_alone() -> None:
     lowered = lower(Block())
     with pytest.warns(fx.LoweringWarning):
         assert fx.lower(lowered) is lowered
-    assert set(canonical_form(lowered).kept_whole.values()) == {"it runs a kernel of oneDNN"}
+    assert set(canonical_form(lowered).leaf_reasons.values()) == {"it runs a kernel of oneDNN"}
 
 
 def test_effects_of_the_layers_are_known() -> None:

@@ -44,7 +44,7 @@ class TakesAll(ReadBack):
 class OfOneType(nn.Module):
     """A network, for inputs of the types that it is for; with others, which engines refuse, laws measure rounding."""
 
-    _kept_whole: ClassVar[str] = "it stands for an engine"
+    _leaf_reason: ClassVar[str] = "it stands for an engine"
     _is_impure: ClassVar[bool] = False
 
     def __init__(self, region: GraphModule, network: Any) -> None:

@@ -7,7 +7,7 @@ import torch
 
 import fx
 from fx.errors import GraphError, PassError
-from fx.passes import pass_manager, tools_common
+from fx.passes import PassPipeline, pass_manager, tools_common
 from fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from fx.passes.infra.pass_base import PassBase, PassResult
 from fx.passes.infra.pass_manager import PassManager, pass_result_wrapper, this_before_that_pass_constraint
@@ -167,3 +167,16 @@ def test_a_partition_that_cannot_run_as_a_whole_is_refused() -> None:
     assert whole.size() == 2
     with pytest.raises(PassError, match="neg"):
         partitioner.fuse_partitions([whole])
+
+
+def test_pipelines_take_passes_that_return_a_result() -> None:
+    class Relu6(PassBase):
+        def call(self, graph_module: Any) -> PassResult:
+            for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+                node.target = torch.nn.functional.relu6
+            graph_module.recompile()
+            return PassResult(graph_module, False)
+
+    ran = PassPipeline([Relu6()]).run(program())
+    assert "relu6" in ran.graph_module.code
+    assert ran.reports[0].changed  # whatever it says itself

@@ -103,10 +103,10 @@ def errors_of_seven_bits() -> dict[str, Any]:
             for zero_point in (0, 3, 64, 127):
                 expected = layer._reference(dequantize(input, 1.0, zero_point))
                 most = max(1.0, float(expected.abs().max()))
-                real = layer(input, 1.0, zero_point, input_highest=127)
-                whole = layer(input, 1.0, zero_point, most / 100, 128, input_highest=127)
-                off.append(float((real - expected).abs().max()) / most)
-                off.append(float((dequantize(whole, most / 100, 128) - expected).abs().max()) / most - 0.005)
+                in_float = layer(input, 1.0, zero_point, input_highest=127)
+                quantized = layer(input, 1.0, zero_point, most / 100, 128, input_highest=127)
+                off.append(float((in_float - expected).abs().max()) / most)
+                off.append(float((dequantize(quantized, most / 100, 128) - expected).abs().max()) / most - 0.005)
             found[f"{name}, {largest}"] = max(off)
             used = sorted(kernel for use, kernel in layer.kernels.items() if use.largest == largest)
             found[f"{name}, {largest} on"] = used

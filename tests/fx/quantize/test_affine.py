@@ -23,7 +23,7 @@ def test_symmetric_maps_store_a_value_and_its_negative_alike():
     assert affine.quantized(0.5) - 128 == 128 - affine.quantized(-0.5)
 
 
-def test_fewer_bits_use_fewer_whole_numbers():
+def test_fewer_bits_use_fewer_integers():
     affine = Affine.of_range(0.0, 15.0, bits=4)
     assert (affine.highest, affine.scale, affine.quantized(100.0)) == (15, 1.0, 15)
 
@@ -42,23 +42,23 @@ def test_a_scale_that_is_not_positive_is_refused():
 
 def test_weights_are_symmetric_by_channel_and_at_most_half_a_step_off():
     weight = torch.randn(5, 70_000) * torch.tensor([1.0, 10.0, 0.1, 1e-3, 1.0])[:, None]
-    whole, scale = quantize_channels(weight)
-    assert whole.dtype is torch.int8 and whole.abs().amax(1).tolist() == [127] * 5
-    assert ((whole * scale[:, None] - weight).abs() <= 0.5001 * scale[:, None]).all()
+    quantized, scale = quantize_channels(weight)
+    assert quantized.dtype is torch.int8 and quantized.abs().amax(1).tolist() == [127] * 5
+    assert ((quantized * scale[:, None] - weight).abs() <= 0.5001 * scale[:, None]).all()
 
 
 def test_weights_with_one_scale_share_the_largest():
     weight = torch.tensor([[1.0, -2.0], [0.1, 0.2]])
-    whole, scale = quantize_channels(weight, bits=4, per_channel=False)
+    quantized, scale = quantize_channels(weight, bits=4, per_channel=False)
     assert scale.tolist() == pytest.approx([2 / 7] * 2)
-    assert whole.tolist() == [[4, -7], [0, 1]] or whole.tolist() == [[3, -7], [0, 1]]
+    assert quantized.tolist() == [[4, -7], [0, 1]] or quantized.tolist() == [[3, -7], [0, 1]]
 
 
 def test_a_channel_of_zeros_stays_zero():
-    whole, scale = quantize_channels(torch.zeros(2, 3))
-    assert not whole.any() and scale.tolist() == [1.0, 1.0]
+    quantized, scale = quantize_channels(torch.zeros(2, 3))
+    assert not quantized.any() and scale.tolist() == [1.0, 1.0]
 
 
 def test_a_weight_without_elements_has_scales():
-    whole, scale = quantize_channels(torch.zeros(2, 0))
-    assert whole.shape == (2, 0) and scale.tolist() == [1.0, 1.0]
+    quantized, scale = quantize_channels(torch.zeros(2, 0))
+    assert quantized.shape == (2, 0) and scale.tolist() == [1.0, 1.0]

@@ -93,7 +93,7 @@ def test_functions_of_one_value_are_looked_up(activation):
     assert set(functions(program)) <= {"quantize", "lookup"}
 
 
-def test_what_follows_the_last_layer_works_on_its_real_values():
+def test_what_follows_the_last_layer_works_on_its_float_values():
     program = quantized(nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.Flatten()), torch.randn(32, 8))
     assert functions(program) == ["quantize", "selu", "flatten"]
     assert "selu(input = _0, inplace = True)" in program.code
@@ -153,7 +153,7 @@ class Shapes(nn.Module):
         return self.fc(torch.cat((y, y * 2), dim=-1).view(y.size(0), -1))
 
 
-def test_shapes_and_joins_work_on_whole_numbers():
+def test_shapes_and_joins_work_on_integers():
     program = quantized(Shapes(), torch.randn(8, 2, 6, 6))
     assert set(functions(program)) <= {
         "quantize",
@@ -319,7 +319,7 @@ def test_larger_integers_than_a_program_says_that_it_is_given_are_computed_right
         assert torch.allclose(program(given), meaning(given), atol=1e-4)
 
 
-def test_what_is_skipped_works_on_real_values():
+def test_what_is_skipped_works_on_float_values():
     scheme = QuantizationScheme().skip(node="_2")
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
     program = quantized(model, torch.randn(32, 8), scheme=scheme)
@@ -367,7 +367,7 @@ def recommender():
     return module, prepared, convert(prepared), data
 
 
-def test_deep_recommender_is_whole_numbers_up_to_its_last_layer_and_near(recommender):
+def test_deep_recommender_is_integers_up_to_its_last_layer_and_near(recommender):
     module, prepared, program, data = recommender
     with torch.no_grad():
         assert decibels(program(data), module(data)) > 29

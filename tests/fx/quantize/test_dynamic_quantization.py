@@ -128,7 +128,7 @@ def test_a_program_is_trained_with_as_many_bits_as_it_will_have():
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(8, 8), (900, 700)])
-def test_weights_alone_are_whole_numbers(bias, shape):
+def test_weights_alone_are_integers(bias, shape):
     torch.manual_seed(0)
     model, data = nn.Sequential(nn.Linear(*shape, bias=bias), nn.ReLU()), torch.randn(3, 2, shape[0])
     scheme = QuantizationScheme(Choice(precision="weight-only"))
@@ -144,7 +144,7 @@ def test_weights_alone_are_whole_numbers(bias, shape):
     assert [one.reason for one in summary.remainders] == ["only layers can be weight-only"]
 
 
-def test_convolutions_and_embeddings_may_have_whole_weights_alone():
+def test_convolutions_and_embeddings_may_have_quantized_weights_alone():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -189,7 +189,7 @@ def test_a_thin_tail_of_many_values_saturates(monkeypatch):
     layer = QuantizedLinear(64, 8)
     layer.fill(*quantize_channels(torch.randn(8, 64)), None)
     values = torch.randn(1 << 15, 64)  # reaches far more than 4 standard deviations
-    expected = torch.nn.functional.linear(values, layer.real_weight())
+    expected = torch.nn.functional.linear(values, layer.float_weight())
     narrow = decibels(layer(values), expected)
     monkeypatch.setattr(layers, "MANY", 1 << 40)
     assert narrow > decibels(layer(values), expected) + 0.8

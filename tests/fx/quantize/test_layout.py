@@ -36,7 +36,7 @@ ENDS = {
     "view": lambda x: x.view(x.shape[0], -1),
     "view of an activation": lambda x: torch.sigmoid(x).view(-1, 3),
     "view for a layer": lambda x: F.linear(x.view(-1, 3), torch.eye(3)),
-    "view of real values": lambda x: torch.sort(x)[0].view(-1),
+    "view of float values": lambda x: torch.sort(x)[0].view(-1),
     "view of a permuted one": lambda x: x.permute(1, 0, 2, 3).contiguous().view(3, -1),
     "view of a sum": lambda x: (x + x.mean()).view(-1),
     "view of a join": lambda x: torch.cat((x, F.relu(x))).view(-1),

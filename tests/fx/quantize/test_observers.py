@@ -88,8 +88,8 @@ def test_a_histogram_gives_up_an_outlier_for_less_squared_error():
     simple(values)
 
     def error(affine):
-        whole = ((values / affine.scale).round() + affine.zero_point).clamp(0, affine.highest)
-        return ((whole - affine.zero_point) * affine.scale - values).square().mean()
+        quantized = ((values / affine.scale).round() + affine.zero_point).clamp(0, affine.highest)
+        return ((quantized - affine.zero_point) * affine.scale - values).square().mean()
 
     assert error(observer.affine()) < error(simple.affine()) / 2
 

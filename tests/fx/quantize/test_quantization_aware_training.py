@@ -53,7 +53,7 @@ def observers(program):
     return [one for one in program.modules() if isinstance(one, FakeQuantize)]
 
 
-def test_values_and_weights_are_rounded_where_they_will_be_whole_numbers():
+def test_values_and_weights_are_rounded_where_they_will_be_integers():
     program = prepare_qat(fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 2))))
     assert [
         node.target.__name__ if node.op == "call_function" else node.target

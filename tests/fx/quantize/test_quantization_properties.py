@@ -96,7 +96,7 @@ MIN_MAX = QuantizationScheme(Choice(observer="min-max"))
 
 @settings(max_examples=60 if MANY else 25, deadline=None)
 @given(steps, schemes, st.integers(0, 1000))
-def test_random_programs_on_whole_numbers_are_their_reference_form(steps, scheme, seed):
+def test_random_programs_on_integers_are_their_reference_form(steps, scheme, seed):
     torch.manual_seed(seed)
     model = Random(steps)
     for norm in model.modules():
@@ -167,7 +167,7 @@ def test_random_programs_in_training_are_what_becomes_of_them(steps, scheme, see
         "vit_small",
     ],
 )
-def test_models_on_whole_numbers_are_their_reference_form(name):
+def test_models_on_integers_are_their_reference_form(name):
     model = model_zoo.get_model(name)
     prepared = prepare(fx.symbolic_trace(model.build()), example_inputs=model.example_inputs(2))
     with torch.no_grad():

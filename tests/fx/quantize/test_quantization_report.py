@@ -36,7 +36,7 @@ class Besides(nn.Module):
 
 
 def reported(model, *data, scheme=None, forms=(convert, reference)):
-    """The report, the same for both forms, whose remainders have all real state that is not part of a layer."""
+    """The report, the same for both forms, whose remainders have all float state that is not part of a layer."""
     prepared = prepare(fx.symbolic_trace(model.eval()), scheme, data or [torch.randn(4, 8)])
     with torch.no_grad():
         prepared(*(data or [torch.randn(4, 8)]))
@@ -66,7 +66,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_multiplies_by_matrices_of_its_own_is_a_layer_on_real_values(name):
+def test_what_multiplies_by_matrices_of_its_own_is_a_layer_on_float_values(name):
     model, reason, elements = LEFT[name]
     summary = reported(model)
     assert (summary.layers, summary.float_layers) == (1, 1)
@@ -148,7 +148,7 @@ def test_constants_that_become_integers_in_each_call_are_reported():
     summary = reported(Shifted())
     (left,) = summary.remainders
     assert (left.bytes_of_state, left.operations) == (32, 0)
-    assert left.reason == "what it reads is stored as real values, and becomes integers in each call"
+    assert left.reason == "what it reads is stored as float values, and becomes integers in each call"
 
 
 def test_state_that_two_operations_read_counts_once():

@@ -54,7 +54,7 @@ def test_the_pass_runs_programs_whose_arguments_can_be_given_by_name_only():
     assert any(isinstance(one, QuantizedLayer) for one in quantized.modules())
 
 
-def test_what_stays_real_reads_values_before_they_are_rounded():
+def test_what_stays_in_float_reads_values_before_they_are_rounded():
     class Both(nn.Module):
         def __init__(self):
             super().__init__()

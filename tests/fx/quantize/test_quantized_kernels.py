@@ -80,14 +80,14 @@ def test_each_kernel_gives_what_the_reference_does_also_in_halves(kind, is_exact
             continue
         monkeypatch.setattr(layer, "_kernels", lambda used=used: (used,))
         layer._unpack()
-        whole, real, dynamic = results(layer, input)
+        quantized, in_float, dynamic = results(layer, input)
         names = set(layer.kernels.values())
         # one that saturates here is divided, or not taken
         assert names <= {used.name, f"{used.name} in halves", "reference"}
         found |= names
-        assert whole.dtype is torch.uint8 and real.dtype is dynamic.dtype is torch.float32
-        assert (whole.int() - quantize(expected, 0.5, 90).int()).abs().max() <= 1
-        assert torch.allclose(real, expected, rtol=1e-4, atol=1e-4)
+        assert quantized.dtype is torch.uint8 and in_float.dtype is dynamic.dtype is torch.float32
+        assert (quantized.int() - quantize(expected, 0.5, 90).int()).abs().max() <= 1
+        assert torch.allclose(in_float, expected, rtol=1e-4, atol=1e-4)
         assert torch.allclose(dynamic, expected, rtol=0.05, atol=0.05 * float(expected.abs().max()))
     assert found
 
@@ -102,8 +102,8 @@ def test_the_largest_integers_do_not_saturate(kind):
         expected = layer._reference(dequantize(input, 1.0, zero_point))
         assert torch.allclose(layer(input, 1.0, zero_point), expected, rtol=1e-5)
         scale = float(expected.abs().max()) / 100
-        whole = layer(input, 1.0, zero_point, scale, 128)
-        assert (whole.int() - quantize(expected, scale, 128).int()).abs().max() <= 1
+        quantized = layer(input, 1.0, zero_point, scale, 128)
+        assert (quantized.int() - quantize(expected, scale, 128).int()).abs().max() <= 1
 
 
 def test_a_layer_of_very_many_inputs_is_not_taken_for_one_that_saturates():
@@ -313,7 +313,7 @@ def rounding(layer, input, scale, zero_point):
     """Return how far two kernels may be from each other: sums of integers are exact, and a few steps that round
     follow.
     """
-    operands = dequantize(input, scale, zero_point).double(), layer.real_weight().double(), layer.bias.double()
+    operands = dequantize(input, scale, zero_point).double(), layer.float_weight().double(), layer.bias.double()
     return 8 * torch.finfo(torch.float32).eps * F.linear(*(one.abs() for one in operands))
 
 
@@ -335,19 +335,19 @@ def test_large_results_are_those_of_small_ones(rows, monkeypatch):
             *quantize_channels(values),
         )
 
-    real, whole, *others = results()
+    in_float, quantized, *others = results()
     layer.to("cpu")  # which lets go of the packed weight
     monkeypatch.setattr(pages, "LARGE", 64)
     monkeypatch.setattr(linear_kernels, "_PART", 100)
     monkeypatch.setattr(linear_kernels, "_CHANNELS", 7)
     monkeypatch.setattr("fx.quantize.arithmetic._PART", 50)
-    real_in_parts, whole_in_parts, *others_in_parts = results()
-    # oneDNN may take another kernel for a part, which rounds real values elsewhere
+    float_in_parts, quantized_in_parts, *others_in_parts = results()
+    # oneDNN may take another kernel for a part, which rounds float values elsewhere
     apart = rounding(layer, input, 0.1, 100)
-    assert ((real.double() - real_in_parts).abs() <= apart).all()
-    may_round_otherwise = ((real.double() / 0.5).frac().abs() - 0.5).abs() <= apart / 0.5
-    assert may_round_otherwise.float().mean() < 0.01 and (whole.int() - whole_in_parts.int()).abs().max() <= 1
-    assert torch.equal(whole[~may_round_otherwise], whole_in_parts[~may_round_otherwise])
+    assert ((in_float.double() - float_in_parts).abs() <= apart).all()
+    may_round_otherwise = ((in_float.double() / 0.5).frac().abs() - 0.5).abs() <= apart / 0.5
+    assert may_round_otherwise.float().mean() < 0.01 and (quantized.int() - quantized_in_parts.int()).abs().max() <= 1
+    assert torch.equal(quantized[~may_round_otherwise], quantized_in_parts[~may_round_otherwise])
     assert all(torch.equal(*pair) for pair in zip(others, others_in_parts, strict=True))
 
 
@@ -417,13 +417,13 @@ def test_systems_without_large_pages_get_usual_ones(monkeypatch):
 def test_one_scale_for_a_weight_is_that_of_its_largest_channel(per_channel, monkeypatch):
     monkeypatch.setattr("fx.quantize.affine._CHUNK", 30)
     weight = torch.randn(7, 10)
-    whole, scale = quantize_channels(weight, per_channel=per_channel)
+    quantized, scale = quantize_channels(weight, per_channel=per_channel)
     largest = weight.abs().amax(1) if per_channel else weight.abs().max().expand(7)
-    assert torch.allclose(scale, largest / 127) and whole.abs().max() == 127
-    assert torch.allclose(whole * scale[:, None], weight, atol=float(largest.max()) / 253)
+    assert torch.allclose(scale, largest / 127) and quantized.abs().max() == 127
+    assert torch.allclose(quantized * scale[:, None], weight, atol=float(largest.max()) / 253)
 
 
-def test_activations_of_real_results_reuse_their_memory():
+def test_activations_of_float_results_reuse_their_memory():
     model = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.SELU(), torch.nn.Linear(5, 4))
     scheme = QuantizationScheme(Choice(precision="dynamic"))
     program = convert(prepare(fx.symbolic_trace(model), scheme))
@@ -440,8 +440,8 @@ def test_results_that_are_used_twice_are_not_written_over():
             self.linear = torch.nn.Linear(6, 5)
 
         def forward(self, x):
-            real = self.linear(x)
-            return F.selu(real), real
+            in_float = self.linear(x)
+            return F.selu(in_float), in_float
 
     model = Twice()
     program = convert(prepare(fx.symbolic_trace(model), QuantizationScheme(Choice(precision="dynamic"))))
@@ -457,8 +457,8 @@ def test_a_convolution_is_packed_for_its_first_images_and_takes_others():
             input = torch.randint(0, 256, (number, 6, size, size), dtype=torch.uint8)
             expected = layer._reference(dequantize(input, 0.1, 100))
             assert torch.allclose(layer(input, 0.1, 100), expected, rtol=1e-4, atol=1e-3)
-            whole = layer(input, 0.1, 100, 0.5, 90)
-            assert (whole.int() - quantize(expected, 0.5, 90).int()).abs().max() <= 1
+            quantized = layer(input, 0.1, 100, 0.5, 90)
+            assert (quantized.int() - quantize(expected, 0.5, 90).int()).abs().max() <= 1
 
 
 def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):

@@ -24,25 +24,27 @@ def draw_affine(draw):
 
 
 def assert_like_its_reference(layer, shape, draw):
-    """One step at most between integers, rounding of float32 between real ones."""
+    """One step at most between integers, rounding of float32 between float values."""
     input = torch.randint(0, 256, shape, dtype=torch.uint8)
     source, (low, high) = draw_affine(draw), draw.choice(BOUNDS)
     expected = layer._reference(dequantize(input, source.scale, source.zero_point))
     expected = expected if low is high is None else expected.clamp(low, high)
-    real = layer(input, source.scale, source.zero_point, low=low, high=high)
-    assert real.dtype is torch.float32 and real.shape == expected.shape
-    assert torch.allclose(real, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()) if real.numel() else 0)
+    in_float = layer(input, source.scale, source.zero_point, low=low, high=high)
+    assert in_float.dtype is torch.float32 and in_float.shape == expected.shape
+    assert torch.allclose(
+        in_float, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()) if in_float.numel() else 0
+    )
     output = draw_affine(draw)
-    whole = layer(
+    quantized = layer(
         input, source.scale, source.zero_point, output.scale, output.zero_point, output.highest, low=low, high=high
     )
-    assert whole.dtype is torch.uint8
-    difference = whole.int() - quantize(expected, **output.settings).int()
+    assert quantized.dtype is torch.uint8
+    difference = quantized.int() - quantize(expected, **output.settings).int()
     assert not difference.numel() or difference.abs().max() <= 1
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_linear_on_whole_numbers_is_what_its_reference_says(seed):
+def test_linear_on_integers_is_what_its_reference_says(seed):
     draw = random.Random(seed)
     torch.manual_seed(seed)
     inputs, outputs = draw.randint(1, 70), draw.randint(1, 40)
@@ -51,7 +53,7 @@ def test_linear_on_whole_numbers_is_what_its_reference_says(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_convolution_on_whole_numbers_is_what_its_reference_says(seed):
+def test_convolution_on_integers_is_what_its_reference_says(seed):
     draw = random.Random(seed)
     torch.manual_seed(seed)
     dims, groups = 1 + seed % 3, draw.choice([1, 1, 2, 4])

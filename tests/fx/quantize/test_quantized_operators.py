@@ -97,7 +97,7 @@ STAY = {
 
 
 @pytest.mark.parametrize("name", STAY)
-def test_values_stay_whole_between_layers(name):
+def test_values_stay_quantized_between_layers(name):
     torch.manual_seed(0)
     function, expected = STAY[name]
     program = converted(Between(function), torch.randn(4, 3, 8, 8))
@@ -119,13 +119,13 @@ LEFT = {
 
 
 @pytest.mark.parametrize("reason", LEFT)
-def test_the_rest_stays_real_and_the_report_says_why(reason):
+def test_the_rest_stays_in_float_and_the_report_says_why(reason):
     program = converted(Between(LEFT[reason]), torch.randn(4, 3, 8, 8))
     assert reason in [one.reason for one in report(program).remainders]
 
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
-def test_pools_of_all_dimensions_stay_whole(dims):
+def test_pools_of_all_dimensions_stay_quantized(dims):
     average = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[dims - 1]
     adaptive = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)[dims - 1]
     largest = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)[dims - 1]
@@ -139,17 +139,17 @@ def test_pools_of_all_dimensions_stay_whole(dims):
         assert len(functions(program)) == 1 and report(program).remainders == ()
 
 
-def test_averages_are_of_what_whole_numbers_stand_for():
-    whole = torch.randint(0, 256, (2, 3, 6, 6), dtype=torch.uint8)
-    real, settings = dequantize(whole, 0.1, 100), {"input_scale": 0.1, "input_zero_point": 100}
+def test_averages_are_of_what_integers_stand_for():
+    quantized = torch.randint(0, 256, (2, 3, 6, 6), dtype=torch.uint8)
+    in_float, settings = dequantize(quantized, 0.1, 100), {"input_scale": 0.1, "input_zero_point": 100}
     target = {"scale": 0.05, "zero_point": 90, "highest": 200}
     for output, expected in (
-        (pooling.mean(whole, None, False, **settings, **target), real.mean()),
-        (pooling.mean(whole, (1, -1), True, **settings, **target), real.mean((1, -1), keepdim=True)),
-        (pooling.adaptive_avg_pool(whole, (2, 4), **settings, **target), F.adaptive_avg_pool2d(real, (2, 4))),
+        (pooling.mean(quantized, None, False, **settings, **target), in_float.mean()),
+        (pooling.mean(quantized, (1, -1), True, **settings, **target), in_float.mean((1, -1), keepdim=True)),
+        (pooling.adaptive_avg_pool(quantized, (2, 4), **settings, **target), F.adaptive_avg_pool2d(in_float, (2, 4))),
         (
-            pooling.avg_pool(whole, (3, 3), (2, 2), (1, 1), True, True, **settings, **target),
-            F.avg_pool2d(real, 3, 2, 1, True),
+            pooling.avg_pool(quantized, (3, 3), (2, 2), (1, 1), True, True, **settings, **target),
+            F.avg_pool2d(in_float, 3, 2, 1, True),
         ),
     ):
         assert output.dtype is torch.uint8 and output.shape == expected.shape
@@ -160,16 +160,16 @@ def test_averages_are_of_what_whole_numbers_stand_for():
     "shapes",
     [((3, 4), (4, 5)), ((2, 3, 4), (2, 4, 5)), ((2, 1, 3, 4), (5, 4, 3)), ((4,), (4, 3)), ((0, 4), (4, 3))],
 )
-def test_products_are_those_of_what_whole_numbers_stand_for(shapes):
+def test_products_are_those_of_what_integers_stand_for(shapes):
     left, right = (torch.randint(0, 256, shape, dtype=torch.uint8) for shape in shapes)
     expected = dequantize(left, 0.1, 200) @ dequantize(right, 0.2, 7)
     output = matmul(left, right, 0.1, 200, 0.2, 7)
     assert torch.allclose(output, expected, rtol=1e-5, atol=1e-2)
-    whole = matmul(left, right, 0.1, 200, 0.2, 7, 3.0, 30)
-    assert not whole.numel() or (whole.int() - quantize(expected, 3.0, 30).int()).abs().max() <= 1
+    quantized = matmul(left, right, 0.1, 200, 0.2, 7, 3.0, 30)
+    assert not quantized.numel() or (quantized.int() - quantize(expected, 3.0, 30).int()).abs().max() <= 1
 
 
-def test_products_of_whole_numbers_that_lead_to_a_layer_are_whole():
+def test_products_of_integers_that_lead_to_a_layer_are_quantized():
     class Products(nn.Module):
         def __init__(self):
             super().__init__()
@@ -183,7 +183,7 @@ def test_products_of_whole_numbers_that_lead_to_a_layer_are_whole():
     assert report(program).remainders == ()
 
 
-def test_attention_multiplies_real_values():
+def test_attention_multiplies_float_values():
     class Attention(nn.Module):
         def __init__(self):
             super().__init__()
@@ -197,7 +197,7 @@ def test_attention_multiplies_real_values():
     assert not program.graph.find_nodes(op="call_function", target=matmul)
     reasons = [one.reason for one in report(program).remainders]
     assert "there is no operation on integers for it" in reasons  # softmax
-    assert any("real values are multiplied faster than converted" in one for one in reasons)
+    assert any("float values are multiplied faster than converted" in one for one in reasons)
 
 
 class Embedded(nn.Module):
@@ -217,7 +217,7 @@ class Bagged(Embedded):
 INDICES = torch.randint(0, 20, (12, 5), generator=torch.Generator().manual_seed(0))
 
 
-def test_embeddings_have_whole_numbers_and_look_up_real_values():
+def test_embeddings_have_integers_and_look_up_float_values():
     for settings in ({}, {"padding_idx": 3}):
         program = converted(Embedded(nn.Embedding, **settings), INDICES, least=35)
         assert program.get_buffer("quantized.table.weight").dtype is torch.int8
@@ -228,7 +228,7 @@ def test_embeddings_have_whole_numbers_and_look_up_real_values():
 
 @pytest.mark.parametrize("mode", ["mean", "sum", "max"])
 @pytest.mark.parametrize("padding", [None, 2, -3])
-def test_bags_of_embeddings_have_whole_numbers(mode, padding):
+def test_bags_of_embeddings_have_integers(mode, padding):
     converted(Embedded(nn.EmbeddingBag, mode=mode, padding_idx=padding), INDICES, least=30)
     model = Bagged(nn.EmbeddingBag, mode=mode, padding_idx=padding)
     offsets = torch.tensor([0, 3, 3, 10])
@@ -252,7 +252,7 @@ def test_rows_are_looked_up_in_steps_of_their_own():
     assert embedding_bag(torch.tensor([[1, 0]]), weight, scale, mode="sum").tolist() == [[2.5, 4.0]]
 
 
-def test_embeddings_that_write_to_their_weight_stay_real():
+def test_embeddings_that_write_to_their_weight_stay_in_float():
     program = converted(Embedded(nn.EmbeddingBag, max_norm=1.0), INDICES)
     assert "it writes to its weight" in [one.reason for one in report(program).remainders]
 
@@ -305,7 +305,7 @@ def test_without_offsets_known_to_be_tensors_the_report_says_why():
     ]
 
 
-def test_inputs_that_are_whole_already_stay_so():
+def test_inputs_that_are_quantized_already_stay_so():
     class Bytes(nn.Module):
         def __init__(self):
             super().__init__()
@@ -324,7 +324,7 @@ def test_inputs_that_are_whole_already_stay_so():
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("size", [2, 3, 4])
 @pytest.mark.parametrize("dilation", [1, 3])
-def test_padding_that_keeps_sizes_is_of_whole_numbers(dims, size, dilation):
+def test_padding_that_keeps_sizes_is_of_integers(dims, size, dilation):
     kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
     first = kind(3, 4, (size, 3, 1)[:dims], padding="same", dilation=dilation)
     last = kind(4, 4, size, padding="same", groups=2)

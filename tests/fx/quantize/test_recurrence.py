@@ -208,7 +208,7 @@ def test_converted_programs_are_copied_pickled_saved_and_printed(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @torch.no_grad()
-def test_what_records_a_program_gets_it_on_real_values():
+def test_what_records_a_program_gets_it_on_float_values():
     program, meaning = converted(Tagger().eval(), WORDS)
     expected = meaning(WORDS)
     traced = torch.jit.trace(program, WORDS)(WORDS)

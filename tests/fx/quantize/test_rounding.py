@@ -98,7 +98,7 @@ def test_results_that_are_stored_as_integers_are_rounded_for_all():
 
 @pytest.mark.parametrize("precision", ["dynamic", "weight-only", "bfloat16"])
 @pytest.mark.parametrize("from_training", [False, True])
-def test_layers_that_read_real_values_read_them_before_they_are_rounded(precision, from_training):
+def test_layers_that_read_float_values_read_them_before_they_are_rounded(precision, from_training):
     class Both(nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Transposed convolutions on integers are what they are on real values, with a scale for each output channel."""
+"""Transposed convolutions on integers are what they are on float values, with a scale for each output channel."""
 
 import itertools
 import pickle
@@ -74,7 +74,7 @@ def test_each_output_channel_has_a_scale_of_its_own_in_each_group():
         model.weight[:2, 0] *= 100
     layer = quantized_layer(model)
     assert layer.weight_scale.shape == (6,) and int(layer.weight_scale.argmax()) == 0
-    assert torch.allclose(swap_channels(layer.real_weight(), 2), model.weight, rtol=0.02, atol=0.5 / 127)
+    assert torch.allclose(swap_channels(layer.float_weight(), 2), model.weight, rtol=0.02, atol=0.5 / 127)
 
 
 def decoder():

@@ -39,7 +39,7 @@ Known = dict[str, trial.Record]
 
 
 def read() -> Known:
-    """What was found out in runs before."""
+    """Return what was found out in runs before."""
     known: Known = {}
     for line in KEPT.read_text().splitlines() if KEPT.exists() else ():
         record = json.loads(line)
@@ -92,7 +92,7 @@ def _totals(models: Sequence[LibraryModel], known: Known) -> Iterator[str]:
 
 
 def _is_in(record: trial.Record) -> bool:
-    """Whether a way takes a model: the program does what the model does, or refuses other samples."""
+    """Return whether a way takes a model: the program does what the model does, or refuses other samples."""
     third = record.get("batch 3", "")
     return (
         record.get("way") is not None
@@ -116,7 +116,7 @@ def _row(model: LibraryModel, record: trial.Record) -> str:
 
 
 def _program(record: trial.Record, scale: int, unit: str) -> str:
-    """What is said of a program: its size, how long capture took, and its batch, or what is wrong with it."""
+    """Return what is said of a program: its size, how long capture took, and its batch, or what is wrong with it."""
     if record.get("way") is None:
         return ""
     third = record["batch 3"]
@@ -131,7 +131,7 @@ def _program(record: trial.Record, scale: int, unit: str) -> str:
 
 
 def _refusals(record: trial.Record) -> list[str]:
-    """Why ways do not take a model, each once."""
+    """Return why ways do not take a model, each once."""
     causes = [*record.get("why", ()), *(why for way in trial.ALONE for why in record.get(way, {}).get("why", ()))]
     return list(dict.fromkeys(causes))
 

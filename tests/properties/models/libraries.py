@@ -210,7 +210,7 @@ def _ids(samples: int) -> torch.Tensor:
 
 
 def _mask(samples: int) -> torch.Tensor:
-    """Which of the tokens count: all of two samples, and of a third one all but the last two.
+    """Return which of the tokens count: all of two samples, and of a third one all but the last two.
 
     Without a token that does not count, models make no mask: what is captured so must not be for others.
     """

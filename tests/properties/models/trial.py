@@ -70,7 +70,7 @@ def _captured(model: LibraryModel) -> Record:
 
 
 def _captured_by(how: str, comparison: _Comparison) -> Record:
-    """What one way makes of a model, or why it does not take it."""
+    """Return what one way makes of a model, or why it does not take it."""
     args, kwargs = _call(comparison.inputs(2))
     seconds = 0.0
     program: fx.GraphModule | None = None
@@ -110,7 +110,7 @@ class _Comparison:
         self._known: dict[str, Record] = {}
 
     def of(self, program: fx.GraphModule) -> Record:
-        """What the program does with two samples and with three."""
+        """Return what the program does with two samples and with three."""
         known = None if program.graph.constants else self._known.get(program.code)
         if known is None:
             known = {f"batch {samples}": self._compared(program, samples) for samples in (2, 3)}

@@ -11,6 +11,7 @@ from judged import made_in_float64, violations_of
 from models_of_users import FORKING
 from torch import nn
 
+from fx.passes.infra.pass_base import PassResult
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun, applied
 from pytest_fx.harness.subject import Subject
@@ -70,6 +71,17 @@ def test_an_edit_of_the_graph_a_parameter_or_a_setting_is_a_change(pass_):
         return program
 
     assert PassRun(subject(), on_a_copy).changed
+
+
+def test_a_pass_may_return_a_result_that_holds_the_program():
+    def on_a_copy(program):
+        program = copy.deepcopy(program)
+        edit_graph(program)
+        program.recompile()
+        return PassResult(program, False)
+
+    run = PassRun(subject(), on_a_copy)
+    assert run.changed and "2" not in [node.target for node in run.program.graph.nodes]
 
 
 def test_a_buffer_that_is_not_saved_is_the_originals_too():

@@ -1,0 +1,203 @@
+"""What traced code asks of values (``isinstance``, ``type``, ``hasattr``), answered for what traced ones stand for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.fx import Proxy as TorchProxy
+
+from fx.capture import patching
+from fx.capture.identity_tests import may_be_argument
+from fx.capture.patching import Trace
+from fx.capture.python_functions import FUNCTIONS
+from fx.checks.questions import kind_of
+from fx.frames import user_location
+from fx.naming.printing import describe
+from fx.proxy import Proxy, TracerBase
+
+
+def _tracer() -> Any:
+    """The tracer of the trace that this thread is in."""
+    session: Any = patching.running_session()
+    return None if session is None else session.tracer
+
+
+def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
+    """Let a trace see what code with these globals asks of values."""
+    for name, make in {**_QUESTIONS, **FUNCTIONS}.items():
+        trace.replace(namespace, (name,), make)
+
+
+def _make_type(original: Any) -> Any:
+    return original if isinstance(original, _Type) else _Type()
+
+
+class _Type:
+    """``type``, as the globals of traced code see it."""
+
+    def __init__(self) -> None:
+        self.__new__: Any = type.__new__  # which modules that are imported meanwhile call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
+            return _kind_told(args[0], sys._getframe(1))
+        return type(*args, **kwargs)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, type)
+
+    def __subclasscheck__(self, value: Any) -> bool:
+        return issubclass(value, type)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(type, name)
+
+    def __getitem__(self, item: Any) -> Any:
+        return type[item]
+
+    def __or__(self, other: Any) -> Any:
+        return type | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | type
+
+    def __eq__(self, other: object) -> bool:
+        return other is type or other is self
+
+    def __hash__(self) -> int:
+        return hash(type)
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        return (type,)
+
+
+def _is_asked_of(value: Any, frame: FrameType) -> bool:
+    """Whether traced code asks something of a traced value: not a tracer's or proxy's own method."""
+    if not isinstance(value, Proxy) or _tracer() is None:
+        return False
+    return not isinstance(frame.f_locals.get("self"), (TracerBase, Proxy))
+
+
+def _answers_itself(value: Proxy, name: str) -> bool:
+    """Whether a proxy is of a class of a client's which says what attributes there are, or holds this one itself."""
+    own = type(value)
+    return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
+
+
+def _kind_told(value: Proxy, frame: FrameType) -> type:
+    kind, certain = kind_of(value.node)
+    return value.tracer.is_of_kind(value, certain, kind, user_location(frame, {}))
+
+
+def _make_isinstance(original: Any) -> Any:
+    # Not by Proxy.__class__, which torch asks too before it takes an object for a tensor.
+    def isinstance(value: Any, classes: Any) -> bool:
+        if original(value, Proxy) and _is_asked_of(value, sys._getframe(1)):
+            if _names(classes, TorchProxy):  # which asks whether this is a trace, as libraries know it from torch.fx
+                return True
+            if not _names(classes, Proxy):
+                _refuse_dtypes(value, classes, sys._getframe(1))
+                return issubclass(_kind_told(value, sys._getframe(1)), classes)
+        return original(value, classes)
+
+    return isinstance
+
+
+def _names(classes: Any, proxies: type) -> bool:
+    """Whether one of ``classes`` is a class of proxies."""
+    if isinstance(classes, tuple):
+        return any(_names(one, proxies) for one in classes)
+    return isinstance(classes, type) and issubclass(classes, proxies)
+
+
+def _refuse_dtypes(value: Proxy, classes: Any, frame: FrameType) -> None:
+    """Refuse ``torch.FloatTensor`` and the like, which are not classes but ask for a dtype."""
+    for kind in classes if type(classes) is tuple else (classes,):
+        if type(kind) is type(torch.FloatTensor):
+            raise value.tracer._refusal(
+                f"cannot tell whether a traced value is a {torch.typename(kind)}",
+                where=user_location(frame, {}),
+                value=describe(value.node),
+                why="that asks for its dtype, which is known only when the module runs",
+                remedy="ask isinstance(value, torch.Tensor), or decide the dtype from a module attribute",
+            )
+
+
+def make_is_tensor(original: Any) -> Any:
+    """``torch.is_tensor``, answered for what a traced value stands for."""
+
+    def is_tensor(value: Any) -> bool:
+        if isinstance(value, Proxy) and _tracer() is not None:
+            return issubclass(_kind_told(value, sys._getframe(1)), torch.Tensor)
+        return original(value)
+
+    return is_tensor
+
+
+def _make_hasattr(original: Any) -> Any:
+    def hasattr(value: Any, name: str) -> bool:
+        if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
+            return original(_kind_told(value, sys._getframe(1)), name)
+        return original(value, name)
+
+    return hasattr
+
+
+def _make_getattr(original: Any) -> Any:
+    def getattr(value: Any, name: str, *default: Any) -> Any:
+        if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
+            kind = _kind_told(value, sys._getframe(1))
+            if not hasattr(kind, name):
+                return default[0]
+        return original(value, name, *default)
+
+    return getattr
+
+
+def _make_dir(original: Any) -> Any:
+    def dir(*values: Any) -> Any:
+        if len(values) == 1 and _is_asked_of(values[0], sys._getframe(1)):
+            return original(_kind_told(values[0], sys._getframe(1)))
+        return original(*values) if values else sorted(sys._getframe(1).f_locals)
+
+    return dir
+
+
+def _make_id(original: Any) -> Any:
+    def id(value: Any, /) -> int:
+        if _is_asked_of(value, frame := sys._getframe(1)) and may_be_argument(value.node, value.tracer.root):
+            raise value.tracer._refusal(
+                "cannot take the identity of a traced value",
+                where=user_location(frame, {}),
+                value=describe(value.node),
+                why="the operation may give the very tensor that it was given, as is known only when the module runs",
+                remedy="compare what decides it (shape, dtype, device), or put the line in a function marked fx.wrap",
+            )
+        return original(value)
+
+    return id
+
+
+def _make_callable(original: Any) -> Any:
+    def callable(value: Any) -> bool:
+        if _is_asked_of(value, sys._getframe(1)):
+            return "__call__" in dir(_kind_told(value, sys._getframe(1)))
+        return original(value)
+
+    return callable
+
+
+_QUESTIONS: dict[str, Callable[[Any], Any]] = {
+    "isinstance": _make_isinstance,
+    "type": _make_type,
+    "hasattr": _make_hasattr,
+    "getattr": _make_getattr,
+    "callable": _make_callable,
+    "dir": _make_dir,
+    "id": _make_id,
+}
+"""Functions of Python that ask what a value is."""

@@ -1,0 +1,68 @@
+"""The decorators of a function whose starred and keyword-only parameters become inputs."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from fx.checks.bytecode import steps
+from fx.errors import TraceError
+from fx.provenance import SourceLocation
+
+
+def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..., Any]:
+    """What the decorators of ``function`` make of ``innermost`` in place of what is behind them all.
+
+    They keep the function that they call in their closure. Nothing is changed that other threads call.
+    """
+    behind = getattr(function, "__wrapped__", None)
+    if behind is None:
+        return innermost
+    inner = decorated_again(behind, innermost)
+    cells = getattr(function, "__closure__", None) or ()
+    if not isinstance(function, FunctionType) or not any(cell.cell_contents is behind for cell in cells):
+        raise TraceError(
+            f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured",
+            where=_line_of(function),
+            why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input, and "
+            "the decorator keeps what it calls where capture does not find it",
+            remedy="name the parameters of the function one by one, or give the decorator a def that calls it",
+        )
+    closure = tuple(CellType(inner) if cell.cell_contents is behind else cell for cell in cells)
+    again = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
+    again.__kwdefaults__ = function.__kwdefaults__
+    again.__dict__.update(function.__dict__)
+    return again
+
+
+def asking_decorator(function: Any) -> SourceLocation | None:
+    """Where a decorator of ``function`` does anything with its ``**kwargs`` but hand them on; None where none does."""
+    while hasattr(function, "__wrapped__"):
+        code = getattr(function, "__code__", None)
+        if code is not None and code.co_flags & inspect.CO_VARKEYWORDS:
+            name = code.co_varnames[
+                code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+            ]
+            if (where := _keywords_asked_for(code, name)) is not None:
+                return where
+        function = function.__wrapped__
+    return None
+
+
+def _line_of(function: Any) -> str | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}"
+
+
+def _keywords_asked_for(code: CodeType, name: str) -> SourceLocation | None:
+    """Return where the code of a decorator does anything with its ``**kwargs`` but hand them on."""
+    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")]
+    if name in code.co_cellvars:
+        return SourceLocation(code, 0)
+    for step, following in itertools.pairwise(found):
+        if step.value == name and following.name not in ("DICT_MERGE", "CALL_FUNCTION_EX"):
+            return SourceLocation(code, step.offset)
+    return None

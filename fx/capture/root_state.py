@@ -1,0 +1,206 @@
+"""What the traced root holds, as nodes name it: paths of modules, parameters, buffers and constants."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+
+from fx.arguments import expect
+from fx.capture.module_state import ModuleState
+from fx.capture.real_tensors import RealTensors
+from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable
+from fx.errors import ForeignModuleError, TraceError
+from fx.frames import user_location
+from fx.node import Argument, Node
+from fx.operators.python import IN_PLACE
+from fx.proxy import TracerBase
+
+
+class RootTracer(TracerBase):
+    """What a tracer knows of the module that it traces."""
+
+    root: torch.nn.Module
+    """The module that is traced; an empty one while a function is."""
+    root_module_name: str
+    submodule_paths: dict[torch.nn.Module, str] | None = None
+    _state: ModuleState | None = None
+    _real: RealTensors | None = None
+    _attribute_paths: dict[int, tuple[Any, str]] | None = None
+    _parameter_paths: dict[int, str] | None = None
+
+    def path_of_module(self, mod: torch.nn.Module) -> str:
+        """The dotted path of ``mod`` below the root.
+
+        Raises:
+            TraceError: it is not below the root.
+        """
+        expect(mod, torch.nn.Module, "path_of_module takes a module", error=TraceError)
+        if self.submodule_paths is None:
+            self.submodule_paths = paths_below(self.root)
+        path = self.submodule_paths.get(mod)
+        if path is None:
+            path = next((name for name, module in self.root.named_modules() if module is mod), None)
+        if path is None:
+            raise _foreign("module is not installed as a submodule of the traced root", type(mod).__name__, self)
+        return path
+
+    def attribute_arg(self, a: Any) -> Argument:
+        """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
+
+        Tensors that are not an attribute of the root become constants of the graph. Functions that can be imported by
+        their names stand for themselves.
+        """
+        if isinstance(a, torch.Tensor):
+            return self._tensor_arg(a)
+        if isinstance(a, torch.nn.Module):
+            return self.create_node("get_attr", self.path_of_module(a), (), {})
+        if isinstance(a, tuple) and hasattr(a, "_fields"):
+            fields = tuple(self.create_arg(element) for element in a)
+            return self.create_node("call_function", type(a), fields, {})
+        if isinstance(a, torch.ScriptObject):
+            known = self._attributes().get(id(a))
+            return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
+        if isinstance(a, (FunctionType, BuiltinFunctionType)) and is_importable(function := behind_recording(a)):
+            return function
+        if isinstance(type(a), ProxyableClassMeta):
+            return self._constant(f"_{type(a).__name__}_constant_", a)
+        return NotImplemented
+
+    def attribute_used(self, node: Node, path: str) -> None:
+        """Note that ``node`` uses an attribute first of all: one that it writes to is read by nodes from then on."""
+        target = node.target
+        if isinstance(target, str):
+            writes = target == "__setitem__" or (target.endswith("_") and not target.endswith("__"))
+        else:
+            writes = any(target is function for function in IN_PLACE)
+        if writes:
+            constant = self.graph.constants.get(path)
+            tensor = _held_at(self.root, path) if constant is None else constant
+            if not isinstance(tensor, torch.Tensor):
+                return
+            if self._real is not None:  # a Transformer makes nodes, and traces nothing
+                self._real.is_written(tensor)
+
+    def is_state(self, tensor: torch.Tensor) -> bool:
+        """Whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
+        if not self.submodule_paths:
+            return False
+        if id(tensor) in self._parameters():
+            return True
+        known = self._attributes().get(id(tensor))
+        return known is not None and known[1] not in self.graph.constants
+
+    def takes_part(self, arguments: Any) -> bool:
+        """Whether something among the arguments of a call is recorded: a traced value, or a tensor of the root."""
+        return find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
+
+    def get_fresh_qualname(self, prefix: str) -> str:
+        """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
+        expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
+        number = 0
+        while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
+            number += 1
+        return f"{prefix}{number}"
+
+    def _tensor_arg(self, a: torch.Tensor) -> Argument:
+        real = self._real
+        if real is not None and (node := real.node_of(a)) is not None:
+            return node
+        if isinstance(a, torch.nn.Parameter):
+            path = self._parameters().get(id(a))
+            if path is None:
+                raise _foreign("parameter is not a member of this module", f"shape {tuple(a.shape)}", self)
+            return self._fetch(path)
+        known = self._attributes().get(id(a))
+        if known is not None:
+            return self._fetch(known[1])
+        if real is not None:
+            real.is_constant(a)
+        return self._constant("_tensor_constant", a)
+
+    def _fetch(self, path: str) -> Argument:
+        return self.create_node("get_attr", path, (), {})
+
+    def _constant(self, prefix: str, value: Any) -> Argument:
+        name = self.get_fresh_qualname(prefix)
+        self.graph.constants[name] = value
+        self._attributes()[id(value)] = (value, name)
+        return self._fetch(name)
+
+    def _parameters(self) -> dict[int, str]:
+        if self._parameter_paths is None:
+            self._parameter_paths = {id(value): path for path, value in self.root.named_parameters()}
+            for path, value in _named_by_program(self.root):
+                if id(value) in self._parameter_paths:
+                    self._parameter_paths[id(value)] = path
+        return self._parameter_paths
+
+    def _attributes(self) -> dict[int, tuple[Any, str]]:
+        """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
+        if self._attribute_paths is None:
+            named = ((path, value) for path, value in _named_by_program(self.root) if isinstance(value, torch.Tensor))
+            found: dict[int, tuple[Any, str]] = {id(value): (value, path) for path, value in named}
+            state = self._state
+            for prefix, module in self.root.named_modules():
+                if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
+                    continue
+                own = module.__dict__ if state is None else state.attributes_of(module)
+                for name, value in {**own, **own["_buffers"]}.items():
+                    if isinstance(value, (torch.Tensor, torch.ScriptObject)):
+                        found.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))
+            self._attribute_paths = found
+        return self._attribute_paths
+
+    @property
+    def tensor_attrs(self) -> dict[Any, str]:
+        """Path of each tensor attribute of the root that is not a parameter."""
+        return dict(self._attributes().values())
+
+
+def _held_at(root: torch.nn.Module, path: str) -> Any:
+    """What a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
+    *modules, name = path.split(".")
+    owner: Any = root
+    for one in modules:
+        owner = None if owner is None else owner._modules.get(one)
+    held: tuple[dict[str, Any], ...] = ()
+    if owner is not None:
+        held = (owner._parameters, owner._buffers, owner.__dict__)
+    return next((entries[name] for entries in held if name in entries), None)
+
+
+def paths_below(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
+    """Each module below ``root`` with its first path, in the order of ``named_modules``."""
+    paths: dict[torch.nn.Module, str] = {}
+    pending: list[tuple[str, torch.nn.Module]] = [("", root)]
+    while pending:
+        path, module = pending.pop()
+        if module in paths:
+            continue
+        paths[module] = path
+        if not isinstance(module, torch.jit.ScriptModule) and module._modules:
+            prefix = f"{path}." if path else ""
+            children = [(prefix + name, child) for name, child in module._modules.items() if child is not None]
+            pending.extend(reversed(children))
+    return paths
+
+
+def _foreign(what: str, value: str, tracer: RootTracer) -> TraceError:
+    return ForeignModuleError(
+        what,
+        where=user_location(sys._getframe(2), tracer._locations),
+        value=value,
+        why=f"a node names a path below {type(tracer.root).__name__}, and this has none",
+        remedy="make it an attribute of the root or of one of its submodules (in __init__)",
+    )
+
+
+def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """What the graph of a program that is traced again reads, with the paths in it: it may have other names."""
+    graph = vars(root).get("_graph")
+    for node in graph.find_nodes(op="get_attr") if graph is not None else ():
+        yield node.target, _held_at(root, node.target)

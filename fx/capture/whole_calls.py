@@ -1,0 +1,84 @@
+"""Functions and classes whose calls with traced values become one node each: those under ``wrap``, and the like."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fx.capture import patching
+from fx.naming.targets import torch_path
+from fx.operators.asynchronous import remote_calls
+from fx.proxy import Proxy, TracerBase
+
+
+def recording(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function``, recorded as one node where it is called with a traced value; calls of others always."""
+
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        proxy = find_proxy((args, kwargs))
+        tracer = _tracer_of_remote_call(function) if proxy is None else proxy.tracer
+        if tracer is None:
+            return function(*args, **kwargs)
+        result = tracer.create_proxy("call_function", function, args, kwargs)
+        result.node.meta["is_wrapped"] = True
+        return result
+
+    recorded.__name__ = getattr(function, "__name__", "recorded")
+    recorded.__wrapped__ = function  # type: ignore[attr-defined]
+    return recorded
+
+
+_RECORDED = recording(len).__code__
+
+
+def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
+    """What captures the program of this thread, if ``function`` calls other processes."""
+    session = patching.running_session() if function in remote_calls() else None
+    return None if session is None else session.tracer
+
+
+def is_importable(function: Callable[..., Any]) -> bool:
+    """Whether its module, or torch, has a function under its name."""
+    if torch_path(function) is not None:
+        return True
+    found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
+    for name in function.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return behind_recording(found) is function
+
+
+def behind_recording(value: Any) -> Any:
+    """What ``recording`` was given, if ``value`` is its result: another thread may be tracing."""
+    return value.__wrapped__ if getattr(value, "__code__", None) is _RECORDED else value
+
+
+def find_proxy(value: Any) -> Proxy | None:
+    """The first traced value in a value or container."""
+    if isinstance(value, Proxy):
+        return value
+    if isinstance(value, (tuple, list)):
+        found = map(find_proxy, value)
+    elif isinstance(value, dict):
+        found = map(find_proxy, value.values())
+    elif isinstance(value, slice):
+        found = map(find_proxy, (value.start, value.stop, value.step))
+    else:
+        return None
+    return next((proxy for proxy in found if proxy is not None), None)
+
+
+class ProxyableClassMeta(type):
+    """Metaclass of classes whose construction and methods may be traced: with a traced argument, a call is a node."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make an instance, or record its making."""
+        instance = cls.__new__(cls)  # type: ignore[call-overload]
+        if not patching.is_tracing():
+            cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
+            return instance
+        proxy = find_proxy((args, kwargs))
+        if proxy is not None:
+            return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
+        cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
+        return instance

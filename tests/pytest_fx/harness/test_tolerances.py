@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from fx.passes import close
+from pytest_fx.harness import tolerances
 from pytest_fx.harness.contracts import rounding_error
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.tolerances import ERROR_FLOOR_ULPS, SAME_PARAMETERS
@@ -51,3 +57,29 @@ def test_folding_in_two_dtypes_makes_the_same_parameters_and_folding_another_eps
     for eps, is_same in ((1e-5, True), (1e-3, False)):
         leaf = Leaf("", folded(torch.float64), folded(torch.float32, eps))
         assert bool((leaf.errors <= leaf.limits(*SAME_PARAMETERS)).all()) == is_same
+
+
+MODULE = Path(tolerances.__file__)
+
+
+def test_every_number_has_its_reason_below_it_and_a_use():
+    body = ast.parse(MODULE.read_text("utf-8")).body
+    numbers = {node.targets[0].id: reason for node, reason in pairwise(body) if isinstance(node, ast.Assign)}
+    others = [path.read_text("utf-8") for path in MODULE.parents[1].rglob("*.py") if path != MODULE]
+    assert len(numbers) > 10
+    for name, reason in numbers.items():
+        assert isinstance(reason, ast.Expr) and isinstance(reason.value.value, str), (
+            f"nothing says why {name} is what it is"
+        )
+        assert any(re.search(rf"\b{name}\b", text) for text in others), f"nothing uses {name}"
+
+
+def test_documents_say_what_a_contract_allows():
+    rtol, atol = (f"{number:g}".replace("e-0", "e-") for number in (close.rtol, close.atol))
+    factor = {8.0: "eight"}.get(close.error_factor, f"{close.error_factor:g}")
+    documents = MODULE.parents[2] / "docs"
+    assert f"rtol={rtol}, atol={atol}; " in (documents / "options.md").read_text("utf-8")
+    assert f"than {close.error_factor:g} times" in (documents / "options.md").read_text("utf-8")
+    assert f"rtol={rtol} and atol={atol}" in (documents / "faq.md").read_text("utf-8")
+    for name in ("faq.md", "failures.md"):
+        assert f"{factor} times" in (documents / name).read_text("utf-8")

@@ -76,14 +76,16 @@ class _Type:
 
 
 def _is_asked_of(value: Any, frame: FrameType) -> bool:
-    """Whether traced code asks something of a traced value: not a tracer's or proxy's own method."""
+    """Return whether traced code asks something of a traced value: not a tracer's or proxy's own method."""
     if not isinstance(value, Proxy) or _tracer() is None:
         return False
     return not isinstance(frame.f_locals.get("self"), (TracerBase, Proxy))
 
 
 def _answers_itself(value: Proxy, name: str) -> bool:
-    """Whether a proxy is of a class of a client's which says what attributes there are, or holds this one itself."""
+    """Return whether a proxy is of a class of a client's which says what attributes there are, or holds this one
+    itself.
+    """
     own = type(value)
     return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
 
@@ -108,7 +110,7 @@ def _make_isinstance(original: Any) -> Any:
 
 
 def _names(classes: Any, proxies: type) -> bool:
-    """Whether one of ``classes`` is a class of proxies."""
+    """Return whether one of ``classes`` is a class of proxies."""
     if isinstance(classes, tuple):
         return any(_names(one, proxies) for one in classes)
     return isinstance(classes, type) and issubclass(classes, proxies)

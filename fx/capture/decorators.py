@@ -14,7 +14,7 @@ from fx.provenance import SourceLocation
 
 
 def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..., Any]:
-    """What the decorators of ``function`` make of ``innermost`` in place of what is behind them all.
+    """Return what the decorators of ``function`` make of ``innermost`` in place of what is behind them all.
 
     They keep the function that they call in their closure. Nothing is changed that other threads call.
     """
@@ -39,7 +39,9 @@ def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..
 
 
 def asking_decorator(function: Any) -> SourceLocation | None:
-    """Where a decorator of ``function`` does anything with its ``**kwargs`` but hand them on; None where none does."""
+    """Return where a decorator of ``function`` does anything with its ``**kwargs`` but hand them on; None where none
+    does.
+    """
     while hasattr(function, "__wrapped__"):
         code = getattr(function, "__code__", None)
         if code is not None and code.co_flags & inspect.CO_VARKEYWORDS:

@@ -303,7 +303,7 @@ def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
 
 
 def same_elements(one: Any, other: Any) -> bool:
-    """Whether two containers of one class hold the same objects."""
+    """Return whether two containers of one class hold the same objects."""
     if isinstance(one, dict):
         entries, before = cast("dict[Any, Any]", one), cast("dict[Any, Any]", other)
         return list(entries) == list(before) and all(value is before[key] for key, value in entries.items())

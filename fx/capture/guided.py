@@ -128,7 +128,7 @@ class Guide:
         return self._given.get(name, _ABSENT) is None
 
     def has_given(self, name: str, default: Any) -> bool:
-        """Whether something else than its default was given for a parameter."""
+        """Return whether something else than its default was given for a parameter."""
         return self._given.get(name, default) is not default
 
     def know_part(self, node: Node, value: Any) -> None:

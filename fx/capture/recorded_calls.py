@@ -119,7 +119,7 @@ def _homes_of_class(kind: type) -> Iterator[dict[str, Any]]:
 def _package_of(namespace: dict[str, Any]) -> str:
     """The name of the package that a module belongs to; empty for one that belongs to none."""
     package, dot, _ = str(namespace.get("__name__")).partition(".")
-    return package if dot else ""
+    return package if dot and package != __name__.partition(".")[0] else ""  # capture itself runs on ours
 
 
 def _stand_in(known: Any, _: Any) -> Any:

@@ -86,7 +86,7 @@ class RootTracer(TracerBase):
                 self._real.is_written(tensor)
 
     def is_state(self, tensor: torch.Tensor) -> bool:
-        """Whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
+        """Return whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
         if not self.submodule_paths:
             return False
         if id(tensor) in self._parameters():
@@ -95,7 +95,7 @@ class RootTracer(TracerBase):
         return known is not None and known[1] not in self.graph.constants
 
     def takes_part(self, arguments: Any) -> bool:
-        """Whether something among the arguments of a call is recorded: a traced value, or a tensor of the root."""
+        """Return whether something among the arguments of a call is recorded: a traced value, or a tensor of the root."""
         return find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
@@ -162,7 +162,7 @@ class RootTracer(TracerBase):
 
 
 def _held_at(root: torch.nn.Module, path: str) -> Any:
-    """What a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
+    """Return what a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
     *modules, name = path.split(".")
     owner: Any = root
     for one in modules:
@@ -200,7 +200,7 @@ def _foreign(what: str, value: str, tracer: RootTracer) -> TraceError:
 
 
 def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """What the graph of a program that is traced again reads, with the paths in it: it may have other names."""
+    """Yield what the graph of a program that is traced again reads, with the paths in it: it may have other names."""
     graph = vars(root).get("_graph")
     for node in graph.find_nodes(op="get_attr") if graph is not None else ():
         yield node.target, _held_at(root, node.target)

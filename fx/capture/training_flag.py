@@ -273,7 +273,7 @@ def replace(trace: Trace) -> None:
 
 
 def _is_of_child(frame: FrameType | None) -> bool:
-    """Whether a flag is set by ``train()`` of the module around it."""
+    """Return whether a flag is set by ``train()`` of the module around it."""
     train = torch.nn.Module.train.__code__
     while frame is not None and frame.f_code.co_name == "__setattr__":
         frame = frame.f_back

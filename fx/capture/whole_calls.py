@@ -33,13 +33,13 @@ _RECORDED = recording(len).__code__
 
 
 def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
-    """What captures the program of this thread, if ``function`` calls other processes."""
+    """Return what captures the program of this thread, if ``function`` calls other processes."""
     session = patching.running_session() if function in remote_calls() else None
     return None if session is None else session.tracer
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
-    """Whether its module, or torch, has a function under its name."""
+    """Return whether its module, or torch, has a function under its name."""
     if torch_path(function) is not None:
         return True
     found: Any = sys.modules.get(getattr(function, "__module__", None) or "")
@@ -49,7 +49,7 @@ def is_importable(function: Callable[..., Any]) -> bool:
 
 
 def behind_recording(value: Any) -> Any:
-    """What ``recording`` was given, if ``value`` is its result: another thread may be tracing."""
+    """Return what ``recording`` was given, if ``value`` is its result: another thread may be tracing."""
     return value.__wrapped__ if getattr(value, "__code__", None) is _RECORDED else value
 
 

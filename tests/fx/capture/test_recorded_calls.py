@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import queue
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +187,18 @@ def test_a_transform_of_a_function_is_refused_by_its_line_and_captured_in_a_mark
     assert torch.equal(program(x), root(x))
     program(x).sum().backward()
     assert program.weight.grad is not None
+
+
+def test_modules_of_this_library_are_left_alone_while_a_function_with_their_globals_is_captured() -> None:
+    tracer = sys.modules["fx.capture.tracer"]
+
+    def replaced(x: Any) -> Any:
+        ours = [vars(module) for name, module in sys.modules.items() if name.startswith("fx.")]
+        found.put(sum("isinstance" in names for names in ours))
+        return x
+
+    found: queue.SimpleQueue[int] = queue.SimpleQueue()
+    namespace: dict[str, Any] = {**vars(tracer), "replaced": replaced}  # as a doctest has them
+    exec("def program(x):\n    return replaced(x).relu()", namespace)
+    fx.symbolic_trace(namespace["program"])
+    assert found.get_nowait() == 0

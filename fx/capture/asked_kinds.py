@@ -28,8 +28,7 @@ def _tracer() -> Any:
 
 def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
     """Let a trace see what code with these globals asks of values."""
-    for name, make in {**_QUESTIONS, **FUNCTIONS}.items():
-        trace.replace(namespace, (name,), make)
+    trace.replace_builtins(namespace, _ASKING)
 
 
 def _make_type(original: Any) -> Any:
@@ -203,3 +202,4 @@ _QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "id": _make_id,
 }
 """Functions of Python that ask what a value is."""
+_ASKING = {**_QUESTIONS, **FUNCTIONS}

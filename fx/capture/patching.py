@@ -14,6 +14,7 @@ trace calls it when it ends, and when it starts.
 from __future__ import annotations
 
 import builtins
+import functools
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -117,6 +118,19 @@ class Trace:
                 _replacements[key] = replacement
                 replacement.put_on()
 
+    def replace_builtins(self, namespace: dict[str, Any], makers: Mapping[str, Callable[[Any], Any]]) -> None:
+        """Do so for names of builtins, each with what makes its stand-in: once, since a trace replaces hundreds."""
+        with _lock:
+            owner = id(namespace)
+            for name, make in makers.items():
+                replacement = _replacements.get((owner, name))
+                if replacement is None:
+                    replacement = _replacements[owner, name] = _Replacement(namespace, name)
+                    found = replacement.original
+                    replacement.value = _stand_in(name, make) if found is _ABSENT else make(found)
+                replacement.holders.add(self)
+                replacement.put_on()
+
     def stand_ins(self, owner: dict[str, Any]) -> dict[int, Any]:
         """Return what stands in ``owner`` for the functions that were replaced there, by the identity of these."""
         return {id(one.original): one.value for one in _replacements_now() if one.owner is owner}
@@ -135,6 +149,11 @@ class Trace:
         except StopIteration as error:  # which no generator lets through
             self.stopped = error
         yield
+
+
+@functools.cache
+def _stand_in(name: str, make: Callable[[Any], Any]) -> Any:
+    return make(getattr(builtins, name))
 
 
 def _replacements_now() -> list[_Replacement]:

@@ -656,8 +656,9 @@ class _Session:
             self.searched.add(id(one))
             if not str(one.get("__name__")).startswith(("torch.", "math")):
                 pending.extend(recorded_calls.replace_in(trace, one))
-            names = [name for name, value in list(one.items()) if id(behind_recording(value)) in functions]
-            trace.replace(one, names, recording)
+            for name, value in list(one.items()):
+                if id(value) in functions or (type(value) is FunctionType and id(behind_recording(value)) in functions):
+                    trace.replace(one, (name,), recording)
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:

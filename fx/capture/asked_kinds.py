@@ -10,20 +10,13 @@ from typing import Any
 import torch
 from torch.fx import Proxy as TorchProxy
 
-from fx.capture import patching
 from fx.capture.identity_tests import may_be_argument
-from fx.capture.patching import Trace
+from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
 from fx.frames import user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy, TracerBase
-
-
-def _tracer() -> Any:
-    """The tracer of the trace that this thread is in."""
-    session: Any = patching.running_session()
-    return None if session is None else session.tracer
 
 
 def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
@@ -77,7 +70,7 @@ class _Type:
 
 def _is_asked_of(value: Any, frame: FrameType) -> bool:
     """Return whether traced code asks something of a traced value: not a tracer's or proxy's own method."""
-    if not isinstance(value, Proxy) or _tracer() is None:
+    if not isinstance(value, Proxy) or running_tracer() is None:
         return False
     return not isinstance(frame.f_locals.get("self"), (TracerBase, Proxy))
 
@@ -133,7 +126,7 @@ def make_is_tensor(original: Any) -> Any:
     """``torch.is_tensor``, answered for what a traced value stands for."""
 
     def is_tensor(value: Any) -> bool:
-        if isinstance(value, Proxy) and _tracer() is not None:
+        if isinstance(value, Proxy) and running_tracer() is not None:
             return issubclass(_kind_told(value, sys._getframe(1)), torch.Tensor)
         return original(value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -15,23 +15,31 @@ _ADDS = frozenset("add append clear extend insert pop put setdefault update".spl
 """Methods of containers that change them."""
 
 
-def leaves_something(module: torch.nn.Module, modules: Collection[torch.nn.Module], held: Collection[int]) -> bool:
+def leaves_something(
+    module: torch.nn.Module, modules: Collection[torch.nn.Module], held: Collection[int], read: Set[str]
+) -> bool:
     """Return whether a forward hook of a module changes what a program holds: the traced code may look for it.
 
     Args:
         module: the module.
         modules: all modules of the program.
         held: the identities of containers and objects that these hold.
+        read: what names of attributes the traced code has.
     """
+    state = {**vars(module), **module._parameters, **module._buffers}
+    tensors = {name for name, value in state.items() if isinstance(value, torch.Tensor)}  # read when the program runs
     for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
         for function, owners in _functions(hook):
             code = function.__code__
-            stores = {step.opname for step in dis.get_instructions(code)} & _STORES
+            stores = [step for step in dis.get_instructions(code) if step.opname in _STORES]
             if not stores and _ADDS.isdisjoint(code.co_names):
                 continue
-            if "STORE_ATTR" in stores and any(owner in modules for owner in owners if _is_module(owner)):
+            attributes = {step.argval for step in stores if step.opname == "STORE_ATTR"}
+            if attributes and any(owner in modules for owner in owners if _is_module(owner)):
                 return True
-            if any(id(value) in held for value in _reached(function, code, owners)):
+            if attributes & read - tensors:  # perhaps of the module, which the hook is given
+                return True
+            if any(id(value) in held for value in _reached(function, code, [module, *owners])):
                 return True
     return False
 

@@ -53,7 +53,8 @@ class ModuleState:
             children, parameters, buffers = own["_modules"], own["_parameters"], own["_buffers"]
             self._held += ((own, own.copy()), (children, children.copy()))
             self._state += ((parameters, parameters.copy()), (buffers, buffers.copy()))
-            if not type(module).__module__.startswith("torch."):
+            has_hooks = module._forward_hooks or module._forward_pre_hooks
+            if has_hooks or not type(module).__module__.startswith("torch."):
                 for name, value in own.items():
                     if name not in _OF_EVERY_MODULE:
                         self._keep(module, name, value, _DEEPEST)

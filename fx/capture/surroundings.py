@@ -89,6 +89,8 @@ class Surroundings:
         self._methods = _methods_of((*kinds, *others))
         self.handling: list[CodeType] = []
         """The code of what is reached that handles exceptions."""
+        self.read: set[str] = set()
+        """What names of globals and attributes are in it."""
         self.compares_with_truth = False
         """Whether some of it compares with ``True`` or ``False`` by identity."""
         pending = [*self._methods.get("forward", ()), *functions]
@@ -108,6 +110,7 @@ class Surroundings:
         self.handling += handling(code)
         self.compares_with_truth = self.compares_with_truth or compares_with_truth(code)
         names, namespace = _names_of(code), function.__globals__
+        self.read.update(names.read)
         if names.assigned:
             for name in names.assigned:
                 self._outside.append(Outside(function, name, KeptNames(namespace, (name,))))

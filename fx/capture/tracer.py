@@ -170,7 +170,7 @@ class Tracer(RootTracer):
         """Return whether a leaf is looked into, since its hooks leave something for the traced code."""
         if self._state is None or _is_compiled(module):
             return False
-        opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
+        opened = leaves_something(module, self.submodule_paths or {}, self._state.held, self._state.surroundings.read)
         if opened and self._flags is not None:
             self._flags.opened.add(id(module))
         return opened

@@ -433,7 +433,7 @@ class TracerBase:
         try:
             exec(found.raised or "", variables)
             raised: Any = variables.get(RAISED, type)
-            text = "" if isinstance(raised, type) else str(raised)[:]
+            text = "" if isinstance(raised, type) else str.__str__(str(raised))
         except Exception:  # whatever the user's message raises: it is not needed yet
             text = ""
         made = self._made_since(last)
@@ -686,7 +686,7 @@ class Proxy:
                 attribute,
                 f"cannot compare the {k} of a traced value by identity",
                 where=_caller_location(self.tracer),
-                value=repr(attribute)[:],
+                value=str.__str__(repr(attribute)),
                 why="what it is is known only when the module runs, and Python compares the object that stands for it",
                 remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
             )

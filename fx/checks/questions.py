@@ -237,11 +237,17 @@ class TracedText(str):
 
     def by(self, write: Any) -> TracedText:
         """The same, written by ``write``."""
-        return self.of(self[:], self._decide, write)
+        return self.of(str.__str__(self), self._decide, write)
 
     def decided(self) -> str:
         """The text of the value."""
-        return self._decide(self._write, self[:])
+        return self._decide(self._write, str.__str__(self))
+
+    def __getitem__(self, key: Any) -> str:
+        write = self._write
+        if isinstance(key, slice):  # str(x.dtype)[6:], by which something may be decided, too
+            return self.of(super().__getitem__(key), self._decide, lambda value: write(value)[key])
+        return self.decided()[key]
 
 
 def decided(value: Any) -> Any:
@@ -259,8 +265,10 @@ def _deciding(name: str) -> Callable[..., Any]:
 
 
 _DECIDING = (
-    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __hash__ startswith endswith split rsplit partition "
-    "rpartition find index count replace removeprefix removesuffix lower upper strip isdigit"
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __hash__ __iter__ startswith endswith split rsplit "
+    "partition rpartition find rfind index rindex count replace removeprefix removesuffix lower upper capitalize "
+    "casefold swapcase title strip lstrip rstrip zfill translate isalnum isalpha isdecimal isdigit isidentifier "
+    "islower isnumeric isspace istitle isupper"
 )
 for _name in _DECIDING.split():
     setattr(TracedText, _name, _deciding(_name))

@@ -262,12 +262,15 @@ class Tracer(RootTracer):
         self._fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
         self._follows_flags, self._has_followed = self.follows_training, False
         try:
+            try:
+                return self._trace_as_asked(root, concrete_args)
+            except Exception:
+                if not self._has_followed:
+                    raise
+            self._follows_flags = False  # something takes no flag that is known only when the program runs
             return self._trace_as_asked(root, concrete_args)
-        except Exception:
-            if not self._has_followed:
-                raise
-        self._follows_flags = False  # something takes no flag that is known only when the program runs
-        return self._trace_as_asked(root, concrete_args)
+        finally:
+            self._examples = None  # which may be large
 
     def _trace_as_asked(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
         """Trace without optional inputs that the program asks for, or, if that fails, with them."""

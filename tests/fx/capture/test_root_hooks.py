@@ -45,13 +45,13 @@ class OtherCall(Doubling):
 @pytest.mark.parametrize("names_it", [False, True])
 def test_a_hook_that_assigns_an_attribute_of_its_leaf_is_traced_where_the_program_names_that(names_it: bool) -> None:
     def count(module: nn.Module, args: Any, output: torch.Tensor) -> None:
-        module.operations = 3
+        module.operations = 3  # type: ignore[assignment]
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer = nn.ReLU()
-            self.layer.operations = 0
+            self.layer.operations = 0  # type: ignore[assignment]
             self.layer.register_forward_hook(count)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -157,7 +157,10 @@ def asks_for_class(frame: FrameType) -> bool:
 
 
 def is_compared_by_identity(frame: FrameType) -> bool:
-    """Return whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable."""
+    """Return whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable.
+
+    So is what it is calling, which may be ``getattr``.
+    """
     code = frame.f_code
     offsets = _compared.get(code)
     if offsets is None:
@@ -171,11 +174,11 @@ def _reads_compared(found: list[Step]) -> Iterable[int]:
         step.value for place, step in enumerate(found) if step.name.startswith("LOAD_FAST") and _is_tested(found, place)
     }
     for place, step in enumerate(found):
-        if step.name == "LOAD_ATTR" and step.value in IDENTITIES:
+        if (step.name == "LOAD_ATTR" and step.value in IDENTITIES) or step.name in ("CALL", "CALL_FUNCTION"):
             after = found[place + 1]
             stored = after.name.startswith("STORE_FAST") and after.value in variables
             if stored or _is_tested(found, place):
-                yield step.offset
+                yield from range(step.offset, after.offset, 2)  # of a call, Python may be at its caches
 
 
 def _is_tested(found: list[Step], place: int) -> bool:

@@ -15,6 +15,11 @@ def _stored(x: Any) -> Any:
     return x * (2 if kind is torch.float32 else 3)
 
 
+def _stored_by_name(x: Any) -> Any:
+    gradient = getattr(x, "grad", None)
+    return x * (2 if gradient is None else 3)
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -22,7 +27,10 @@ def _stored(x: Any) -> Any:
         lambda x: x * 2 if x.dtype is not torch.float32 else x,
         lambda x: x * 2 if x.grad is None else x,
         lambda x: x if x.grad_fn is not None else x * 2,
+        lambda x: x * 2 if getattr(x, "grad", None) is None else x,
+        lambda x: x * 2 if getattr(x, "dtype") is torch.float32 else x,  # noqa: B009 - a name that is known
         _stored,
+        _stored_by_name,
     ],
 )
 def test_a_comparison_by_identity_with_an_attribute_is_refused(program: Any) -> None:

@@ -37,7 +37,7 @@ class _Type:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
-            return _kind_told(args[0], sys._getframe(1))
+            return _kind_answered(args[0], sys._getframe(1))
         return type(*args, **kwargs)
 
     def __instancecheck__(self, value: Any) -> bool:
@@ -83,7 +83,7 @@ def _answers_itself(value: Proxy, name: str) -> bool:
     return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
 
 
-def _kind_told(value: Proxy, frame: FrameType) -> type:
+def _kind_answered(value: Proxy, frame: FrameType) -> type:
     kind, certain = kind_of(value.node)
     return value.tracer.is_of_kind(value, certain, kind, user_location(frame, {}))
 
@@ -96,7 +96,7 @@ def _make_isinstance(original: Any) -> Any:
                 return True
             if not _names(classes, Proxy):
                 _refuse_dtypes(value, classes, sys._getframe(1))
-                return issubclass(_kind_told(value, sys._getframe(1)), classes)
+                return issubclass(_kind_answered(value, sys._getframe(1)), classes)
         return original(value, classes)
 
     return isinstance
@@ -127,7 +127,7 @@ def make_is_tensor(original: Any) -> Any:
 
     def is_tensor(value: Any) -> bool:
         if isinstance(value, Proxy) and running_tracer() is not None:
-            return issubclass(_kind_told(value, sys._getframe(1)), torch.Tensor)
+            return issubclass(_kind_answered(value, sys._getframe(1)), torch.Tensor)
         return original(value)
 
     return is_tensor
@@ -136,7 +136,7 @@ def make_is_tensor(original: Any) -> Any:
 def _make_hasattr(original: Any) -> Any:
     def hasattr(value: Any, name: str) -> bool:
         if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            return original(_kind_told(value, sys._getframe(1)), name)
+            return original(_kind_answered(value, sys._getframe(1)), name)
         return original(value, name)
 
     return hasattr
@@ -145,7 +145,7 @@ def _make_hasattr(original: Any) -> Any:
 def _make_getattr(original: Any) -> Any:
     def getattr(value: Any, name: str, *default: Any) -> Any:
         if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            kind = _kind_told(value, sys._getframe(1))
+            kind = _kind_answered(value, sys._getframe(1))
             if not hasattr(kind, name):
                 return default[0]
         return original(value, name, *default)
@@ -156,7 +156,7 @@ def _make_getattr(original: Any) -> Any:
 def _make_dir(original: Any) -> Any:
     def dir(*values: Any) -> Any:
         if len(values) == 1 and _is_asked_of(values[0], sys._getframe(1)):
-            return original(_kind_told(values[0], sys._getframe(1)))
+            return original(_kind_answered(values[0], sys._getframe(1)))
         return original(*values) if values else sorted(sys._getframe(1).f_locals)
 
     return dir
@@ -180,7 +180,7 @@ def _make_id(original: Any) -> Any:
 def _make_callable(original: Any) -> Any:
     def callable(value: Any) -> bool:
         if _is_asked_of(value, sys._getframe(1)):
-            return "__call__" in dir(_kind_told(value, sys._getframe(1)))
+            return "__call__" in dir(_kind_answered(value, sys._getframe(1)))
         return original(value)
 
     return callable

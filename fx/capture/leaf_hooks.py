@@ -29,18 +29,20 @@ def leaves_something(
     state = {**vars(module), **module._parameters, **module._buffers}
     tensors = {name for name, value in state.items() if isinstance(value, torch.Tensor)}  # read when the program runs
     for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
-        for function, owners in _functions(hook):
-            code = function.__code__
-            stores = [step for step in dis.get_instructions(code) if step.opname in _STORES]
-            if not stores and _ADDS.isdisjoint(code.co_names):
-                continue
-            attributes = {step.argval for step in stores if step.opname == "STORE_ATTR"}
-            if attributes and any(owner in modules for owner in owners if _is_module(owner)):
-                return True
-            if attributes & read - tensors:  # perhaps of the module, which the hook is given
-                return True
-            if any(id(value) in held for value in _reached(function, code, [module, *owners])):
-                return True
+        function, owners = _function(hook)
+        if function is None:
+            continue
+        code = function.__code__
+        stores = [step for step in dis.get_instructions(code) if step.opname in _STORES]
+        if not stores and _ADDS.isdisjoint(code.co_names):
+            continue
+        attributes = {step.argval for step in stores if step.opname == "STORE_ATTR"}
+        if attributes and any(owner in modules for owner in owners if _is_module(owner)):
+            return True
+        if attributes & read - tensors:  # perhaps of the module, which the hook is given
+            return True
+        if any(id(value) in held for value in _reached(function, code, [module, *owners])):
+            return True
     return False
 
 
@@ -48,8 +50,8 @@ def _is_module(value: object) -> bool:
     return isinstance(value, torch.nn.Module)
 
 
-def _functions(hook: Any) -> Iterator[tuple[FunctionType, list[Any]]]:
-    """The functions behind a hook, each with the objects that it is given beside the arguments of the call."""
+def _function(hook: Any) -> tuple[FunctionType | None, list[Any]]:
+    """Return the function behind a hook, with the objects that it is given beside the arguments of the call."""
     owners: list[Any] = []
     while isinstance(hook, functools.partial):
         owners += [*hook.args, *hook.keywords.values()]
@@ -59,8 +61,7 @@ def _functions(hook: Any) -> Iterator[tuple[FunctionType, list[Any]]]:
     if isinstance(hook, MethodType):
         owners.append(hook.__self__)
         hook = hook.__func__
-    if isinstance(hook, FunctionType):
-        yield hook, owners
+    return hook if isinstance(hook, FunctionType) else None, owners
 
 
 def _reached(function: FunctionType, code: CodeType, owners: list[Any]) -> Iterator[Any]:

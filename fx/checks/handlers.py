@@ -18,7 +18,7 @@ _handling: weakref.WeakKeyDictionary[CodeType, tuple[CodeType, ...]] = weakref.W
 
 
 def handling(code: CodeType) -> tuple[CodeType, ...]:
-    """Those of a function's code, and of the functions that are written in it, that handle exceptions."""
+    """Return the code of a function, and of the functions that are written in it, as far as it handles exceptions."""
     known = _handling.get(code)
     if known is None:
         codes = [code]
@@ -36,9 +36,9 @@ def _handles(code: CodeType) -> bool:
 
 
 def handled_at(frame: FrameType) -> tuple[str, ...]:
-    """The names of the classes of exceptions that ``except`` and ``suppress`` around the line of ``frame`` take.
+    """Return the names of the classes of exceptions that ``except`` and ``suppress`` around the line of ``frame`` take.
 
-    None where its source is not known, and none of an ``except`` that ends in a ``raise``.
+    There are none where its source is not known, and none of an ``except`` that ends in a ``raise``.
     """
     file = frame.f_code.co_filename
     return _names_at(file, frame.f_lineno, len(linecache.getlines(file)))

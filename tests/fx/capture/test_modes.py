@@ -118,6 +118,20 @@ def test_autocast_ends_though_an_exception_leaves_it_that_the_program_handles() 
     assert not torch.is_autocast_enabled("cpu")
 
 
+def test_an_error_behind_autocast_does_not_leave_it_again() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x * 2
+        return y.view(7)
+
+    keeping = fx.Interpreter(fx.symbolic_trace(program), garbage_collect_values=False)
+    with pytest.raises(RuntimeError, match="shape"):
+        keeping.run(torch.ones(2))
+    depth = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    assert depth == 1
+
+
 @pytest.mark.parametrize("run", [lambda program: program, lambda program: fx.Interpreter(program).run])
 def test_an_error_inside_of_autocast_leaves_it(run: Any) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -426,7 +425,7 @@ class Tracer(RootTracer):
         of_python = {
             m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
         }
-        behind = inspect.unwrap(getattr(function, "_fx_calls", function))
+        behind = getattr(function, "_fx_calls", function)
         state = ModuleState(of_python, behind if isinstance(behind, FunctionType) else None)
         lost: Proxy | None = None
         try:

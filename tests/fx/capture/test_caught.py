@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 
 import pytest
@@ -55,6 +56,42 @@ def test_a_class_whose_method_handles_it_is_looked_at() -> None:
 
     with pytest.raises(TraceError, match="cannot use a traced value as an integer"):
         fx.symbolic_trace(Model())
+
+
+def careful(function):
+    @functools.wraps(function)
+    def inner(*args):
+        try:
+            return function(*args)
+        except TypeError:
+            return args[-1] * 7
+
+    return inner
+
+
+def counts(x):
+    return x * len(range(x.shape[0]))
+
+
+careful_counts = careful(counts)
+TABLE = {"counted": counted}
+PARTIAL = functools.partial(counted)
+
+
+class Careful(nn.Module):
+    @careful
+    def forward(self, x):
+        return counts(x)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [careful_counts, lambda x: careful_counts(x), lambda x: TABLE["counted"](x), lambda x: PARTIAL(x), Careful()],
+    ids=["the decorator of the program", "a decorator", "a function in a dict", "a partial", "a method"],
+)
+def test_what_handles_it_is_found(program) -> None:
+    with pytest.raises(TraceError, match="cannot use a traced value as an integer"):
+        fx.symbolic_trace(program)
 
 
 def test_exceptions_of_the_programs_own_that_it_handles_are_its_affair() -> None:

@@ -17,7 +17,7 @@ _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARIES = (_TORCH, os.path.abspath(contextlib.__file__))
 """Whose lines are none of the user's, beside numpy's: torch's, and those of ``with`` statements over generators."""
-_NUMPY = os.path.join("site-packages", "numpy") + os.sep
+_NUMPY = os.path.join("-packages", "numpy") + os.sep  # site-packages, and dist-packages of Debian
 _PYTHON = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _USER, _LIBRARY, _SELF = range(3)
 

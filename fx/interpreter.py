@@ -143,7 +143,8 @@ class Interpreter:
             try:
                 value = env[node] = run_node(node)
             except Exception as error:
-                leave_modes(enabled, env.values())
+                # what ends a region uses it: one that was left is no longer to be left, though it is kept
+                leave_modes(enabled, [one for made, one in env.items() if not any(user in env for user in made.users)])
                 if self.extra_traceback:
                     _explain(error, node)
                 if refused := handled_error(node.meta.get("handled", ()), node.source, error):

@@ -39,7 +39,7 @@ from fx.checks.recognition import (
     pending_check,
 )
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
-from fx.frames import callers, is_users, user_location, user_stack
+from fx.frames import callers, is_ours, is_users, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import describe
@@ -433,7 +433,7 @@ class TracerBase:
         try:
             exec(found.raised or "", variables)
             raised: Any = variables.get(RAISED, type)
-            text = "" if isinstance(raised, type) else str(raised)[:]
+            text = "" if isinstance(raised, type) else str.__str__(str(raised))
         except Exception:  # whatever the user's message raises: it is not needed yet
             text = ""
         made = self._made_since(last)
@@ -686,7 +686,7 @@ class Proxy:
                 attribute,
                 f"cannot compare the {k} of a traced value by identity",
                 where=_caller_location(self.tracer),
-                value=repr(attribute)[:],
+                value=str.__str__(repr(attribute)),
                 why="what it is is known only when the module runs, and Python compares the object that stands for it",
                 remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
             )
@@ -1072,6 +1072,8 @@ def _is_compared(frame: FrameType) -> bool:
     """Return whether a line of the user's compares by identity what it reads; kernels of this package do so on
     purpose.
     """
+    if is_ours(frame) and frame.f_code.co_name == "getattr" and frame.f_back is not None:  # which a trace replaces
+        frame = frame.f_back
     return is_users(frame) and is_compared_by_identity(frame)
 
 

@@ -10,20 +10,13 @@ from typing import Any
 import torch
 from torch.fx import Proxy as TorchProxy
 
-from fx.capture import patching
 from fx.capture.identity_tests import may_be_argument
-from fx.capture.patching import Trace
+from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
 from fx.frames import user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy, TracerBase
-
-
-def _tracer() -> Any:
-    """The tracer of the trace that this thread is in."""
-    session: Any = patching.running_session()
-    return None if session is None else session.tracer
 
 
 def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
@@ -43,7 +36,7 @@ class _Type:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
-            return _kind_told(args[0], sys._getframe(1))
+            return _kind_answered(args[0], sys._getframe(1))
         return type(*args, **kwargs)
 
     def __instancecheck__(self, value: Any) -> bool:
@@ -76,7 +69,7 @@ class _Type:
 
 def _is_asked_of(value: Any, frame: FrameType) -> bool:
     """Return whether traced code asks something of a traced value: not a tracer's or proxy's own method."""
-    if not isinstance(value, Proxy) or _tracer() is None:
+    if not isinstance(value, Proxy) or running_tracer() is None:
         return False
     return not isinstance(frame.f_locals.get("self"), (TracerBase, Proxy))
 
@@ -89,7 +82,7 @@ def _answers_itself(value: Proxy, name: str) -> bool:
     return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
 
 
-def _kind_told(value: Proxy, frame: FrameType) -> type:
+def _kind_answered(value: Proxy, frame: FrameType) -> type:
     kind, certain = kind_of(value.node)
     return value.tracer.is_of_kind(value, certain, kind, user_location(frame, {}))
 
@@ -102,7 +95,7 @@ def _make_isinstance(original: Any) -> Any:
                 return True
             if not _names(classes, Proxy):
                 _refuse_dtypes(value, classes, sys._getframe(1))
-                return issubclass(_kind_told(value, sys._getframe(1)), classes)
+                return issubclass(_kind_answered(value, sys._getframe(1)), classes)
         return original(value, classes)
 
     return isinstance
@@ -132,8 +125,8 @@ def make_is_tensor(original: Any) -> Any:
     """``torch.is_tensor``, answered for what a traced value stands for."""
 
     def is_tensor(value: Any) -> bool:
-        if isinstance(value, Proxy) and _tracer() is not None:
-            return issubclass(_kind_told(value, sys._getframe(1)), torch.Tensor)
+        if isinstance(value, Proxy) and running_tracer() is not None:
+            return issubclass(_kind_answered(value, sys._getframe(1)), torch.Tensor)
         return original(value)
 
     return is_tensor
@@ -142,7 +135,7 @@ def make_is_tensor(original: Any) -> Any:
 def _make_hasattr(original: Any) -> Any:
     def hasattr(value: Any, name: str) -> bool:
         if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            return original(_kind_told(value, sys._getframe(1)), name)
+            return original(_kind_answered(value, sys._getframe(1)), name)
         return original(value, name)
 
     return hasattr
@@ -151,7 +144,7 @@ def _make_hasattr(original: Any) -> Any:
 def _make_getattr(original: Any) -> Any:
     def getattr(value: Any, name: str, *default: Any) -> Any:
         if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            kind = _kind_told(value, sys._getframe(1))
+            kind = _kind_answered(value, sys._getframe(1))
             if not hasattr(kind, name):
                 return default[0]
         return original(value, name, *default)
@@ -162,7 +155,7 @@ def _make_getattr(original: Any) -> Any:
 def _make_dir(original: Any) -> Any:
     def dir(*values: Any) -> Any:
         if len(values) == 1 and _is_asked_of(values[0], sys._getframe(1)):
-            return original(_kind_told(values[0], sys._getframe(1)))
+            return original(_kind_answered(values[0], sys._getframe(1)))
         return original(*values) if values else sorted(sys._getframe(1).f_locals)
 
     return dir
@@ -186,7 +179,7 @@ def _make_id(original: Any) -> Any:
 def _make_callable(original: Any) -> Any:
     def callable(value: Any) -> bool:
         if _is_asked_of(value, sys._getframe(1)):
-            return "__call__" in dir(_kind_told(value, sys._getframe(1)))
+            return "__call__" in dir(_kind_answered(value, sys._getframe(1)))
         return original(value)
 
     return callable

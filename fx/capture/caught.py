@@ -42,16 +42,18 @@ class Caught:
     def watch(self, trace: Trace, tracer: Recorder, called: Callable[..., T], args: list[Any]) -> T:
         """Return ``called(*args)``; ``tracer`` refuses it if traced values made it raise what it handled.
 
-        Where a debugger traces the functions of this thread, it is not watched.
+        Where a debugger traces the functions of this thread, it is not watched. One that starts meanwhile stays.
         """
-        if not self._codes or sys.gettrace() is not None:
+        outer = sys.gettrace()
+        if not self._codes or (outer is not None and not isinstance(getattr(outer, "__self__", None), Caught)):
             return called(*args)
         self._trace, self._tracer = trace, tracer
         sys.settrace(self._function_called)
         try:
             return called(*args)
         finally:
-            sys.settrace(None)
+            if sys.gettrace() in (self._function_called, None):
+                sys.settrace(outer)
 
     def _function_called(self, frame: FrameType, event: str, argument: Any) -> Any:
         if self._trace is None or not self._trace.is_running():  # a signal's handler kept it from being taken away

@@ -23,7 +23,7 @@ def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..
         return innermost
     inner = decorated_again(behind, innermost)
     cells = getattr(function, "__closure__", None) or ()
-    if not isinstance(function, FunctionType) or not any(cell.cell_contents is behind for cell in cells):
+    if not isinstance(function, FunctionType) or not any(_holds(cell, behind) for cell in cells):
         raise TraceError(
             f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured",
             where=_line_of(function),
@@ -31,7 +31,7 @@ def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..
             "the decorator keeps what it calls where capture does not find it",
             remedy="name the parameters of the function one by one, or give the decorator a def that calls it",
         )
-    closure = tuple(CellType(inner) if cell.cell_contents is behind else cell for cell in cells)
+    closure = tuple(CellType(inner) if _holds(cell, behind) else cell for cell in cells)
     again = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
     again.__kwdefaults__ = function.__kwdefaults__
     again.__dict__.update(function.__dict__)
@@ -52,6 +52,14 @@ def asking_decorator(function: Any) -> SourceLocation | None:
                 return where
         function = function.__wrapped__
     return None
+
+
+def _holds(cell: CellType, value: object) -> bool:
+    """Return whether a variable of an outer function is ``value``; it may have none yet."""
+    try:
+        return cell.cell_contents is value
+    except ValueError:
+        return False
 
 
 def _line_of(function: Any) -> str | None:

@@ -177,7 +177,7 @@ class ExampleValues:
                     self._known[node] = self._value(node)
                 return
             except Exception as error:  # whatever an operation raises of fake tensors: it is the cause that is reported
-                unknown = f"{node}: {_cause(error)}"
+                unknown = f"{node}: {cause_of(error)}"
         self._unknown[node] = unknown
 
     def _value(self, node: Node) -> Any:
@@ -257,8 +257,8 @@ def _set_autocast_flags(flags: Iterable[_Autocast]) -> None:
             torch.set_autocast_dtype(kind, dtype)
 
 
-def _cause(error: Exception) -> str:
-    """Return what an error says, in a line."""
+def cause_of(error: Exception) -> str:
+    """Return what an error says of a value that is asked for, in a line."""
     text = (str(error).strip().splitlines() or [type(error).__name__])[0]
     if not isinstance(error, (UnknownValueError, FxError)):
         known = {
@@ -268,11 +268,6 @@ def _cause(error: Exception) -> str:
         }
         text = known.get(type(error).__name__, f"{type(error).__name__}: {text}")
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]}…"
-
-
-def cause_of(error: Exception) -> str:
-    """Return what is said of a value whose answer raised ``error``, in a line."""
-    return _cause(error)
 
 
 def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:

@@ -155,7 +155,7 @@ class _Found:
 
     @property
     def size(self) -> int:
-        """Return how much it is, so far."""
+        """Return how many obstacles and sides of branches were noted so far."""
         return len(self.noted) + sum(map(len, self.sides.values()))
 
     def note(self, error: FxError, module: str) -> None:

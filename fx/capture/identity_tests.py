@@ -121,7 +121,7 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
 
 
 def _is_of_torch(function: Any) -> bool:
-    """Return whether it says so itself: while a trace runs, torch has other functions in the places of some."""
+    """Return whether a function says itself that it is of torch, which has others in its place while a trace runs."""
     module = function.__module__
     return builtin_name(function) is not None if module is None else module.partition(".")[0] == "torch"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -15,24 +15,34 @@ _ADDS = frozenset("add append clear extend insert pop put setdefault update".spl
 """Methods of containers that change them."""
 
 
-def leaves_something(module: torch.nn.Module, modules: Collection[torch.nn.Module], held: Collection[int]) -> bool:
+def leaves_something(
+    module: torch.nn.Module, modules: Collection[torch.nn.Module], held: Collection[int], read: Set[str]
+) -> bool:
     """Return whether a forward hook of a module changes what a program holds: the traced code may look for it.
 
     Args:
         module: the module.
         modules: all modules of the program.
         held: the identities of containers and objects that these hold.
+        read: what names of attributes the traced code has.
     """
+    state = {**vars(module), **module._parameters, **module._buffers}
+    tensors = {name for name, value in state.items() if isinstance(value, torch.Tensor)}  # read when the program runs
     for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
-        for function, owners in _functions(hook):
-            code = function.__code__
-            stores = {step.opname for step in dis.get_instructions(code)} & _STORES
-            if not stores and _ADDS.isdisjoint(code.co_names):
-                continue
-            if "STORE_ATTR" in stores and any(owner in modules for owner in owners if _is_module(owner)):
-                return True
-            if any(id(value) in held for value in _reached(function, code, owners)):
-                return True
+        function, owners = _function(hook)
+        if function is None:
+            continue
+        code = function.__code__
+        stores = [step for step in dis.get_instructions(code) if step.opname in _STORES]
+        if not stores and _ADDS.isdisjoint(code.co_names):
+            continue
+        attributes = {step.argval for step in stores if step.opname == "STORE_ATTR"}
+        if attributes and any(owner in modules for owner in owners if _is_module(owner)):
+            return True
+        if attributes & read - tensors:  # perhaps of the module, which the hook is given
+            return True
+        if any(id(value) in held for value in _reached(function, code, [module, *owners])):
+            return True
     return False
 
 
@@ -40,8 +50,8 @@ def _is_module(value: object) -> bool:
     return isinstance(value, torch.nn.Module)
 
 
-def _functions(hook: Any) -> Iterator[tuple[FunctionType, list[Any]]]:
-    """The functions behind a hook, each with the objects that it is given beside the arguments of the call."""
+def _function(hook: Any) -> tuple[FunctionType | None, list[Any]]:
+    """Return the function behind a hook, with the objects that it is given beside the arguments of the call."""
     owners: list[Any] = []
     while isinstance(hook, functools.partial):
         owners += [*hook.args, *hook.keywords.values()]
@@ -51,8 +61,7 @@ def _functions(hook: Any) -> Iterator[tuple[FunctionType, list[Any]]]:
     if isinstance(hook, MethodType):
         owners.append(hook.__self__)
         hook = hook.__func__
-    if isinstance(hook, FunctionType):
-        yield hook, owners
+    return hook if isinstance(hook, FunctionType) else None, owners
 
 
 def _reached(function: FunctionType, code: CodeType, owners: list[Any]) -> Iterator[Any]:

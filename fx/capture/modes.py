@@ -209,7 +209,7 @@ def _setting(value: Any) -> Any:
 def _make_autocast(record: Callable[[Modes, Any], None]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def method(self: Any, *exception: Any) -> Any:
-            if (modes := _modes()) is not None and exception[:1] in ((), (None,)):
+            if (modes := _modes()) is not None:  # also where an exception leaves: the traced code may handle it
                 record(modes, self)
             return original(self, *exception)
 

@@ -12,7 +12,7 @@ import torch
 
 from fx.capture.kept_values import Kept, KeptIterator, elements, keep
 from fx.capture.patching import Trace
-from fx.capture.surroundings import Surroundings
+from fx.capture.surroundings import Surroundings, called_by
 from fx.errors import TraceError
 from fx.frames import is_users_file, user_location
 from fx.graph import Graph
@@ -53,7 +53,8 @@ class ModuleState:
             children, parameters, buffers = own["_modules"], own["_parameters"], own["_buffers"]
             self._held += ((own, own.copy()), (children, children.copy()))
             self._state += ((parameters, parameters.copy()), (buffers, buffers.copy()))
-            if not type(module).__module__.startswith("torch."):
+            has_hooks = module._forward_hooks or module._forward_pre_hooks
+            if has_hooks or not type(module).__module__.startswith("torch."):
                 for name, value in own.items():
                     if name not in _OF_EVERY_MODULE:
                         self._keep(module, name, value, _DEEPEST)
@@ -62,8 +63,8 @@ class ModuleState:
     def _keep(self, module: torch.nn.Module, name: str, value: Any, depth: int) -> None:
         """Keep what a container holds, or an object of a class of the user's, and what is in these."""
         kind = type(value)
-        if kind is FunctionType:
-            self._functions.append(value)
+        if (called := called_by(value)) is not None:
+            self._functions.append(called)
         if kind in _PLAIN or id(value) in self._kept or (kept := keep(value)) is None:
             return
         self._kept.add(id(value))

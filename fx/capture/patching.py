@@ -267,6 +267,12 @@ def running_session() -> Any:
     return trace.session
 
 
+def running_tracer() -> Any:
+    """The tracer of the innermost trace of the calling thread; ``None`` where there is no trace."""
+    session = running_session()
+    return None if session is None else session.tracer
+
+
 def _running_trace() -> Trace | None:
     """The innermost trace of the calling thread."""
     trace = _thread.trace

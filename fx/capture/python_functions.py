@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from fx.capture import patching
-from fx.capture.patching import Trace
+from fx.capture.patching import Trace, running_tracer
 from fx.checks.bytecode import steps
 from fx.checks.questions import count_of
 from fx.frames import is_users
@@ -41,11 +40,6 @@ def record_classes(trace: Trace, called: Classes) -> None:
             trace.replace(owner, names, ClassCalled)
 
 
-def _tracer() -> Any:
-    session: Any = patching.running_session()
-    return None if session is None else session.tracer
-
-
 def _record(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tracer.create_proxy("call_function", function, args, kwargs)
 
@@ -57,7 +51,11 @@ def _is_to_be_recorded(value: Any, method: str) -> bool:
 
 def _make_len(original: Any) -> Any:
     def len(value: Any, /) -> Any:
-        if _is_to_be_recorded(value, "__len__") and (tracer := _tracer()) is not None and count_of(value.node) is None:
+        if (
+            _is_to_be_recorded(value, "__len__")
+            and (tracer := running_tracer()) is not None
+            and count_of(value.node) is None
+        ):
             return _record(tracer, original, (value,), {})
         return original(value)
 
@@ -67,7 +65,7 @@ def _make_len(original: Any) -> Any:
 def _make_sum(original: Any) -> Any:
     def sum(values: Any, /, *start: Any, **named: Any) -> Any:
         traced = _is_to_be_recorded(values, "__iter__")
-        if traced and (tracer := _tracer()) is not None and count_of(values.node) is None:
+        if traced and (tracer := running_tracer()) is not None and count_of(values.node) is None:
             return _record(tracer, original, (values, *start), named)
         return original(values, *start, **named)
 
@@ -79,7 +77,7 @@ def _make_extreme(original: Any) -> Any:
 
     def extreme(*args: Any, **kwargs: Any) -> Any:
         values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
-        if not any(isinstance(value, Proxy) for value in values) or (tracer := _tracer()) is None:
+        if not any(isinstance(value, Proxy) for value in values) or (tracer := running_tracer()) is None:
             return original(*args, **kwargs)
         return _record(tracer, original, args, kwargs)
 
@@ -89,7 +87,7 @@ def _make_extreme(original: Any) -> Any:
 
 def _make_next(original: Any) -> Any:
     def next(iterator: Any, /, *default: Any) -> Any:
-        if (tracer := _tracer()) is not None and tracer._state is not None:
+        if (tracer := running_tracer()) is not None and tracer._state is not None:
             tracer._state.expect_fresh(iterator)
         return original(iterator, *default)
 
@@ -115,7 +113,7 @@ class ClassCalled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Make an instance, or record its making."""
         traced = len(args) == 1 and isinstance(args[0], Proxy)
-        if traced and (tracer := _tracer()) is not None:
+        if traced and (tracer := running_tracer()) is not None:
             return _record(tracer, self._original, args, kwargs)
         return self._original(*args, **kwargs)
 
@@ -190,7 +188,7 @@ def _method(name: str, original: Any) -> Any:
     function = original or getattr(torch.Tensor, name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(map(_is_traced, (self, *args))) and (tracer := _tracer()) is not None:
+        if any(map(_is_traced, (self, *args))) and (tracer := running_tracer()) is not None:
             if name == "__getitem__":
                 return tracer.create_proxy("call_function", operator.getitem, (self, *args), kwargs)
             return tracer.create_proxy("call_method", name, (self, *args), kwargs)

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch.autograd.function import _SingleLevelFunction
 
-from fx.capture import patching
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
-from fx.capture.patching import Trace
+from fx.capture.patching import Trace, running_tracer
 from fx.checks.questions import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
 from fx.proxy import Proxy
@@ -135,15 +134,9 @@ def _codes_of_checkpoint() -> set[int]:
     return {id(getattr(one, "__code__", None)) for one in (found, getattr(found, "__wrapped__", found))}
 
 
-def _tracer() -> Any:
-    """The tracer of the trace that this thread is in."""
-    session: Any = patching.running_session()
-    return None if session is None else session.tracer
-
-
 def _make_apply(_: Any) -> Any:
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        tracer = _tracer()
+        tracer = running_tracer()
         if tracer is None or not tracer.takes_part(args):
             inherited: Any = super(_SingleLevelFunction, cls)
             return inherited.apply(*args, **kwargs)
@@ -160,7 +153,7 @@ def _make_functional_call(original: Any) -> Any:
         kwargs: Any = None,
         **options: Any,
     ) -> Any:
-        tracer = _tracer()
+        tracer = running_tracer()
         if tracer is None:
             return original(module, parameters_and_buffers, args, kwargs, **options)
         given = args if isinstance(args, tuple) else () if args is None else (args,)
@@ -174,7 +167,7 @@ def make_checkpoint(original: Any) -> Any:
     """``checkpoint``, recorded with the submodule that it calls as one operation."""
 
     def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
-        tracer = _tracer()
+        tracer = running_tracer()
         if tracer is None or not tracer.takes_part((args, kwargs)):
             return original(function, *args, **kwargs)
         if not isinstance(function, torch.nn.Module):
@@ -196,7 +189,7 @@ def _make_of_dtype(original: Any) -> Any:
 
     def of_dtype(*args: Any, **kwargs: Any) -> Any:
         for value in (*args, *kwargs.values()):
-            if isinstance(value, Proxy) and (tracer := _tracer()) is not None:
+            if isinstance(value, Proxy) and (tracer := running_tracer()) is not None:
                 return tracer.create_proxy("call_function", original, args, kwargs)
         return original(*args, **kwargs)
 
@@ -210,7 +203,7 @@ def _make_product(original: Any) -> Any:
     def prod(value: Any, *args: Any, **kwargs: Any) -> Any:
         parts = value if type(value) in (list, tuple) else (value,)
         traced = [one for one in parts if isinstance(one, Proxy)]
-        if traced and not args and not kwargs and (tracer := _tracer()) is not None:
+        if traced and not args and not kwargs and (tracer := running_tracer()) is not None:
             kinds = {kind_of(one.node) for one in traced}
             if kinds <= {(torch.Size, True) if parts[0] is value else (int, True)}:
                 return tracer.create_proxy("call_function", math.prod, (value,), {})
@@ -221,7 +214,7 @@ def _make_product(original: Any) -> Any:
 
 def _make_unseeded_refused(original: Any) -> Any:
     def made(seed: Any = None, *args: Any) -> Any:
-        if seed is None and is_users(sys._getframe(1)) and (tracer := _tracer()) is not None:
+        if seed is None and is_users(sys._getframe(1)) and (tracer := running_tracer()) is not None:
             raise _drawing(tracer, original, sys._getframe(1))
         return original(seed, *args)
 
@@ -231,7 +224,7 @@ def _make_unseeded_refused(original: Any) -> Any:
 
 def _make_setting(original: Any) -> Any:
     def setting(*args: Any, **kwargs: Any) -> Any:
-        tracer = _tracer()
+        tracer = running_tracer()
         if tracer is None or not is_users(sys._getframe(1)):  # torch.compile keeps and sets some
             return original(*args, **kwargs)
         raise tracer._refusal(
@@ -248,7 +241,7 @@ def _make_setting(original: Any) -> Any:
 
 def _make_hooks_refused(original: Any) -> Any:
     def __enter__(self: Any) -> Any:
-        tracer = _tracer()
+        tracer = running_tracer()
         if tracer is None:
             return original(self)
         raise tracer._refusal(
@@ -264,7 +257,7 @@ def _make_hooks_refused(original: Any) -> Any:
 
 def _make_refused(original: Any) -> Callable[..., Any]:
     def refused(*args: Any, **kwargs: Any) -> Any:
-        tracer = _tracer()
+        tracer = running_tracer()
         if tracer is None or not is_users(sys._getframe(1)):  # torch.compile sets the state that it has found
             return original(*args, **kwargs)
         raise _drawing(tracer, original, sys._getframe(1))

@@ -77,13 +77,12 @@ class RootTracer(TracerBase):
             writes = target == "__setitem__" or (target.endswith("_") and not target.endswith("__"))
         else:
             writes = any(target is function for function in IN_PLACE)
-        if writes:
-            constant = self.graph.constants.get(path)
-            tensor = _held_at(self.root, path) if constant is None else constant
-            if not isinstance(tensor, torch.Tensor):
-                return
-            if self._real is not None:  # a Transformer makes nodes, and traces nothing
-                self._real.is_written(tensor)
+        if not writes or self._real is None:  # a Transformer makes nodes, and traces nothing
+            return
+        constant = self.graph.constants.get(path)
+        tensor = _held_at(self.root, path) if constant is None else constant
+        if isinstance(tensor, torch.Tensor):
+            self._real.is_written(tensor)
 
     def is_state(self, tensor: torch.Tensor) -> bool:
         """Return whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
@@ -95,9 +94,7 @@ class RootTracer(TracerBase):
         return known is not None and known[1] not in self.graph.constants
 
     def takes_part(self, arguments: Any) -> bool:
-        """Return whether something among the arguments of a call is recorded: a traced value, or a tensor
-        of the root.
-        """
+        """Return whether an argument of a call is recorded: a traced value, or a tensor of the root."""
         return find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dis
-import inspect
+import functools
 import sys
 import weakref
 from collections.abc import Iterable, Iterator
@@ -89,17 +89,27 @@ class Surroundings:
         self._methods = _methods_of((*kinds, *others))
         self.handling: list[CodeType] = []
         """The code of what is reached that handles exceptions."""
+        self.read: set[str] = set()
+        """What names of globals and attributes are in it."""
         self.compares_with_truth = False
         """Whether some of it compares with ``True`` or ``False`` by identity."""
-        pending = [*self._methods.get("forward", ()), *functions]
-        for one in pending:
-            one = inspect.unwrap(one)
+        self._pending: list[Any] = [*self._methods.get("forward", ()), *functions]
+        for one in self._pending:
+            while hasattr(one, "__wrapped__"):
+                self._look_at_decorator(one)
+                one = one.__wrapped__
             if id(one) not in self._seen and len(self._seen) < _MOST_FUNCTIONS:
                 self._seen.add(id(one))
-                pending += self._look_at(one)
+                self._pending += self._look_at(one)
         for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
             held = next((value for value in vars(kind).values() if isinstance(value, FunctionType)), None)
             self._keep_class(held, kind)
+
+    def _look_at_decorator(self, function: Any) -> None:
+        """Note what a decorator handles, which is not looked into otherwise."""
+        code = getattr(function, "__code__", None)
+        if code is not None and _is_users_own(code.co_filename):
+            self.handling += handling(code)
 
     def _look_at(self, function: Any) -> Iterator[FunctionType]:
         code = getattr(function, "__code__", None)
@@ -108,6 +118,7 @@ class Surroundings:
         self.handling += handling(code)
         self.compares_with_truth = self.compares_with_truth or compares_with_truth(code)
         names, namespace = _names_of(code), function.__globals__
+        self.read.update(names.read)
         if names.assigned:
             for name in names.assigned:
                 self._outside.append(Outside(function, name, KeptNames(namespace, (name,))))
@@ -115,8 +126,8 @@ class Surroundings:
             yield from self._methods.get(name, ())
             value = namespace.get(name)
             kind = type(value)
-            if kind is FunctionType:
-                yield inspect.unwrap(value)
+            if (called := called_by(value)) is not None:
+                yield called
             elif kind is ModuleType:
                 held = vars(value)
                 if _is_users_own(getattr(value, "__file__", None)):
@@ -140,8 +151,8 @@ class Surroundings:
             value = cell.cell_contents
         except ValueError:  # nothing yet
             return
-        if isinstance(value, FunctionType):
-            yield inspect.unwrap(value)
+        if (called := called_by(value)) is not None:
+            yield called
         elif not isinstance(value, torch.nn.Module):
             self._outside.append(Outside(function, name, KeptCell(cell)))
             self._keep(function, name, value, _DEEPEST)
@@ -155,7 +166,10 @@ class Surroundings:
         self._seen.add(id(value))
         self._outside.append(Outside(function, name, kept))
         for element in elements(value) if depth else ():
-            self._keep(function, name, element, depth - 1)
+            if (called := called_by(element)) is not None:
+                self._pending.append(called)
+            else:
+                self._keep(function, name, element, depth - 1)
 
     def _keep_class(self, function: FunctionType | None, kind: type) -> None:
         own = id(kind) not in self._seen and not kind.__module__.startswith(("torch", "fx.", "builtins"))
@@ -181,6 +195,13 @@ class Surroundings:
             if one.kept.is_changed():
                 one.kept.restore()
         self._outside = []
+
+
+def called_by(value: Any) -> FunctionType | None:
+    """Return the function that a value is, or that a ``functools.partial`` calls; None for other values."""
+    while type(value) is functools.partial:
+        value = value.func
+    return value if isinstance(value, FunctionType) else None
 
 
 def _file_of(kind: type) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -170,7 +169,7 @@ class Tracer(RootTracer):
         """Return whether a leaf is looked into, since its hooks leave something for the traced code."""
         if self._state is None or _is_compiled(module):
             return False
-        opened = leaves_something(module, self.submodule_paths or {}, self._state.held)
+        opened = leaves_something(module, self.submodule_paths or {}, self._state.held, self._state.surroundings.read)
         if opened and self._flags is not None:
             self._flags.opened.add(id(module))
         return opened
@@ -262,12 +261,15 @@ class Tracer(RootTracer):
         self._fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
         self._follows_flags, self._has_followed = self.follows_training, False
         try:
+            try:
+                return self._trace_as_asked(root, concrete_args)
+            except Exception:
+                if not self._has_followed:
+                    raise
+            self._follows_flags = False  # something takes no flag that is known only when the program runs
             return self._trace_as_asked(root, concrete_args)
-        except Exception:
-            if not self._has_followed:
-                raise
-        self._follows_flags = False  # something takes no flag that is known only when the program runs
-        return self._trace_as_asked(root, concrete_args)
+        finally:
+            self._examples = None  # which may be large
 
     def _trace_as_asked(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
         """Trace without optional inputs that the program asks for, or, if that fails, with them."""
@@ -423,7 +425,7 @@ class Tracer(RootTracer):
         of_python = {
             m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
         }
-        behind = inspect.unwrap(getattr(function, "_fx_calls", function))
+        behind = getattr(function, "_fx_calls", function)
         state = ModuleState(of_python, behind if isinstance(behind, FunctionType) else None)
         lost: Proxy | None = None
         try:

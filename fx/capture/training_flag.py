@@ -10,7 +10,7 @@ import operator
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -20,24 +20,9 @@ from fx.capture.patching import Trace
 from fx.checks.questions import asks_for_class, compares_with_truth
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import is_ours, is_users, user_location
-from fx.graph import Graph
 from fx.node import Node
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
-
-
-class Recorder(Protocol):
-    """The tracer of a program that asks for the flags of its modules."""
-
-    graph: Graph
-    root: torch.nn.Module
-    submodule_paths: dict[torch.nn.Module, str] | None
-    _finished: bool
-    _locations: dict[tuple[int, int], SourceLocation]
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
 
 
 class TrainingFlag(Proxy):

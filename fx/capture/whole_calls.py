@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from fx.capture import patching
+from fx.capture.patching import is_tracing, running_tracer
 from fx.naming.targets import torch_path
 from fx.operators.asynchronous import remote_calls
 from fx.proxy import Proxy, TracerBase
@@ -34,8 +34,7 @@ _RECORDED = recording(len).__code__
 
 def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
     """Return what captures the program of this thread, if ``function`` calls other processes."""
-    session = patching.running_session() if function in remote_calls() else None
-    return None if session is None else session.tracer
+    return running_tracer() if function in remote_calls() else None
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
@@ -74,7 +73,7 @@ class ProxyableClassMeta(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Make an instance, or record its making."""
         instance = cls.__new__(cls)  # type: ignore[call-overload]
-        if not patching.is_tracing():
+        if not is_tracing():
             cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
             return instance
         proxy = find_proxy((args, kwargs))

@@ -7,6 +7,7 @@ import dis
 import linecache
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
@@ -17,8 +18,20 @@ _WITH = dis.opmap["WITH_EXCEPT_START"]
 _handling: weakref.WeakKeyDictionary[CodeType, tuple[CodeType, ...]] = weakref.WeakKeyDictionary()
 
 
+@dataclass(frozen=True, slots=True)
+class _Handled:
+    first: int
+    """The first line of a body."""
+    last: int
+    """Its last line."""
+    names: list[str]
+    """The classes of exceptions that are handled around it."""
+    goes_on: bool
+    """Whether the function may go on behind one."""
+
+
 def handling(code: CodeType) -> tuple[CodeType, ...]:
-    """Those of a function's code, and of the functions that are written in it, that handle exceptions."""
+    """Return the code of a function, and of the functions that are written in it, as far as it handles exceptions."""
     known = _handling.get(code)
     if known is None:
         codes = [code]
@@ -32,13 +45,18 @@ def _handles(code: CodeType) -> bool:
     if "suppress" in code.co_names:
         return True
     names = code.co_code[::2]
-    return names.count(_TRY) > (names.count(_WITH) if _HAS_TABLE else 0)
+    if names.count(_TRY) <= (names.count(_WITH) if _HAS_TABLE else 0):
+        return False
+    lines = linecache.getlines(code.co_filename)
+    last = max(line or 0 for *_, line in code.co_lines())
+    known = _handlers(code.co_filename, len(lines))
+    return not lines or any(one.goes_on and code.co_firstlineno <= one.first <= last for one in known)
 
 
 def handled_at(frame: FrameType) -> tuple[str, ...]:
-    """The names of the classes of exceptions that ``except`` and ``suppress`` around the line of ``frame`` take.
+    """Return the names of the classes of exceptions that ``except`` and ``suppress`` around the line of ``frame`` take.
 
-    None where its source is not known, and none of an ``except`` that ends in a ``raise``.
+    There are none where its source is not known, and none of an ``except`` that ends in a ``raise``.
     """
     file = frame.f_code.co_filename
     return _names_at(file, frame.f_lineno, len(linecache.getlines(file)))
@@ -46,32 +64,42 @@ def handled_at(frame: FrameType) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1000)
 def _names_at(file: str, line: int, lines: int) -> tuple[str, ...]:
-    around = (names for first, last, names in _handlers(file, lines) if first <= line <= last)
+    around = (one.names for one in _handlers(file, lines) if one.first <= line <= one.last)
     return tuple(name for names in around for name in names)
 
 
 @lru_cache(maxsize=50)
-def _handlers(file: str, _: int) -> tuple[tuple[int, int, list[str]], ...]:
-    """First and last line of each body in a file, and what is handled around it."""
+def _handlers(file: str, _: int) -> tuple[_Handled, ...]:
+    """The bodies in a file around which something is handled."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
         return ()
-    found = [one for node in ast.walk(tree) for one in _handled_by(node)]
-    return tuple((body[0].lineno, body[-1].end_lineno or 0, names) for body, names in found)
+    return tuple(one for node in ast.walk(tree) for one in _handled_by(node))
 
 
-def _handled_by(node: ast.AST) -> Iterator[tuple[list[ast.stmt], list[str]]]:
+def _handled_by(node: ast.AST) -> Iterator[_Handled]:
     if hasattr(node, "handlers"):
         one: Any = node
         names = [name for handler in one.handlers if not isinstance(handler.body[-1], ast.Raise)
                  for name in (["BaseException"] if handler.type is None else _names_in(handler.type))]  # fmt: skip
-        yield one.body, names
+        goes_on = any(map(_goes_on, one.handlers)) or any(map(_leaves, one.finalbody))
+        yield _Handled(one.body[0].lineno, one.body[-1].end_lineno or 0, names, goes_on)
     elif isinstance(node, ast.With):
         for item in node.items:
             call = item.context_expr
             if isinstance(call, ast.Call) and _names_in(call.func) == ["suppress"]:
-                yield node.body, [name for argument in call.args for name in _names_in(argument)]
+                names = [name for argument in call.args for name in _names_in(argument)]
+                yield _Handled(node.body[0].lineno, node.body[-1].end_lineno or 0, names, True)
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    """Return whether what is behind an ``except`` may go on: it does not always raise."""
+    return _leaves(handler) or not isinstance(handler.body[-1], ast.Raise)
+
+
+def _leaves(node: ast.AST) -> bool:
+    return any(isinstance(one, (ast.Return, ast.Continue, ast.Break)) for one in ast.walk(node))
 
 
 def _names_in(expression: ast.expr) -> list[str]:

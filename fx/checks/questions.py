@@ -157,7 +157,10 @@ def asks_for_class(frame: FrameType) -> bool:
 
 
 def is_compared_by_identity(frame: FrameType) -> bool:
-    """Return whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable."""
+    """Return whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable.
+
+    So is what it is calling, which may be ``getattr``.
+    """
     code = frame.f_code
     offsets = _compared.get(code)
     if offsets is None:
@@ -171,11 +174,11 @@ def _reads_compared(found: list[Step]) -> Iterable[int]:
         step.value for place, step in enumerate(found) if step.name.startswith("LOAD_FAST") and _is_tested(found, place)
     }
     for place, step in enumerate(found):
-        if step.name == "LOAD_ATTR" and step.value in IDENTITIES:
+        if (step.name == "LOAD_ATTR" and step.value in IDENTITIES) or step.name in ("CALL", "CALL_FUNCTION"):
             after = found[place + 1]
             stored = after.name.startswith("STORE_FAST") and after.value in variables
             if stored or _is_tested(found, place):
-                yield step.offset
+                yield from range(step.offset, after.offset, 2)  # of a call, Python may be at its caches
 
 
 def _is_tested(found: list[Step], place: int) -> bool:
@@ -237,11 +240,17 @@ class TracedText(str):
 
     def by(self, write: Any) -> TracedText:
         """The same, written by ``write``."""
-        return self.of(self[:], self._decide, write)
+        return self.of(str.__str__(self), self._decide, write)
 
     def decided(self) -> str:
         """The text of the value."""
-        return self._decide(self._write, self[:])
+        return self._decide(self._write, str.__str__(self))
+
+    def __getitem__(self, key: Any) -> str:
+        write = self._write
+        if isinstance(key, slice):  # str(x.dtype)[6:], by which something may be decided, too
+            return self.of(super().__getitem__(key), self._decide, lambda value: write(value)[key])
+        return self.decided()[key]
 
 
 def decided(value: Any) -> Any:
@@ -259,8 +268,10 @@ def _deciding(name: str) -> Callable[..., Any]:
 
 
 _DECIDING = (
-    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __hash__ startswith endswith split rsplit partition "
-    "rpartition find index count replace removeprefix removesuffix lower upper strip isdigit"
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __hash__ __iter__ startswith endswith split rsplit "
+    "partition rpartition find rfind index rindex count replace removeprefix removesuffix lower upper capitalize "
+    "casefold swapcase title strip lstrip rstrip zfill translate isalnum isalpha isdecimal isdigit isidentifier "
+    "islower isnumeric isspace istitle isupper"
 )
 for _name in _DECIDING.split():
     setattr(TracedText, _name, _deciding(_name))

@@ -16,7 +16,7 @@ from fx.canonical.forms import Form, check_form
 from fx.capture.signature import PH
 from fx.capture.tracer import symbolic_trace
 from fx.errors import CaptureError, FxError, InteropError, TraceError
-from fx.frames import _USER, _kind, is_pythons_file
+from fx.frames import is_pythons_file, is_users_file
 from fx.graph_module import GraphModule
 from fx.interop.exporting import Call, ExportedModel, returns_cache, settings_with_cache, without_cache
 from fx.interop.node_notes import location_of
@@ -284,7 +284,7 @@ def _location(error: Exception) -> SourceLocation | None:
     if (named := location_of(str(error))) is not None:
         return named
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    users = (one for one in reversed(frames) if _kind(one.filename) == _USER and not is_pythons_file(one.filename))
+    users = (one for one in reversed(frames) if is_users_file(one.filename) and not is_pythons_file(one.filename))
     frame = next(users, None)
     if frame is None:
         return None

@@ -46,7 +46,7 @@ def compile_backend(*passes: Pass | type | str) -> Backend:
     def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         values = {number: example_inputs[number] for number in state_among(example_inputs)}
         program, known = _specialized(pipeline, graph_module, values)
-        return _Renewed(pipeline, graph_module, program, known, list(values)) if known else program
+        return _RespecializedProgram(pipeline, graph_module, program, known, list(values)) if known else program
 
     return backend
 
@@ -67,7 +67,7 @@ def _specialized(
     return to_torch(result) if holds_programs else result, inputs.known if is_edited else []
 
 
-class _Renewed:
+class _RespecializedProgram:
     """Runs a program for as long as the values are the same that it was made for, and then another one."""
 
     def __init__(
@@ -94,8 +94,7 @@ class _Renewed:
 
     def _specialize_again(self, args: Sequence[Any]) -> torch.nn.Module:
         self._recompilations += 1
-        values = (
-            {number: args[number] for number in self._state} if self._recompilations <= _MOST_RECOMPILATIONS else {}
-        )
+        known = self._state if self._recompilations <= _MOST_RECOMPILATIONS else ()
+        values = {number: args[number] for number in known}
         self._current = _specialized(self._pipeline, self._graph_module, values)
         return self._current[0]

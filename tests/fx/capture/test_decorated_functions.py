@@ -72,3 +72,20 @@ def test_the_function_that_others_call_is_left_as_it_is() -> None:
     before = powers.__wrapped__.__code__
     fx.symbolic_trace(powers, example_inputs=(torch.ones(2),))
     assert powers.__wrapped__.__code__ is before and torch.equal(powers(torch.ones(2) * 2), torch.ones(2) * 4)
+
+
+def test_a_decorator_may_name_a_variable_that_has_no_value_yet() -> None:
+    def naming(function: Any) -> Any:
+        @functools.wraps(function)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs) if args else later
+
+        if functools is None:
+            later = 1
+        return inner
+
+    @naming
+    def scaled(x: torch.Tensor, *, scale: int = 2) -> torch.Tensor:
+        return x * scale
+
+    assert fx.symbolic_trace(scaled)(torch.ones(2)).tolist() == [2.0, 2.0]

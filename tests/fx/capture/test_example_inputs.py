@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib
 import pickle
 import re
 import sys
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -342,9 +344,12 @@ def test_own_tracers_take_example_inputs_too() -> None:
 
 
 def test_a_guide_leaves_nothing_behind() -> None:
-    tracer = fx.Tracer()
-    tracer.trace(halves, example_inputs=(torch.ones(4, 3),))
+    tracer, examples = fx.Tracer(), [torch.ones(4, 3)]
+    given = weakref.ref(examples[0])
+    tracer.trace(halves, example_inputs=(examples.pop(),))
     assert tracer.guide is None
+    gc.collect()
+    assert given() is None
     with pytest.raises(TraceError):
         tracer.trace(halves)
 

@@ -99,6 +99,39 @@ def test_an_error_between_switches_leaves_the_mode_as_it_was() -> None:
     assert torch.is_grad_enabled()
 
 
+def test_autocast_ends_though_an_exception_leaves_it_that_the_program_handles() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        table: dict[str, float] = {}
+        try:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                x = x @ x
+                x = x * table["scale"]
+        except KeyError:
+            pass
+        return x.float() @ x.float()
+
+    captured = fx.symbolic_trace(program)
+    names = [node.name for node in captured.graph.nodes]
+    assert names.index("_exit_autocast") < names.index("float_1")
+    x = torch.eye(2)
+    assert captured(x).dtype == program(x).dtype == torch.float32
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_an_error_behind_autocast_does_not_leave_it_again() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = x * 2
+        return y.view(7)
+
+    keeping = fx.Interpreter(fx.symbolic_trace(program), garbage_collect_values=False)
+    with pytest.raises(RuntimeError, match="shape"):
+        keeping.run(torch.ones(2))
+    depth = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    assert depth == 1
+
+
 @pytest.mark.parametrize("run", [lambda program: program, lambda program: fx.Interpreter(program).run])
 def test_an_error_inside_of_autocast_leaves_it(run: Any) -> None:
     def program(x: torch.Tensor) -> torch.Tensor:

@@ -42,6 +42,32 @@ class OtherCall(Doubling):
         return super().__call__(x) + 1
 
 
+@pytest.mark.parametrize("names_it", [False, True])
+def test_a_hook_that_assigns_an_attribute_of_its_leaf_is_traced_where_the_program_names_that(names_it: bool) -> None:
+    def count(module: nn.Module, args: Any, output: torch.Tensor) -> None:
+        module.operations = 3  # type: ignore[assignment]
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.ReLU()
+            self.layer.operations = 0  # type: ignore[assignment]
+            self.layer.register_forward_hook(count)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    class Reading(Model):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x) * self.layer.operations
+
+    model = Reading() if names_it else Model()
+    captured = fx.symbolic_trace(model)
+    assert model.layer.operations == 0
+    assert any(node.op == "call_module" for node in captured.graph.nodes) is not names_it
+    assert torch.equal(captured(torch.ones(2)), torch.full((2,), 3.0 if names_it else 1.0))
+
+
 def _with_hook() -> nn.Module:
     root = Doubling()
     root.register_full_backward_hook(lambda module, into, out: None)

@@ -15,6 +15,11 @@ def _stored(x: Any) -> Any:
     return x * (2 if kind is torch.float32 else 3)
 
 
+def _stored_by_name(x: Any) -> Any:
+    gradient = getattr(x, "grad", None)
+    return x * (2 if gradient is None else 3)
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -22,7 +27,10 @@ def _stored(x: Any) -> Any:
         lambda x: x * 2 if x.dtype is not torch.float32 else x,
         lambda x: x * 2 if x.grad is None else x,
         lambda x: x if x.grad_fn is not None else x * 2,
+        lambda x: x * 2 if getattr(x, "grad", None) is None else x,
+        lambda x: x * 2 if getattr(x, "dtype") is torch.float32 else x,  # noqa: B009 - a name that is known
         _stored,
+        _stored_by_name,
     ],
 )
 def test_a_comparison_by_identity_with_an_attribute_is_refused(program: Any) -> None:
@@ -40,6 +48,9 @@ def test_a_comparison_by_identity_with_an_attribute_is_refused(program: Any) -> 
         lambda x: x * 2 if "cuda" in str(x.device) else x,
         lambda x: x * 2 if f"{x.dtype}".endswith("32") else x,
         lambda x: x * {"torch.float32": 2}[repr(x.dtype)],
+        lambda x: x * 2 if str(x.dtype).rstrip("2") == "torch.float3" else x,
+        lambda x: x * 2 if str(x.dtype)[-1] == "2" else x,
+        lambda x: x * 2 if "2" in list(str(x.dtype)) else x,
     ],
 )
 def test_a_decision_by_the_text_of_a_value_is_refused(program: Any) -> None:
@@ -56,6 +67,9 @@ def test_a_decision_by_the_text_of_a_value_is_refused(program: Any) -> None:
         (lambda x: x * 2 if f"{x.dtype}".endswith("32") else x, "x.dtype was torch.float32"),
         (lambda x: x * 2 if str(x.dtype) == str(torch.float32) else x, "x.dtype was torch.float32"),
         (lambda x: x * 2 if str(x.shape[1]) in {"2"} else x, "x.shape[1] was 2"),
+        (lambda x: x * 2 if str(x.dtype)[6:] == "float32" else x, "x.dtype was torch.float32"),
+        (lambda x: x * 2 if str(x.shape[1]).zfill(2) == "02" else x, "x.shape[1] was 2"),
+        (lambda x: x * int(str(x.shape[1])[0]), "x.shape[1] was 2"),
         (lambda x: x * torch.full((2,), 2.0, device=str(x.device)), "x.device was device(type='cpu')"),
         (lambda x: x * torch.full_like(x, 2.0, device=str(x.device)), "x.device was device(type='cpu')"),
     ],
@@ -70,6 +84,11 @@ def test_the_text_of_a_tensor_is_refused_with_example_inputs_too() -> None:
     said = r"(?s)cannot decide by the text of a traced value.*the example inputs do not say it: it is a tensor"
     with pytest.raises(fx.TraceError, match=said):
         fx.symbolic_trace(lambda x: x * 2 if "nan" in str(x) else x, example_inputs=(torch.ones(2),))
+
+
+def test_a_part_of_the_text_of_a_value_is_refused_where_something_is_decided_by_it() -> None:
+    with pytest.raises(fx.TraceError, match=r"(?s)cannot decide by the text of a traced value.*test_questions.py:\d+"):
+        fx.symbolic_trace(lambda x: x * 2 if str(x.dtype)[6:] == "float32" else x)
 
 
 def test_reading_an_attribute_and_printing_it_are_no_decisions() -> None:

@@ -247,3 +247,65 @@ class HookThatScales(nn.Module):
 
     def forward(self, x):
         return self.layer(x)
+
+
+@program(rows)
+class HookThatCountsInItsModule(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.layer.register_forward_hook(self._count)
+
+    @staticmethod
+    def _count(module, args, output):
+        module.calls += 2.0
+
+    def forward(self, x):
+        self.layer.calls = 1.0
+        return self.layer(x) * self.layer.calls
+
+
+@program(rows)
+class FeaturesInTheirModule(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.layer.found = []
+        self.layer.register_forward_hook(lambda module, args, output: module.found.append(output * 2))
+
+    def forward(self, x):
+        self.layer.found.clear()
+        return self.layer(x) + self.layer.found[0]
+
+
+@program(rows)
+class FeatureThatWasNotThere(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.layer.last = None
+        self.layer.register_forward_hook(self._keep)
+
+    @staticmethod
+    def _keep(module, args, output):
+        module.last = output * 2
+
+    def forward(self, x):
+        y = self.layer(x)
+        return y if self.layer.last is None else self.layer.last + y
+
+
+@program(rows)
+class HookOfAProfiler(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.layer.operations = 0
+        self.layer.register_forward_hook(self._count)
+
+    @staticmethod
+    def _count(module, args, output):
+        module.operations += output.numel()
+
+    def forward(self, x):
+        return self.layer(x)

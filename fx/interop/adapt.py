@@ -58,9 +58,9 @@ class AdaptedPass:
         """Run the pass; see ``adapt`` for what it edits and returns.
 
         Raises:
-            PassError: torch.fx cannot hold the program, so that the pass is not run. InteropError: ``graph_module`` is
-            none of our programs, the pass returned something that is not a program, or
-                what it left cannot be converted.
+            PassError: torch.fx cannot hold the program, so that the pass is not run.
+            InteropError: ``graph_module`` is none of our programs, the pass returned something that is not a program,
+                or what it left cannot be converted.
         """
         there = ToTorch()
         theirs = self._given(graph_module, there)

@@ -49,8 +49,7 @@ def from_export(exported_program: ExportedProgram, form: Form = "functional") ->
 
     Raises:
         InteropError: it is not an exported program, calls another higher-order operator, computes gradients, orders
-        effects
-            by tokens, or has state under a name that a GraphModule uses itself. The message names the node.
+            effects by tokens, or has state under a name that a GraphModule uses itself. The message names the node.
 
     >>> import torch, fx
     >>> exported = torch.export.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),))

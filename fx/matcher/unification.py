@@ -117,7 +117,7 @@ class Unifier:
         return (stage.root, node, None, None, None)
 
     def _candidates(self, stage: Stage) -> Iterator[_Agenda]:
-        """Yield where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
+        """Return where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
         pivot = None if stage.pivot is None else self.bound[stage.pivot]
         kind = self._kinds[stage.root]
         nodes = self.subject.users(pivot, kind) if isinstance(pivot, Node) else self.subject.calls(kind)

@@ -140,13 +140,17 @@ class QuantizedLayer(PackedModule):
         """Apply the layer to integers, or to float values that become some.
 
         Args:
-            input: uint8; or float values, of which the layer finds the range itself. scale: of the input; with none it
-            is a float value. zero_point: what stands for zero in it. output_scale: of the output; with none it is
-            float32. output_zero_point: what stands for zero in the output. highest: largest integer in the output. low:
-            smallest float value of the output, as a fused activation has it: 0 for ReLU. high: largest one.
+            input: uint8; or float values, of which the layer finds the range itself.
+            scale: scale of the input; with none it is a float value.
+            zero_point: what stands for zero in it.
+            output_scale: scale of the output; with none it is float32.
+            output_zero_point: what stands for zero in the output.
+            highest: largest integer in the output.
+            low: smallest float value of the output, as a fused activation has it: 0 for ReLU.
+            high: largest one.
             input_highest: largest integer that the input should have, or that float values become. Up to 127,
-            processors
-                without VNNI need not divide it; an input with larger ones all the same is divided, and right.
+                processors without VNNI need not divide it; an input with larger ones all the same is divided, and
+                right.
         """
         if not isinstance(input, Tensor):
             raise refusal("a layer in 8 bits takes a tensor", input, error=QuantizationError)

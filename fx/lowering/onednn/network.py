@@ -57,7 +57,7 @@ class FusedRegion:
         return self._note(self._graph.placeholder(str(node.target), node.type))
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
-        """Return ``outputs``, each in its layout."""
+        """Let the region return ``outputs``, each in its layout."""
         returned = tuple(self._in_callers_layout(node) for node in outputs)
         self._graph.output(returned[0] if is_single else returned)
         self._accumulate()

@@ -88,7 +88,7 @@ class OpenVINONetwork:
         return parameter.output(0)
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
-        """Return ``outputs``."""
+        """Let the network return ``outputs``."""
         returned: Any = self.region.graph.output_node().args[0]
         nodes: tuple[Node, ...] = (returned,) if is_single else returned
         recorded = [node.meta.get("tensor_meta") for node in nodes]

@@ -34,7 +34,7 @@ def register_pytree_flatten_spec(
 
 
 def tree_flatten_spec(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
-    """The leaves of ``tree`` in the order of ``spec``, reached by the keys and indices that ``spec`` has.
+    """Return the leaves of ``tree`` in the order of ``spec``, reached by the keys and indices that ``spec`` has.
 
     Unlike ``tree_flatten`` this never asks what ``tree`` is made of, so a traced value may stand in for a container.
 
@@ -73,7 +73,7 @@ def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
 
 
 def constructor_call(container: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments from which the class of a container, none of Python's plain ones, makes an equal one.
+    """Return the arguments from which the class of a container, none of Python's plain ones, makes an equal one.
 
     ``None`` where it makes another one, or none.
 

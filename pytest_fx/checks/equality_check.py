@@ -139,7 +139,7 @@ class EqualityCheck:
         """Return how the laws are broken that can be afforded, where the capture itself keeps them."""
         pass_ = pass_run.pass_
         without = () if leaves else OF_PART
-        if pass_ is None and pass_run.has_chosen_draws:
+        if pass_ is None and pass_run.has_chosen_input_sets:
             without = OF_MORE_CALLS
         laws = affordable(choose_laws(without, (), may_change(pass_) if pass_ else ()), pass_run)
         violations = broken_laws(laws, pass_run)

@@ -258,7 +258,7 @@ class PassRun:
         return self.subject.input_set_count if self._input_set_count is None else self._input_set_count
 
     @property
-    def has_chosen_draws(self) -> bool:
+    def has_chosen_input_sets(self) -> bool:
         """Return whether somebody has said how many sets of inputs that are."""
         return self._input_set_count is not None
 

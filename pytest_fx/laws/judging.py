@@ -115,7 +115,7 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
     if all(identical(part(pass_run.eager(each)), part(pass_run.actual(each))) for each in inputs):
         return
     # 2. A large model runs in float64 on its first inputs only: their rounding errors tell what others may have.
-    if _is_as_near_as_on_draws(pass_run, inputs, part):
+    if _is_as_near_as_on_input_sets(pass_run, inputs, part):
         return
     # 3. The contract itself, in the working dtype and in float64.
     violation = _violation(compared(pass_run, inputs, part, whose), pass_run.contract)
@@ -163,7 +163,7 @@ def _beside_eager_perturbed(
     return violation if found is not None and promise is not contract else found
 
 
-def _is_as_near_as_on_draws(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
+def _is_as_near_as_on_input_sets(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
     """Return whether a model of full size computes as near to eager for other inputs as its rounding errors on other
     input sets leave it.
 

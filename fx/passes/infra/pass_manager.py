@@ -118,7 +118,7 @@ class PassManager(PassSchedule):
         self._check: Callable[[torch.nn.Module], None] | None = None
 
     def solve_constraints(self) -> None:
-        """Put the passes into an order that all constraints allow, as far as possible the one that they are in.
+        """Put the passes into an order that all constraints allow: first those that none has to run before.
 
         Raises:
             PassError: there is none.

@@ -144,8 +144,10 @@ def test_nodes_that_use_each_other_have_no_order() -> None:
     graph_module = program()
     _, relu, neg, _ = graph_module.graph.nodes
     relu.args = (neg,)
+    order = list(graph_module.graph.nodes)
     with pytest.raises(GraphError, match=r"they use each other's values[\s\S]*%relu, %neg"):
         tools_common.stable_topological_sort(graph_module)
+    assert list(graph_module.graph.nodes) == order
 
 
 def test_a_node_that_calls_nothing_has_no_target() -> None:
@@ -167,6 +169,19 @@ def test_a_partition_that_cannot_run_as_a_whole_is_refused() -> None:
     assert whole.size() == 2
     with pytest.raises(PassError, match="neg"):
         partitioner.fuse_partitions([whole])
+
+
+def test_partitions_of_a_second_backend_need_another_prefix() -> None:
+    graph_module = fx.symbolic_trace(lambda x: torch.relu(x).neg().exp().sin())
+    x = torch.linspace(-1, 1, 3)
+    for names, prefix in ((("relu", "neg"), "fused_"), (("exp", "sin"), "other_")):
+        support = create_op_support(lambda modules, node, names=names: node.name in names)
+        partitioner = CapabilityBasedPartitioner(graph_module, support)
+        if prefix != "fused_":
+            with pytest.raises(PassError, match=r"cannot be called 'fused_0'[\s\S]*prefix of fuse_partitions"):
+                partitioner.partition_and_fuse()
+        partitioner.partition_and_fuse(prefix)
+    assert torch.equal(graph_module(x), torch.relu(x).neg().exp().sin())
 
 
 def test_pipelines_take_passes_that_return_a_result() -> None:

@@ -11,7 +11,7 @@ from fx.passes import PassPipeline, pass_manager, tools_common
 from fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from fx.passes.infra.pass_base import PassBase, PassResult
 from fx.passes.infra.pass_manager import PassManager, pass_result_wrapper, this_before_that_pass_constraint
-from fx.passes.operator_support import create_op_support
+from fx.passes.operator_support import OperatorSupport, OpSupports, create_op_support
 
 
 def program() -> fx.GraphModule:
@@ -169,6 +169,19 @@ def test_a_partition_that_cannot_run_as_a_whole_is_refused() -> None:
     assert whole.size() == 2
     with pytest.raises(PassError, match="neg"):
         partitioner.fuse_partitions([whole])
+
+
+def test_dtypes_that_a_backend_depends_on_have_to_be_recorded() -> None:
+    graph_module = program()
+    _, relu, *_ = graph_module.graph.nodes
+    for support in (
+        OpSupports.decline_if_input_dtype(torch.int64),
+        OperatorSupport({"torch.relu": (([torch.float32],), {})}),
+    ):
+        with pytest.raises(PassError, match=r"the dtype of `%x`, which is not recorded[\s\S]*ShapeProp"):
+            support.is_node_supported({}, relu)
+    fx.passes.ShapeProp(graph_module).propagate(torch.ones(2))
+    assert OpSupports.decline_if_input_dtype(torch.int64).is_node_supported({}, relu)
 
 
 def test_partitions_of_a_second_backend_need_another_prefix() -> None:

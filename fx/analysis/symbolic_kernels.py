@@ -110,9 +110,7 @@ class SymbolicKernels(KernelMode):
 
 
 def _depends_on_sizes(func: Any) -> bool:
-    """Return whether the sizes of a kernel's results follow from those of its operands, and nothing is written or
-    shared.
-    """
+    """Return whether sizes of a kernel's results follow from those of operands, and nothing is written or shared."""
     schema = getattr(func, "_schema", None)
     if schema is None or func.namespace != "aten" or schema.is_mutable:
         return False

@@ -332,9 +332,7 @@ def _shape_of(container: Any, site: tuple[Node, Node] | None) -> Any:
 
 
 def _takes_any_sequence(node: Node) -> bool:
-    """Return whether the function called makes no difference between tuples and lists: those of torch, but for
-    indexing.
-    """
+    """Return whether the function called takes tuples for lists: those of torch do, but for indexing."""
     target = node.target
     if isinstance(target, str) or torch_path(target) is None:
         return False

@@ -72,9 +72,7 @@ class PackedModule(nn.Module):
     @property
     @abstractmethod
     def kernels(self) -> dict[KernelUse, str]:
-        """Return which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on
-        float32.
-        """
+        """Return which kernels were chosen so far, and for what; ``reference`` is arithmetic on float32."""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__
@@ -257,9 +255,7 @@ class QuantizedLayer(PackedModule):
 
     @property
     def kernels(self) -> dict[KernelUse, str]:
-        """Return which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on
-        float32.
-        """
+        """Return which kernels were chosen so far, and for what; ``reference`` is arithmetic on float32."""
         return {use: "reference" if kernel is None else kernel.name for use, kernel in self._chosen.items()}
 
     def _ready_for(self, input: Tensor, form: Form, largest: int = LARGEST) -> tuple[PackedLayer, Tensor] | None:

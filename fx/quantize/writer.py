@@ -1,6 +1,4 @@
-"""``Writer``: a program that is written anew, with values as floating-point numbers and as integers (paper, section
-6.2.1).
-"""
+"""``Writer``: writes a program anew, with values as floating-point numbers and as integers (paper, section 6.2.1)."""
 
 from __future__ import annotations
 

@@ -170,9 +170,7 @@ class EqualityCheck:
         return found
 
     def _recorded(self, pass_run: PassRun, row: SummaryRow) -> Comparison:
-        """Return what is computed beside eager's outputs, which goes into the summary whether or not the laws are
-        kept.
-        """
+        """Return what is computed beside eager's outputs, which the summary shows whether or not the laws are kept."""
         if not pass_run.changed:
             record_row(self._item, row)
             outputs = [pass_run.eager().output]

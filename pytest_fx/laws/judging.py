@@ -164,8 +164,7 @@ def _beside_eager_perturbed(
 
 
 def _is_as_near_as_on_input_sets(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Return whether a model of full size computes as near to eager for other inputs as its rounding errors on other
-    input sets leave it.
+    """Return whether a model of full size is as near to eager for other inputs as rounding leaves it on the input sets.
 
     Those are known when the contract has been looked at, and then no more calls in float64 are needed.
     """
@@ -199,8 +198,7 @@ def _is_captured_in_float64(pass_run: PassRun, inputs: Sequence[Inputs], part: P
 
 
 def refuses_inputs(pass_run: PassRun, error: Exception) -> bool:
-    """Return whether a check failed that the pass, or one of a pipeline, put into the program, naming itself in its
-    message.
+    """Return whether a check failed that the pass, or one of a pipeline, put into the program, as its message says.
 
     So a pass refuses inputs of which it cannot know beforehand, as it refuses programs by a ``PassError``.
     """

@@ -105,8 +105,7 @@ def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[st
 
 
 def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[Entry]:
-    """Return how far estimates are off over all rows: for both sources a row, each model judged by what the others
-    show.
+    """Return how far estimates are off over all rows: a row for each source, each model judged by the others.
 
     The 90 % interval of a model's estimate is as many of its standard deviations wide as holds 90 % of the measurements
     of all other models, around the median of their ratios.
@@ -172,8 +171,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def reachable_rank(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return how far two halves of the measurements agree on ranks, and how far an estimate without error would with
-    both.
+    """Return how far two halves of the measurements agree on ranks, and how far an exact estimate would with both.
 
     A measurement is what is there plus noise, so that ranks by two halves agree less than those by all of it (Spearman
     and Brown's formula), and those of what is there agree with that by the root (the correction for attenuation).

@@ -122,9 +122,7 @@ class FusedRegion:
         return node
 
     def _free_path(self, weight: Tensor) -> str:
-        """Return where to put a layer: where its weight was, or under the name of the operation, or the next free
-        name.
-        """
+        """Return where to put a layer: where its weight was, or under the operation's name, or the next free name."""
         current = self._current
         assert current is not None
         return self._first_free([self._paths[id(weight)].rpartition(".")[0], current.name])

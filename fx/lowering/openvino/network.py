@@ -193,9 +193,7 @@ class OpenVINONetwork:
         return self.results[-1]
 
     def _is_alone(self, output: Any) -> bool:
-        """Return whether OpenVINO computes an output for this result alone, as far as can be told; it merges what is
-        equal.
-        """
+        """Return whether OpenVINO computes an output for this result alone, as far as is known: it merges equal ones."""
         node = output.get_node()
         while node.get_type_name() in _VIEWS and node.get_input_size():
             output = node.input_value(0)

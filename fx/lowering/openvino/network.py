@@ -193,7 +193,7 @@ class OpenVINONetwork:
         return self.results[-1]
 
     def _is_alone(self, output: Any) -> bool:
-        """Return whether OpenVINO computes an output for this result alone, as far as is known: it merges equal ones."""
+        """Return whether OpenVINO computes an output for this result alone, as far as is known; it merges equals."""
         node = output.get_node()
         while node.get_type_name() in _VIEWS and node.get_input_size():
             output = node.input_value(0)

@@ -95,7 +95,9 @@ class RootTracer(TracerBase):
         return known is not None and known[1] not in self.graph.constants
 
     def takes_part(self, arguments: Any) -> bool:
-        """Return whether something among the arguments of a call is recorded: a traced value, or a tensor of the root."""
+        """Return whether something among the arguments of a call is recorded: a traced value, or a tensor
+        of the root.
+        """
         return find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:

@@ -80,6 +80,12 @@ def test_every_part_of_a_row_is_shown_or_listed_as_only_recorded():
     assert {field.name for field in fields(SummaryRow)} - read == ONLY_RECORDED
 
 
+def test_every_part_of_a_row_is_set_somewhere():
+    files = Path(report_folder.__path__[0]).parent.rglob("*.py")
+    given = {name for path in files for name in re.findall(r"\b(\w+)=(?!=)", path.read_text("utf-8"))}
+    assert {field.name for field in fields(SummaryRow)} - given == set()
+
+
 def timed(*ratios: float) -> SummaryRow:
     return SummaryRow("model", "fuse").with_timing(PairedTiming(ratios, (1.0,) * len(ratios), threads=1, iterations=1))
 

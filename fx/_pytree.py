@@ -61,7 +61,7 @@ def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
     if spec.type is namedtuple:  # whose class is in the context
         return [tree[index] for index in range(spec.num_children)]
     if issubclass(spec.type, dict):
-        keys = spec.context[1] if isinstance(spec.context, tuple) else spec.context
+        keys = spec.context[1] if issubclass(spec.type, defaultdict) else spec.context
         return [tree[key] for key in keys]
     if issubclass(spec.type, (tuple, list)):
         return [tree[index] for index in range(spec.num_children)]

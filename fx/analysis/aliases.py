@@ -120,7 +120,7 @@ class Aliases:
         return frozenset(self.roots[cell] for cell in self._storages.cells_of(str(node.target)))
 
     def consumed_iterators(self, index: int) -> list[int]:
-        """The positions of the iterators in the arguments of an operation, which it leaves behind empty."""
+        """Return the positions of iterators in the arguments of an operation, which it leaves behind empty."""
         return [source for source in self.inputs[index] if self.kinds[source] == "iterator"]
 
     def writes_state(self, index: int) -> bool:

@@ -250,7 +250,7 @@ class QuantizedLayer(PackedModule):
         """
 
     def float_weight(self) -> Tensor:
-        """The weight as float values."""
+        """Return the weight as float values."""
         return dequantize_channels(self.weight, self.weight_scale)
 
     @property

@@ -121,7 +121,7 @@ class EqualityCheck:
         return comparison
 
     def _pass_run(self, pass_: Pass, contract: Contract | None, leaves: bool, draws: int | None) -> PassRun:
-        """The pass applied to the model, once for all that ask."""
+        """Return the pass applied to the model, once for all that ask."""
         promise = contract or self._contract_for(pass_)
         pass_run = applied(self._subject, pass_, leaves=leaves)
         pass_run.contract, pass_run._input_set_count = promise, draws

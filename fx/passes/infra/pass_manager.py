@@ -59,8 +59,8 @@ class PassSchedule:
     def __init__(
         self, passes: list[Callable[..., Any]] | None = None, constraints: list[Constraint] | None = None
     ) -> None:
-        self.passes: list[Callable[..., Any]] = passes or []
-        self.constraints: list[Constraint] = constraints or []
+        self.passes: list[Callable[..., Any]] = list(passes or ())
+        self.constraints: list[Constraint] = list(constraints or ())
         self._validated = False
 
     def add_pass(self, _pass: Callable[..., Any]) -> None:

@@ -130,10 +130,13 @@ def test_a_pass_that_runs_several_times_is_told_how_often() -> None:
 
 
 def test_a_list_of_passes_is_edited_by_their_names() -> None:
-    managed = pass_manager.PassManager.build_from_passlist([first, second])
+    given = [first, second]
+    managed = pass_manager.PassManager.build_from_passlist(given)
+    managed.add_pass(first)
+    assert given == [first, second]  # which is the caller's
     managed.replace_pass(first, program)
     managed.remove_pass(["second"])
-    assert managed.passes == [program]
+    assert managed.passes == [program, program]
     managed.add_pass(first)
     managed.add_constraint(pass_manager.these_before_those_pass_constraint(first, program))
     with pytest.raises(PassError, match="first has to run before program"):

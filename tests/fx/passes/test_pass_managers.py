@@ -211,3 +211,16 @@ def test_pipelines_take_passes_that_return_a_result() -> None:
     ran = PassPipeline([Relu6()]).run(program())
     assert "relu6" in ran.graph_module.code
     assert ran.reports[0].changed  # whatever it says itself
+
+
+def test_a_module_that_holds_a_program_is_not_a_result() -> None:
+    class Doubled(torch.nn.Module):
+        def __init__(self, graph_module: Any) -> None:
+            super().__init__()
+            self.graph_module = graph_module
+
+        def forward(self, x: Any) -> Any:
+            return 2 * self.graph_module(x)
+
+    with pytest.raises(PassError, match="returned a Doubled, which is not a program"):
+        PassPipeline([lambda graph_module: Doubled(graph_module)]).run(program())

@@ -67,7 +67,7 @@ class Unifier:
         self.claimed: set[Node] = set()
         """Canonical nodes that belong to other matches."""
         self.observer: Callable[[PatternMismatch], object] | None = None
-        """Told of every mismatch. While there is one, values that others use too are not a mismatch yet."""
+        """Notified of every mismatch. While there is one, values that others use too are not a mismatch yet."""
         self.bound: dict[Node, Argument] = {}
         """For canonical nodes of the pattern what they stand for."""
         self.taken: dict[Node, Node] = {}

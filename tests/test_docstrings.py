@@ -23,8 +23,10 @@ def functions_with_arguments(package: str) -> Iterator[tuple[str, set[str], set[
             for function in ast.iter_child_nodes(owner):
                 if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     continue
-                text = ast.get_docstring(function) or ""
-                if (section := _SECTION.search(text)) is None or "see :class:" in text:  # which lists the others
+                docstring = ast.get_docstring(function) or ""
+                if (
+                    section := _SECTION.search(docstring)
+                ) is None or "see :class:" in docstring:  # which lists the others
                     continue
                 given = function.args
                 parameters = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]

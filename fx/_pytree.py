@@ -34,7 +34,7 @@ def register_pytree_flatten_spec(
 
 
 def tree_flatten_spec(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
-    """The leaves of ``tree`` in the order of ``spec``, reached by the keys and indices that ``spec`` has.
+    """Return the leaves of ``tree`` in the order of ``spec``, reached by the keys and indices that ``spec`` has.
 
     Unlike ``tree_flatten`` this never asks what ``tree`` is made of, so a traced value may stand in for a container.
 
@@ -61,7 +61,7 @@ def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
     if spec.type is namedtuple:  # whose class is in the context
         return [tree[index] for index in range(spec.num_children)]
     if issubclass(spec.type, dict):
-        keys = spec.context[1] if isinstance(spec.context, tuple) else spec.context
+        keys = spec.context[1] if issubclass(spec.type, defaultdict) else spec.context
         return [tree[key] for key in keys]
     if issubclass(spec.type, (tuple, list)):
         return [tree[index] for index in range(spec.num_children)]
@@ -73,7 +73,7 @@ def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
 
 
 def constructor_call(container: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments from which the class of a container, none of Python's plain ones, makes an equal one.
+    """Return the arguments from which the class of a container, none of Python's plain ones, makes an equal one.
 
     ``None`` where it makes another one, or none.
 

@@ -213,7 +213,7 @@ class Graph:
 
         Raises:
             GraphError: unknown opcode, a target of the wrong kind, args that are not a tuple, kwargs that are not a
-            dict.
+                dict.
         """
         if args is not None and not isinstance(args, tuple):
             raise refusal("args must be a tuple", args, remedy="(value,) for a single argument")

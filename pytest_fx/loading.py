@@ -179,9 +179,7 @@ def _with_small_sibling(model: Any) -> Any:
 
 
 def why_unavailable(pass_: Any) -> str | None:
-    """Return why a pass, or one of a pipeline, can do nothing on this machine, if it says so (by a method of that
-    name).
-    """
+    """Return why a pass, or one of a pipeline, can do nothing on this machine, if its method of that name says so."""
     for part in parts_of(pass_):
         ask: Any = None if isinstance(part, type) else getattr(part, "why_unavailable", None)
         if ask is not None and (why := ask()):

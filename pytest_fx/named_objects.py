@@ -99,9 +99,7 @@ def _import_module(module_name: str, name: str, kind: str) -> Any:
 
 
 def _searched(missing: str) -> str:
-    """Return where the module ``missing`` was looked for: in its package, or else in the folders that are not Python's
-    own.
-    """
+    """Return where the module ``missing`` was looked for: in its package, or in the folders that are not Python's."""
     package = sys.modules.get(missing.rpartition(".")[0])
     if package is not None:
         folders = list(getattr(package, "__path__", []))

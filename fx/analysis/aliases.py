@@ -120,7 +120,7 @@ class Aliases:
         return frozenset(self.roots[cell] for cell in self._storages.cells_of(str(node.target)))
 
     def consumed_iterators(self, index: int) -> list[int]:
-        """The positions of the iterators in the arguments of an operation, which it leaves behind empty."""
+        """Return the positions of iterators in the arguments of an operation, which it leaves behind empty."""
         return [source for source in self.inputs[index] if self.kinds[source] == "iterator"]
 
     def writes_state(self, index: int) -> bool:
@@ -314,9 +314,7 @@ class Aliases:
         return tuple([self.position[used] for used in nodes_in(given)])
 
     def _stores(self, node: Node, written: list[int]) -> bool:
-        """Return whether a writing call puts its arguments into what it writes to, so that they share memory from then
-        on.
-        """
+        """Return whether a writing call puts its arguments into what it writes to: from then on they share memory."""
         target: Any = node.target
         name = target if isinstance(target, str) else getattr(target, "__name__", "")
         if name.startswith("set_") or target is setattr:
@@ -347,9 +345,7 @@ def _example(node: Node) -> Any:
 
 
 def _has_number(node: Node) -> bool:
-    """Return whether an operand is a number such that the other one cannot be a list, which only ``*`` takes with
-    integers.
-    """
+    """Return whether an operand is a number with which the other cannot be a list, as ``*`` of an integer takes one."""
     repeats = "mul" in str(node.target if isinstance(node.target, str) else getattr(node.target, "__name__", ""))
     return any(type(arg) is float or (type(arg) is int and not repeats) for arg in node.args)
 

@@ -150,9 +150,7 @@ def _typical(operators: Mapping[str, Curve]) -> Curve:
 
 
 def _unknown(operators: Mapping[str, Curve]) -> tuple[float, float]:
-    """Return how far operators are from the typical one, as a relative standard deviation; and those that were
-    timed.
-    """
+    """Return the relative standard deviation of operators from the typical one, and of those that were timed."""
     typical = _typical(operators)
     curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
     logs = [math.log(curve.beyond(size) / typical.at(size)) for curve in curves for size in (2.0**12, 2.0**17, 2.0**22)]

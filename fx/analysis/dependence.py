@@ -90,15 +90,11 @@ class Dependences:
         return [] if group is None else [self.aliases.nodes[index] for index in self._accesses.writing(group)]
 
     def may_be_returned(self, node: Node) -> bool:
-        """Return whether the value of ``node`` may be part of what the program returns, or be kept by an unknown
-        function.
-        """
+        """Return whether the value of ``node`` may be part of what is returned, or be kept by an unknown function."""
         return self._returned[self._at(node)]
 
     def only_computes(self, node: Node) -> bool:
-        """Return whether ``node`` does nothing but compute its value or fetch an attribute, which is the same
-        earlier.
-        """
+        """Return whether ``node`` only computes its value, or fetches an attribute that is the same earlier."""
         if node.op == "get_attr":
             return not self.aliases.setters
         return self._accesses.bits[self._at(node)] == COMPUTES
@@ -136,9 +132,7 @@ class Dependences:
         return None
 
     def why_not_swap(self, first: Node, second: Node) -> str | None:
-        """Return why two operations that follow one another cannot run in the other order; whatever stands between
-        them.
-        """
+        """Return why two operations, one after the other, cannot run in the other order; whatever is between them."""
         one, two = sorted((self._at(first), self._at(second)))
         nodes, accesses = self.aliases.nodes, self._accesses
         if (fixed := self._why_fixed(one) or self._why_fixed(two)) is not None:

@@ -92,8 +92,7 @@ class KernelCall:
 
     @property
     def key(self) -> str:
-        """Return what tells calls apart that may take another time: operator, sizes, strides, dtypes, and all other
-        arguments.
+        """Return what tells calls apart that may take another time: operator, sizes, strides, dtypes, other arguments.
 
         Operands that are parameters are marked: they may lie farther away than what has just been computed.
         """

@@ -131,7 +131,7 @@ class KernelMode(TorchDispatchMode):
         raise NotImplementedError
 
     def _watched(self, value: Any) -> Any:
-        """A part of a program, which would be called outside of the mode, or another argument as it is."""
+        """Return a part of a program so that it is called in the mode too, or another argument as it is."""
         if not callable(value) or isinstance(value, (type, torch.Tensor)):
             return value
 

@@ -257,9 +257,7 @@ class _Watch:
         return max(itertools.accumulate(changes), default=0)
 
     def _in_place(self, peak: int) -> tuple[tuple[Saving, ...], int]:
-        """Return what could be written over an input, with the peak that each leaves alone, and the peak that all
-        leave.
-        """
+        """Return what could be written over an input, with the peak that each leaves alone, and that all leave."""
         changes, merged = list(self.changes), list[tuple[int, int]]()
         for number, source in self.over_input.items():
             cell, other = self.cells[number], self.cells[source]
@@ -341,9 +339,7 @@ def _savings(found: Iterable[tuple[_Cell, int]]) -> tuple[Saving, ...]:
 
 @functools.cache
 def _has_in_place_form(func: Any) -> bool:
-    """Return whether an operator has a sibling that writes the result over its first operand, as ``relu`` has
-    ``relu_``.
-    """
+    """Return whether an operator has a sibling that writes over its first operand, as ``relu`` has ``relu_``."""
     if not isinstance(func, OpOverload) or func._schema.is_mutable:
         return False
     namespace, _, name = func._schema.name.partition("::")

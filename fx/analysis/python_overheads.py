@@ -58,7 +58,7 @@ FUNCTIONS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
 
 
 def measure_overheads(replay: Replay) -> Iterable[tuple[str, float]]:
-    """Seconds of Python for a call of each kind, beside its kernels.
+    """Yield the seconds of Python for a call of each kind, beside its kernels.
 
     What a function in C++ takes for its arguments is left out of its own time, which may be less than nothing: with
     them it is what was measured. A module takes what its function takes, and as much more as programs with the one and
@@ -110,7 +110,7 @@ class _Overheads:
         """Seconds that a function in C++ takes to read each argument."""
 
     def of_program(self, made: Callable[..., Any], given: torch.Tensor) -> float:
-        """Seconds of Python for each call in a program that repeats one."""
+        """Return the seconds of Python for each call in a program that repeats one."""
         return self._beside_kernels(symbolic_trace(made), given)
 
     def _beside_kernels(self, program: GraphModule, given: torch.Tensor) -> float:
@@ -143,7 +143,7 @@ class _Overheads:
 
 
 def _in_turns(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
-    """Time two calls in turns; the least of both."""
+    """Time two calls in turns, and return the least of each."""
     found = [(seconds_of(first), seconds_of(second)) for _ in range(_TURNS)]
     return min(one for one, _ in found), min(other for _, other in found)
 

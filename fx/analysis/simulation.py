@@ -222,7 +222,7 @@ def name_of_function(target: Any) -> str:
 
 
 def python_around(node: Node, program: GraphModule, overheads: Mapping[str, float]) -> float:
-    """Seconds of Python around the kernels of a node.
+    """Return the seconds of Python around the kernels of a node.
 
     Modules are known by the first class of theirs that is; what a module takes to compute each of its parametrizations
     comes on top. Functions in C++ take longer with each argument, which they read.

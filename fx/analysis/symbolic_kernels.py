@@ -48,7 +48,7 @@ class _Kept:
         self._template: torch.Tensor | None = None
 
     def again(self, mode: FakeTensorMode) -> FakeTensor:
-        """Another tensor of the same sizes, strides, dtype and device."""
+        """Return another tensor of the same sizes, strides, dtype and device."""
         if self._template is None:
             with no_dispatch(), mode.shape_env.suppress_guards():  # pyright: ignore[reportOptionalMemberAccess]
                 self._template = torch.empty_strided(*self._sizes, dtype=self._dtype, device="meta")
@@ -110,9 +110,7 @@ class SymbolicKernels(KernelMode):
 
 
 def _depends_on_sizes(func: Any) -> bool:
-    """Return whether the sizes of a kernel's results follow from those of its operands, and nothing is written or
-    shared.
-    """
+    """Return whether sizes of a kernel's results follow from those of operands, and nothing is written or shared."""
     schema = getattr(func, "_schema", None)
     if schema is None or func.namespace != "aten" or schema.is_mutable:
         return False
@@ -143,9 +141,9 @@ def _parts(value: Any) -> Iterator[Any]:
         if not _is_plain_tensor(value):
             raise _CannotBeKept
         yield value.dtype, value.device
-        yield tuple(map(_told, value.shape))
-        yield tuple(map(_told, value.stride()))
-        yield _told(value.storage_offset())
+        yield tuple(map(_expression, value.shape))
+        yield tuple(map(_expression, value.stride()))
+        yield _expression(value.storage_offset())
     elif isinstance(value, (tuple, list)):
         yield type(cast("list[Any]", value)), len(value)
         for one in cast("list[Any]", value):
@@ -162,5 +160,5 @@ def _parts(value: Any) -> Iterator[Any]:
         raise _CannotBeKept
 
 
-def _told(size: Any) -> Any:
+def _expression(size: Any) -> Any:
     return size if isinstance(size, int) else size.node._expr

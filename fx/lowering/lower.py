@@ -68,13 +68,16 @@ def lower(
     and ``gm`` itself is returned, with the coverage in its ``meta`` (unless that of an earlier lowering is there).
 
     Args:
-        gm: the program. backend: the name of a backend, or one. example_inputs: a value for each input, as in a typical
-        run. Only shapes and dtypes count: nothing is computed, unless that leads nowhere; then a copy of the program is
-        run on them to find out whether they fit. Without them a backend takes what it can without knowing shapes.
+        gm: the program.
+        backend: the name of a backend, or one.
+        example_inputs: a value for each input, as in a typical run. Only shapes and dtypes count: nothing is computed,
+            unless that leads nowhere; then a copy of the program is run on them to find out whether they fit. Without
+            them a backend takes what it can without knowing shapes.
         on_failure: what becomes of a part that cannot be built: ``"raise"``, or ``"eager"`` to leave it in Python and
-        say so in the coverage. min_size: how many operations a part needs at least, without those that only keep others
-        together; by default what the backend says. veto: operations to keep out, by the name of the node or the path of
-        a module around it; or a function that is
+            say so in the coverage.
+        min_size: how many operations a part needs at least, without those that only keep others together; by default
+            what the backend says.
+        veto: operations to keep out, by the name of the node or the path of a module around it; or a function that is
             given the nodes of the canonical program and returns true, or the reason.
         dry_run: return the coverage and build nothing; the backend need not be available.
 

@@ -148,9 +148,7 @@ class Matcher:
         return None
 
     def _near_miss(self, anchor: Node) -> NearMiss | None:
-        """Return what is missing at ``anchor``, if something matched there; of several ways the one that got
-        farthest.
-        """
+        """Return what is missing at ``anchor``, if something matched there; of several ways that which got farthest."""
         if anchor in self._unifier.claimed:
             return None
         calls = len(self.pattern.calls)

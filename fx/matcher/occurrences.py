@@ -261,7 +261,7 @@ class Occurrence:
                     pending.append(user)
 
     def no_ops(self) -> list[Node]:
-        """The operations that compute nothing and stand between those of the match, in order."""
+        """Return the operations that compute nothing and stand between those of the match, in order."""
         found: dict[Node, None] = {}
         results = set(self.results)
         pending = [user for node in self.nodes if node not in results for user in node.users]

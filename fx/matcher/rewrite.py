@@ -76,7 +76,7 @@ class Rewrite:
                 )
 
     def updated(self, match: InternalMatch) -> InternalMatch:
-        """``match`` in terms of the program as it is now: with what replaced the results of earlier matches."""
+        """Return ``match`` in terms of the program as it is now, with what replaced results of earlier matches."""
         nodes_map = {key: self._current(value) for key, value in match.nodes_map.items()}
         return dataclasses.replace(
             match,

@@ -125,9 +125,7 @@ class SearchedProgram:
         return left.op == right.op == "get_attr" and self._attributes[left] is self._attributes[right]
 
     def has_effect_between(self, first: int, last: int) -> bool:
-        """Return whether any of the program's own nodes from position ``first`` to ``last`` has an effect, checks
-        aside.
-        """
+        """Return whether one of the program's nodes from position ``first`` to ``last`` has an effect, checks aside."""
         index = bisect_left(self._effects, first)
         return index < len(self._effects) and self._effects[index] <= last
 

@@ -67,7 +67,7 @@ class Unifier:
         self.claimed: set[Node] = set()
         """Canonical nodes that belong to other matches."""
         self.observer: Callable[[PatternMismatch], object] | None = None
-        """Told of every mismatch. While there is one, values that others use too are not a mismatch yet."""
+        """Notified of every mismatch. While there is one, values that others use too are not a mismatch yet."""
         self.bound: dict[Node, Argument] = {}
         """For canonical nodes of the pattern what they stand for."""
         self.taken: dict[Node, Node] = {}
@@ -117,7 +117,7 @@ class Unifier:
         return (stage.root, node, None, None, None)
 
     def _candidates(self, stage: Stage) -> Iterator[_Agenda]:
-        """Yield where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
+        """Return where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
         pivot = None if stage.pivot is None else self.bound[stage.pivot]
         kind = self._kinds[stage.root]
         nodes = self.subject.users(pivot, kind) if isinstance(pivot, Node) else self.subject.calls(kind)
@@ -332,9 +332,7 @@ def _shape_of(container: Any, site: tuple[Node, Node] | None) -> Any:
 
 
 def _takes_any_sequence(node: Node) -> bool:
-    """Return whether the function called makes no difference between tuples and lists: those of torch, but for
-    indexing.
-    """
+    """Return whether the function called takes tuples for lists: those of torch do, but for indexing."""
     target = node.target
     if isinstance(target, str) or torch_path(target) is None:
         return False

@@ -117,9 +117,7 @@ def _overload(target: Any) -> Any:
 
 
 def channel_of(halves: Halves, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable:
-    """Return what a call of the operation goes through; ``None``, which stands for any, where only the program
-    knows.
-    """
+    """Return what a call of the operation goes through; ``None``, for any, where only the program knows."""
     found = halves.channel(args, kwargs)
     return None if hasattr(found, "users") else found
 

@@ -164,9 +164,7 @@ def _function_rule(target: Any) -> Rule:
 
 
 def _class_rule(target: type[Any]) -> Rule:
-    """Return whether making an instance only computes: so for Python's value types, named tuples and plain
-    dataclasses.
-    """
+    """Return what making an instance does: Python's value types, named tuples and plain dataclasses only compute."""
     is_named_tuple = tuple in target.__mro__ and ("_fields" in dir(target) or target.__module__ == "torch.return_types")
     if target in _PURE_CLASSES or is_named_tuple:
         return None

@@ -36,9 +36,7 @@ class Overload:
     """Names of the arguments that the operator writes to."""
 
     def accepts(self, count: int, keywords: Iterable[str]) -> bool:
-        """Return whether a call with ``count`` positional arguments and these ``keywords`` fits, whatever their types
-        are.
-        """
+        """Return whether a call with ``count`` positional arguments and ``keywords`` fits, whatever their types."""
         if count > len(self.positional):
             return False
         missing = self.required.difference(self.positional[:count])
@@ -67,9 +65,7 @@ def _make_parameter(argument: SchemaArgument, name: str, positional_only: bool) 
 
 
 def _name_in_python(argument: SchemaArgument, names: list[str]) -> str:
-    """Return what Python calls an argument: `input` where the schema says `self`, if it is a tensor, not a number or
-    list.
-    """
+    """Return Python's name of an argument: `input` where the schema says `self`, if that is a tensor."""
     is_receiver = argument.name == "self" and str(argument.type) == "Tensor" and "input" not in names
     return "input" if is_receiver else argument.name
 

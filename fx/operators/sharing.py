@@ -243,9 +243,7 @@ def _method_sharing(name: str) -> Sharing:
 
 @cache
 def _is_computing(name: str) -> bool:
-    """Return whether an operator of ATen is one of the table whose result is always new: its functions have their
-    names.
-    """
+    """Return whether an operator of ATen has the name of a function in the table whose result is always new."""
     for home in (torch, F, torch.special, torch.linalg):
         found = getattr(home, name.removeprefix(f"{home.__name__.rpartition('.')[2]}_"), None)
         row = None if found is None else find_operator(found)

@@ -62,9 +62,7 @@ def written_operand(node: Node) -> Node | None:
 
 
 def _is_in_place(target: Any) -> bool:
-    """Return whether a function, or an unbound method of tensors, is an operator in place of those that can be
-    replaced.
-    """
+    """Return whether a function, or an unbound method of tensors, is an in-place operator that can be replaced."""
     row = find_in_place(target) or find_in_place(_method_name(target))
     return row is not None and row.family in _COMPUTED
 

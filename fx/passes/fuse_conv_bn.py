@@ -153,9 +153,7 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
 
 
 def _grouped(layer: Layer) -> tuple[bool, int]:
-    """Return whether a layer is transposed, and how many groups its weight has its output channels by, which is one if
-    not.
-    """
+    """Return whether a layer is transposed, and into how many groups its weight divides the output channels."""
     transposed = is_one_of(layer.kind, "transposed convolution")
     return transposed, layer.settings["groups"] if transposed else 1
 

@@ -187,9 +187,7 @@ def _is_layout_dependent(user: Node) -> bool:
 
 
 def _divides_features(layer: Layer, user: Node) -> bool:
-    """Return whether ``user`` is a ``view`` that leaves all dimensions but the last one of a linear layer's result
-    alone.
-    """
+    """Return whether ``user`` is a ``view`` that leaves the dimensions of a linear layer's result before the last."""
     sizes: Sequence[Any] = user.args[1:]
     if layer.dims or user.op != "call_method" or user.target != "view" or user.kwargs:
         return False

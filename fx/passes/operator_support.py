@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fx.errors import PassError
 from fx.node import Node
 from fx.passes.tools_common import CALLABLE_NODE_OPS, get_node_target
 
@@ -51,7 +52,11 @@ class OperatorSupport(OperatorSupportBase):
         self._support_dict: Mapping[str, Dtypes] = support_dict or {}
 
     def is_node_supported(self, submodules: Modules, node: Node) -> bool:
-        """Return whether the table lists a call for its dtypes; True for nodes that call nothing."""
+        """Return whether the table lists a call for its dtypes; True for nodes that call nothing.
+
+        Raises:
+            PassError: the dtype of an argument matters, and ``ShapeProp`` has not noted it.
+        """
         if node.op not in CALLABLE_NODE_OPS:
             return True
         target = get_node_target(submodules, node)
@@ -98,7 +103,7 @@ class OpSupports:
 
     @classmethod
     def decline_if_input_dtype(cls, dtype: torch.dtype) -> OperatorSupportBase:
-        """Return what takes nodes without an input of a dtype, as ``ShapeProp`` has noted it."""
+        """Return what takes nodes without an input of a dtype, which ``ShapeProp`` has to have noted."""
         return create_op_support(lambda _, node: dtype not in map(_dtype_of, node.all_input_nodes))
 
     @classmethod
@@ -110,5 +115,12 @@ class OpSupports:
 
 def _dtype_of(node: Node) -> Any:
     """Return what ``ShapeProp`` has noted: the dtype of a tensor, or the class of another value."""
-    recorded = node.meta.get("tensor_meta")
-    return getattr(recorded, "dtype", node.meta.get("type"))
+    found = getattr(node.meta.get("tensor_meta"), "dtype", node.meta.get("type"))
+    if found is None:
+        raise PassError(
+            f"whether a backend takes a call depends on the dtype of `%{node}`, which is not recorded",
+            where=node.source,
+            value=node.format_node(),
+            remedy="run the program first: fx.passes.ShapeProp(program).propagate(*inputs)",
+        )
+    return found

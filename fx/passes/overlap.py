@@ -102,7 +102,7 @@ class _Schedule:
         self.calls = find_waiting_calls(graph_module.graph)
         order = self._early_order(limits.memory)
         self._early = order.moved
-        """Return what computes arguments of calls, and moves up with those that move before it."""
+        """What computes arguments of calls, and moves up with those that move before it."""
         self.others: list[Node] = []
         self._gap_of: list[int] = []
         """The gap in which the halves are that go before each of the others: the one before what does not move."""

@@ -242,7 +242,7 @@ class Regions:
                     f"a submodule cannot be called {region.name!r}: the program has an attribute of that name",
                     where=node.source,
                     value=node.format_node(),
-                    remedy="give the submodules another name, with partition_affix of split_module",
+                    remedy="give submodules another name: partition_affix of split_module, prefix of fuse_partitions",
                 )
         submodules = {region.name: self._submodule(region, spelling) for region in self.regions}
         outer = _blank_like(self._graph)

@@ -62,18 +62,19 @@ def stable_topological_sort(gm: GraphModule) -> GraphModule:
     place = {node: (node.op == "output", number) for number, node in enumerate(gm.graph.nodes)}
     missing = {node: len(node.all_input_nodes) for node in place}
     ready = [(place[node], node) for node in place if not missing[node]]
-    moved = 0
+    order: list[Node] = []
     while ready:
         _, node = heapq.heappop(ready)
-        gm.graph._root.prepend(node)
-        moved += 1
+        order.append(node)
         for user in node.users:
             missing[user] -= 1
             if not missing[user]:
                 heapq.heappush(ready, (place[user], user))
-    if moved < len(place):
+    if len(order) < len(place):
         stuck = ", ".join(f"%{node}" for node in place if missing[node])
         raise GraphError("the nodes of a graph have no order: they use each other's values", value=stuck)
+    for node in order:
+        gm.graph._root.prepend(node)
     gm.recompile()
     return gm
 

@@ -49,9 +49,7 @@ def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -
 
 
 def runs_kernels(input: Tensor) -> bool:
-    """Return whether torch's kernels of quantized tensors can run on ``input``: it is not a tensor that only says its
-    shape.
-    """
+    """Return whether torch's kernels of quantized tensors can run on ``input``, which has more than a shape."""
     is_plain = type(input) in (Tensor, _torch.nn.Parameter) and input.device.type == "cpu"
     return is_plain and not is_recorded() and has_quantized_tensors()
 

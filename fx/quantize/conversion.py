@@ -56,7 +56,7 @@ def convert(prepared: GraphModule) -> GraphModule:
     >>> getattr(convert(prepared), "0")
     QuantizedLinear(in_features=2, out_features=2, bias=True)
     """
-    return _Conversion(prepared, on_whole_numbers=True).program()
+    return _Conversion(prepared, on_integers=True).program()
 
 
 def reference(prepared: GraphModule) -> GraphModule:
@@ -71,13 +71,13 @@ def reference(prepared: GraphModule) -> GraphModule:
     Raises:
         QuantizationError: it was not prepared, or some of its observers saw nothing; the message lists them.
     """
-    return _Conversion(prepared, on_whole_numbers=False).program()
+    return _Conversion(prepared, on_integers=False).program()
 
 
 class _Conversion(Writer):
     """Writes a new graph while it goes through that of a prepared program."""
 
-    def __init__(self, prepared: GraphModule, on_whole_numbers: bool) -> None:
+    def __init__(self, prepared: GraphModule, on_integers: bool) -> None:
         expect_program(prepared, "only a prepared program can be converted", error=QuantizationError)
         scheme = scheme_of(prepared)
         if scheme is None:
@@ -87,7 +87,7 @@ class _Conversion(Writer):
                 remedy="prepared = prepare(program, scheme), then run it on calibration data",
             )
         super().__init__(prepared_as_trained(prepared) if is_trained(prepared) else prepared, scheme)
-        self._on_whole_numbers = on_whole_numbers
+        self._on_integers = on_integers
         # In the reference form, views and permutations of rounded values: what reads them works on integers in the
         # other form, hence is to be written as such an operation here.
         self._moved: set[Node] = set()
@@ -150,12 +150,12 @@ class _Conversion(Writer):
         if operation is not None and rounded:
             if operation.takes_integers:
                 self._computed_quantized.update((node, fused_bound(node, self._operations) or node))
-            if self._on_whole_numbers and getattr(self, f"_{operation.kind}")(node, operation):
+            if self._on_integers and getattr(self, f"_{operation.kind}")(node, operation):
                 return
-            if operation.has_weight and not self._on_whole_numbers:
+            if operation.has_weight and not self._on_integers:
                 (self._reference_recurrence if operation.kind == "recurrence" else self._reference_layer)(node)
                 return
-            if operation.kind == "shape" and not self._on_whole_numbers:
+            if operation.kind == "shape" and not self._on_integers:
                 self._moved.add(node)
         # Integers have the size of what they stand for: to ask them makes no value that nothing else needs.
         if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._quantized:
@@ -190,11 +190,11 @@ class _Conversion(Writer):
         return self._put(result, made, output)
 
     def _layer_on_float(self, node: Node) -> None:
-        """The layer on float values."""
+        """Write the layer on float values."""
         precision = self._scheme.choice(node).precision
         if precision == "bfloat16":
             self._layer_in_bfloat16(node)
-        elif not self._on_whole_numbers or (precision == "weight-only" and node.target is not F.linear):
+        elif not self._on_integers or (precision == "weight-only" and node.target is not F.linear):
             self._reference_layer(node, unrounded=True)
             if precision == "weight-only":
                 self._as_float(node).meta[WEIGHT_ALONE] = True

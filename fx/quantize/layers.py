@@ -72,9 +72,7 @@ class PackedModule(nn.Module):
     @property
     @abstractmethod
     def kernels(self) -> dict[KernelUse, str]:
-        """Return which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on
-        float32.
-        """
+        """Return which kernels were chosen so far, and for what; ``reference`` is arithmetic on float32."""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__
@@ -140,13 +138,17 @@ class QuantizedLayer(PackedModule):
         """Apply the layer to integers, or to float values that become some.
 
         Args:
-            input: uint8; or float values, of which the layer finds the range itself. scale: of the input; with none it
-            is a float value. zero_point: what stands for zero in it. output_scale: of the output; with none it is
-            float32. output_zero_point: what stands for zero in the output. highest: largest integer in the output. low:
-            smallest float value of the output, as a fused activation has it: 0 for ReLU. high: largest one.
+            input: uint8; or float values, of which the layer finds the range itself.
+            scale: scale of the input; with none it is a float value.
+            zero_point: what stands for zero in it.
+            output_scale: scale of the output; with none it is float32.
+            output_zero_point: what stands for zero in the output.
+            highest: largest integer in the output.
+            low: smallest float value of the output, as a fused activation has it: 0 for ReLU.
+            high: largest one.
             input_highest: largest integer that the input should have, or that float values become. Up to 127,
-            processors
-                without VNNI need not divide it; an input with larger ones all the same is divided, and right.
+                processors without VNNI need not divide it; an input with larger ones all the same is divided, and
+                right.
         """
         if not isinstance(input, Tensor):
             raise refusal("a layer in 8 bits takes a tensor", input, error=QuantizationError)
@@ -248,14 +250,12 @@ class QuantizedLayer(PackedModule):
         """
 
     def float_weight(self) -> Tensor:
-        """The weight as float values."""
+        """Return the weight as float values."""
         return dequantize_channels(self.weight, self.weight_scale)
 
     @property
     def kernels(self) -> dict[KernelUse, str]:
-        """Return which kernels were chosen so far, by what they were chosen for; ``reference`` is arithmetic on
-        float32.
-        """
+        """Return which kernels were chosen so far, and for what; ``reference`` is arithmetic on float32."""
         return {use: "reference" if kernel is None else kernel.name for use, kernel in self._chosen.items()}
 
     def _ready_for(self, input: Tensor, form: Form, largest: int = LARGEST) -> tuple[PackedLayer, Tensor] | None:

@@ -42,9 +42,7 @@ def _kernel(engine: engines.Engine) -> Kernel:
 
 @listed
 class QuantizedRecurrent(PackedModule):
-    """LSTM, GRU or RNN with 8-bit weights; values are floating-point numbers, and find their scales in each product of
-    each call.
-    """
+    """LSTM, GRU or RNN with 8-bit weights; its values are floating-point numbers, whose scales each product finds."""
 
     def __init__(
         self,

@@ -101,9 +101,7 @@ class RoundingInserter:
                 yield from self._for_integers(user)
 
     def _kinds(self, user: Node) -> set[bool]:
-        """Return whether an operation works on integers; of dropout and the like, which the plan does without, its
-        users.
-        """
+        """Return whether an operation works on integers; of one that the plan does without, as dropout, its users."""
         planned = self._planned.get(user.name)
         if planned is not None:
             return {planned in self._on_integers}
@@ -164,9 +162,7 @@ class RoundingInserter:
 
 
 def _at_same_place(planned: Node, given: Any, same: Any) -> Iterator[Node]:
-    """Yield what stands in ``same`` where ``planned`` stands in ``given``: arguments of the same call in two
-    programs.
-    """
+    """Yield what stands in ``same`` where ``planned`` stands in ``given``: arguments of one call in two programs."""
     if given is planned:
         if isinstance(same, Node):
             yield same

@@ -36,9 +36,7 @@ class IntegerCall:
 
 
 def lower_average(node: Node) -> IntegerCall | None:
-    """Return how an average is called, its operand and scales aside; None where sizes are computed while the program
-    runs.
-    """
+    """Return how an average is called, operand and scales aside; None where the program computes the sizes."""
     settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "dtype")}
     sizes = [settings[name] for name in ("kernel_size", "output_size") if name in settings]
     if not all(isinstance(one, (tuple, list)) for one in sizes):

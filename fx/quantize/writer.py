@@ -1,6 +1,4 @@
-"""``Writer``: a program that is written anew, with values as floating-point numbers and as integers (paper, section
-6.2.1).
-"""
+"""``Writer``: writes a program anew, with values as floating-point numbers and as integers (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
@@ -33,10 +31,9 @@ class Writer:
     A value can be there in three forms, each in a dictionary by its node of the prepared program:
 
     ==============  ==================================================================================================
-    ``_quantized``      integers, with the scale and zero point by which they stand for it: of observers, of operations
-    on
+    ``_quantized``  integers, with the scale and zero point by which they stand for it: of observers, of operations on
                     integers, and of what the program itself dequantizes
-    ``_float``       floating-point numbers: what operations on these return, or what the integers stand for
+    ``_float``      floating-point numbers: what operations on these return, or what the integers stand for
     ``_unrounded``  by observer, the floating-point numbers before it rounds them: for layers on floating-point
                     numbers, such as those with 8-bit weights alone, which another layer's rounding must not reach
     ==============  ==================================================================================================

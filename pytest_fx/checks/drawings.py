@@ -65,7 +65,7 @@ def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
     errors: tuple[NodeError, ...] = ()
     with contextlib.suppress(Exception):  # the drawing must not be lost where values cannot be compared
         original = subject.capture(float64=True, pass_=pass_)
-        history: PassHistory = record_passes(original, [pass_], _wide_inputs(subject, original))
+        history: PassHistory = record_passes(original, [pass_], _float64_inputs(subject, original))
         eager = subject.capture(pass_=pass_)
         errors = localize(original, history.graph_module, subject.arguments(), _any_error, eager).errors
     made: dict[str, float] = {}
@@ -79,7 +79,7 @@ def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
     return [Figure(name, "", values) for name, values in named.items() if values]
 
 
-def _wide_inputs(subject: Subject, program: GraphModule) -> Any:
+def _float64_inputs(subject: Subject, program: GraphModule) -> Any:
     arguments = subject.arguments(float64=True).copies()
     return positional(program, arguments.args, arguments.kwargs)
 

@@ -121,7 +121,7 @@ class EqualityCheck:
         return comparison
 
     def _pass_run(self, pass_: Pass, contract: Contract | None, leaves: bool, draws: int | None) -> PassRun:
-        """The pass applied to the model, once for all that ask."""
+        """Return the pass applied to the model, once for all that ask."""
         promise = contract or self._contract_for(pass_)
         pass_run = applied(self._subject, pass_, leaves=leaves)
         pass_run.contract, pass_run._input_set_count = promise, draws
@@ -139,7 +139,7 @@ class EqualityCheck:
         """Return how the laws are broken that can be afforded, where the capture itself keeps them."""
         pass_ = pass_run.pass_
         without = () if leaves else OF_PART
-        if pass_ is None and pass_run.has_chosen_draws:
+        if pass_ is None and pass_run.has_chosen_input_sets:
             without = OF_MORE_CALLS
         laws = affordable(choose_laws(without, (), may_change(pass_) if pass_ else ()), pass_run)
         violations = broken_laws(laws, pass_run)
@@ -170,9 +170,7 @@ class EqualityCheck:
         return found
 
     def _recorded(self, pass_run: PassRun, row: SummaryRow) -> Comparison:
-        """Return what is computed beside eager's outputs, which goes into the summary whether or not the laws are
-        kept.
-        """
+        """Return what is computed beside eager's outputs, which the summary shows whether or not the laws are kept."""
         if not pass_run.changed:
             record_row(self._item, row)
             outputs = [pass_run.eager().output]

@@ -100,9 +100,7 @@ def _as_data(heat_map: HeatMap | None, what: str) -> dict[str, Any] | None:
 
 
 def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | None:
-    """Return where the output that is furthest off differs from eager's in float64, on the first inputs that show
-    it.
-    """
+    """Return where the output furthest off differs from eager's in float64, on the first inputs that show it."""
     for expected, actual in zip(comparison.eager64, comparison.actual, strict=False):
         pairs = pair_leaves(expected, actual, same_dtype=False)
         if isinstance(pairs, Mismatch):
@@ -114,9 +112,7 @@ def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | 
 
 
 def _is_wrong(leaf: Leaf, contract: Contract) -> torch.Tensor:
-    """Return which elements are further off than the contract allows before rounding is thought of; any that is,
-    without.
-    """
+    """Return which elements are further off than the contract allows, rounding aside; without one, all that are off."""
     return leaf.errors > (leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else 0.0)
 
 

@@ -148,9 +148,7 @@ class TimingCheck:
             )
 
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
-        """Return how the timing compares with its row of the earlier run, if there is one, or else with eager
-        itself.
-        """
+        """Return how the timing compares with its row of the earlier run, if there is one, or else with eager."""
         baseline, now = self._item.config.stash[BASELINE], self._measurement(timing, label)
         if baseline is not None:
             return baseline.change(now)

@@ -36,15 +36,16 @@ def localize(
     """Compare two programs node by node on one set of inputs, without changing either.
 
     Nodes that change state and those that draw random numbers are compared but not run a second time: an error of
-    theirs counts as made there if their inputs are right.
+    theirs counts as added there if their inputs are right.
 
     Args:
-        original: the captured program before the pass, in float64 or in the dtype of ``transformed``. transformed: the
-        program after it. arguments: the inputs, as the model takes them. limit: the largest error allowed, given a
-        value and eager's own error there. eager: the captured program in the working dtype, for eager's own error.
+        original: the captured program before the pass, in float64 or in the dtype of ``transformed``.
+        transformed: the program after it.
+        arguments: the inputs, as the model takes them.
+        limit: the largest error allowed, given a value and eager's own error there.
+        eager: the captured program in the working dtype, for eager's own error.
         to_float64: run ``original``, which is in the working dtype, in float64: each module and tensor of it is
-        converted
-            when it is needed, and not kept.
+            converted when it is needed, and not kept.
         dtypes: what ``original`` and ``transformed`` compute in, where they have no tensors that say so.
     """
     programs = [program for program in (original, transformed, eager) if program is not None]

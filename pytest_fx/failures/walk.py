@@ -164,9 +164,7 @@ class Walk:
         return not any(bool((leaf.errors > self.limit(leaf, own)).any()) for leaf in pairs)
 
     def _is_coarse(self, value: Any) -> bool:
-        """Return whether a value has fewer digits than the program computes with, so that it is none of the
-        program's.
-        """
+        """Return whether a value has fewer digits than the program computes with, so that it is not one of its own."""
         tensors = (leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point())
         return any(torch.finfo(each.dtype).eps > torch.finfo(self.transformed.dtype).eps for each in tensors)
 

@@ -1,6 +1,4 @@
-"""``ProgramBuilder``: a program while it is generated: its values, which exist, its lines, and what they need from
-``__init__``.
-"""
+"""``ProgramBuilder``: a program while it is generated: its values, its lines, and what ``__init__`` has to set."""
 
 from __future__ import annotations
 
@@ -422,9 +420,7 @@ class ProgramBuilder:
         return True
 
     def _can_augment(self, operands: list[Value]) -> bool:
-        """Return whether ``a += b`` does the same when it is captured: as ``a = a + b``, which leaves other names
-        alone.
-        """
+        """Return whether ``a += b`` does the same captured, as ``a = a + b``, which leaves other names alone."""
         first = operands[0]
         maker = next((line for line in self.lines if first in made(line.targets)), None)
         if maker is None or maker.tags & MAY_SHARE:

@@ -74,9 +74,7 @@ class Program:
 
     @property
     def concrete_args(self) -> dict[str, Any]:
-        """Return what ``symbolic_trace`` has to be told: which of the inputs that may be None are, and which are
-        given.
-        """
+        """Return what to tell ``symbolic_trace``: which of the inputs that may be None are, and which are given."""
         optional = [part for part in self.parameters if part.default == "None"]
         return {part.name: fx.PH if part.passed else None for part in optional}
 

@@ -92,9 +92,7 @@ def _expanded(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
 
 
 def _times(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    """Return how often to repeat in each dimension, most often in one of them, and now and then in a new one before
-    all.
-    """
+    """Return how often to repeat in each dimension: most often in one of them, at times in a new one before all."""
     times = [1] * (objects[0].dim() or 1) + [1] * builder.choices.sometimes(4)
     times[builder.choices.below(len(times))] = builder.choices.pick((2, 3))
     return tuple(times)

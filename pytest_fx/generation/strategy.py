@@ -326,9 +326,7 @@ def _step(builder: ProgramBuilder, bias: Bias) -> bool:
 
 
 def _result(builder: ProgramBuilder) -> str:
-    """Return what is returned: the last value, all values that nothing reads, or one more, in one of the usual
-    containers.
-    """
+    """Return what is returned: the last value, all values that nothing reads, or one more, in a usual container."""
     choices = builder.choices
     values = [value for value in builder.values if not value.name.startswith("self.") and _is_usable(value.object)]
     last = values[-1]
@@ -358,9 +356,7 @@ def _result(builder: ProgramBuilder) -> str:
 
 
 def _is_usable(result: Any) -> bool:
-    """Return whether autograd still takes a value: one of several views made at once is lost when their base is written
-    to.
-    """
+    """Return whether autograd still takes a value; of several views made at once none is once their base is written."""
     if isinstance(result, tuple | list):
         return all(map(_is_usable, result))
     try:

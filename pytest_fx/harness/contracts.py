@@ -211,9 +211,7 @@ class Comparison:
         return bounds
 
     def _deviation(self, position: int, leaf: Leaf, float64: bool) -> torch.Tensor:
-        """Return how far each element of a tensor moves when eager's values are perturbed; nowhere if that is not
-        known.
-        """
+        """Return how far each element of a tensor moves when eager's values are perturbed; 0 if that is not known."""
         found = () if self.deviations is None else self.deviations(float64)
         return found[position] if position < len(found) else torch.zeros_like(leaf.errors)
 

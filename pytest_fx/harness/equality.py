@@ -54,7 +54,7 @@ class Leaf:
     @property
     def power(self) -> tuple[float, float]:
         """The sums of squares of the reference and of the errors: signal and noise."""
-        signal = self.expected.to(_wide_real(self.expected)).abs().pow(2).sum()
+        signal = self.expected.to(_float64_of(self.expected)).abs().pow(2).sum()
         return float(signal), float(self.errors.pow(2).sum())
 
     @property
@@ -69,7 +69,7 @@ class Leaf:
         """
         if not (self.expected.is_floating_point() or self.expected.is_complex()):
             return torch.zeros(self.expected.shape, dtype=torch.float64, device=self.expected.device)
-        magnitude = self.expected.to(_wide_real(self.expected)).abs()
+        magnitude = self.expected.to(_float64_of(self.expected)).abs()
         limit = atol * min(1.0, self.scale or 1.0) + rtol * magnitude
         return torch.where(magnitude.isfinite(), limit, torch.zeros_like(limit)).to(torch.float64)
 
@@ -231,7 +231,7 @@ def _as_tensor(value: Any, path: str) -> torch.Tensor:
 
 
 def _largest_finite(tensor: torch.Tensor) -> float:
-    magnitude = tensor.to(_wide_real(tensor)).abs()
+    magnitude = tensor.to(_float64_of(tensor)).abs()
     magnitude = magnitude[magnitude.isfinite()]
     return float(magnitude.max()) if magnitude.numel() else 0.0
 
@@ -242,5 +242,5 @@ def _is_nan(tensor: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(tensor, dtype=torch.bool)
 
 
-def _wide_real(tensor: torch.Tensor) -> torch.dtype:
+def _float64_of(tensor: torch.Tensor) -> torch.dtype:
     return torch.complex128 if tensor.is_complex() else torch.float64

@@ -258,7 +258,7 @@ class PassRun:
         return self.subject.input_set_count if self._input_set_count is None else self._input_set_count
 
     @property
-    def has_chosen_draws(self) -> bool:
+    def has_chosen_input_sets(self) -> bool:
         """Return whether somebody has said how many sets of inputs that are."""
         return self._input_set_count is not None
 
@@ -356,17 +356,14 @@ class PassRun:
 
     @property
     def has_float64(self) -> bool:
-        """Return whether there is a float64 version of the program that is another one, and of what the pass makes of
-        it.
-        """
+        """Return whether there is another version of the program in float64, and of what the pass makes of it."""
         if self.subject.is_float64 or self.before is None or self.subject.eager(0, True).error is not None:
             return False
         return self.once("has float64", lambda: self.after_float64 is not None)
 
     @property
     def after_float64(self) -> GraphModule | None:
-        """Return what the pass makes of the program in float64, or None if it makes nothing of it, or it is there
-        already.
+        """Return what the pass makes of the program in float64; None if nothing, or if the program is in float64.
 
         Of a large model it is there until something else is asked for in float64, and then made again.
         """
@@ -552,9 +549,7 @@ def inputs_of(program: GraphModule) -> tuple[tuple[str, str], ...]:
 
 
 def _is_refusal(pass_: Pass, error: PassError) -> bool:
-    """Return whether a pass refuses with ``error``. A pipeline also raises where a pass of its broke a rule or
-    raised.
-    """
+    """Return whether a pass refuses with ``error``, which a pipeline also raises where one of its passes failed."""
     if isinstance(pass_, PassPipeline):
         return isinstance(error.__cause__, PassError)
     return error.__cause__ is None or isinstance(error.__cause__, FxError)

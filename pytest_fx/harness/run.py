@@ -147,9 +147,7 @@ _as_subclass, _dispatch = _Tensor.as_subclass, _Tensor.__torch_dispatch__
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether operators find the values of a tensor themselves: none is run by a class of somebody's in their
-    place.
-    """
+    """Return whether operators find the values of a tensor themselves, with no class of somebody's in their place."""
     kind: Any = type(tensor)
     return kind.__torch_dispatch__ == _dispatch
 

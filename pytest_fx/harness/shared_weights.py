@@ -113,9 +113,7 @@ class SharedWeights:
 
     @contextmanager
     def set_aside(self) -> Generator[None]:
-        """Free the tensors of a large model that are shared, those in float64 aside, in the block: nobody needs
-        them.
-        """
+        """Free the shared tensors of a large model, those in float64 aside, in the block, where nobody needs them."""
         own = tensors_of(self._module) if self.is_large else {}
         for tensor in own.values():
             tensor.data = tensor.new_empty(0)
@@ -181,8 +179,7 @@ def release(program: nn.Module) -> None:
 
 
 def _can_be_stored(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
-    """Return whether there is much, and each tensor is nothing but its values: no view of another, and of no class of
-    its own.
+    """Return whether there is much, and each tensor is only its values: not a view, nor of a class of its own.
 
     What becomes of others when they are copied is theirs to say. Nor may the module hold views of them as attributes.
     """

@@ -157,9 +157,7 @@ def _is_record(found: Any) -> bool:
 
 
 def is_strided(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has values that lie in memory by strides: none that is sparse, of MKL-DNN, nested or
-    meta.
-    """
+    """Return whether a tensor has values in memory by strides: it is not sparse, of MKL-DNN, nested or meta."""
     return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta)
 
 

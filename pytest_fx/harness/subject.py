@@ -232,9 +232,7 @@ class Subject:
         vars(self).pop("captured", None)
 
     def recover(self) -> None:
-        """Share other tensors, and forget what shares those that were: something was interrupted before it restored
-        them.
-        """
+        """Share other tensors, and forget what shares those so far: an interrupted test has not restored them."""
         self._let_go()
         self.reset()
 
@@ -282,9 +280,7 @@ class Subject:
         return self._weights.set_aside()
 
     def claim_float64(self, forget: Callable[[], None] | None) -> None:
-        """Say that there is about to be a model in float64; see
-        :meth:`~.shared_weights.SharedWeights.claim_float64`.
-        """
+        """Announce a model in float64; see :meth:`~.shared_weights.SharedWeights.claim_float64`."""
         self._weights.claim_float64(forget)
 
     def _made(self, inputs: Inputs) -> Arguments:
@@ -321,9 +317,7 @@ class Subject:
         return next(filter(self.has, names), names[0])
 
     def arguments(self, inputs: Inputs = 0, float64: bool = False) -> Arguments:
-        """Return the arguments of a call, other values for each input set, or raise ``LookupError`` if there are
-        none.
-        """
+        """Return arguments of a call, other values for each input set, or raise ``LookupError`` if there are none."""
         made = self._made(inputs)
         if float64:
             return made.map(lambda tensor: converted(tensor, torch.float64))
@@ -402,9 +396,7 @@ class Subject:
         return None
 
     def runner(self, program: nn.Module, call: Callable[..., Any] | None = None, *, float64: bool = False) -> Runner:
-        """Return what calls a program that shares tensors with copies by :meth:`shared_copy`, or ``call`` in its
-        place.
-        """
+        """Return what calls a program that shares tensors with :meth:`shared_copy`, or ``call`` in its place."""
         return Runner(
             program, call, kept=self._weights.shared_so_far(self._shared_dtype(float64)), thread_count=self.threads
         )

@@ -184,7 +184,7 @@ def _registry() -> Registry[Law]:
 
 def affordable(laws: Iterable[Law], pass_run: PassRun) -> list[Law]:
     """Return those of ``laws`` that apply to what was made of a subject, and that a model of full size can afford."""
-    expect(pass_run, PassRun, "laws are checked on an PassRun", error=CannotLoadError)
+    expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
     laws = _expect_laws(laws)
     most = MOST_CALLS if pass_run.subject.is_full_size else max(law.calls for law in TABLE)
     return [
@@ -205,7 +205,7 @@ def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
         LawError: the function of a law says that another one is broken.
     """
     found: list[tuple[bool, LawViolation]] = []
-    expect(pass_run, PassRun, "laws are checked on an PassRun", error=CannotLoadError)
+    expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
     for law in _expect_laws(laws):
         violation = law.find_violation(pass_run)
         if violation is not None:
@@ -215,5 +215,5 @@ def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
 
 def is_kept_without(law: Law, pass_run: PassRun) -> bool:
     """Return whether the capture that the pass was given keeps a law: else it is not the pass that breaks it."""
-    expect(pass_run, PassRun, "laws are checked on an PassRun", error=CannotLoadError)
+    expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
     return not broken_laws([law], pass_run.untouched())

@@ -144,9 +144,7 @@ class Perturbed(Interpreter):
         return used
 
     def _is_integer(self, node: Node, value: Any) -> bool:
-        """Return whether a value is rounded to integers, or made of these or of booleans alone: it has no rounding
-        errors.
-        """
+        """Return whether a value is rounded to integers, or made of these or booleans: it has no rounding errors."""
         read = node.all_input_nodes
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if not isinstance(value, torch.Tensor) or not read:

@@ -41,7 +41,7 @@ def gradients_of(
 
 
 def gradients_of_eager(subject: Subject, names: set[str]) -> Gradients | Exception:
-    """The gradients of a model itself, those of ``names`` among its parameters; found out once for all passes."""
+    """Return the gradients of a model itself, of inputs and the parameters ``names``; found out once for all passes."""
     known = subject.findings.get(_OF_EAGER)
     if known is None or known[0] != names:
         runner, stored = subject.eager_runner(), subject.is_large

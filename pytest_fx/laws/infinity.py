@@ -86,9 +86,7 @@ class Poisoned(Interpreter):
         return value
 
     def _overflows(self, node: Node, value: torch.Tensor) -> bool:
-        """Return whether ``value`` is infinite because its dtype ends there: neither at a pole alone nor by a
-        constant.
-        """
+        """Return whether ``value`` is infinite because its dtype ends there: not at a pole, nor by a constant."""
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         given = [leaf for _, leaf in leaves((args, kwargs))]
         tensors = [
@@ -114,9 +112,7 @@ class Poisoned(Interpreter):
     def _infinite(
         self, node: Node, value: torch.Tensor, prepared: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor | None:
-        """Return where what the node makes of other values than ``value`` is infinite; None if it does not take
-        them.
-        """
+        """Return where the node makes infinities of other values than ``value``; None if it does not take them."""
         args, kwargs = self.fetch_args_kwargs_from_env(node)
         try:
             made = getattr(self, node.op)(node.target, map_tensors(prepared, args), map_tensors(prepared, kwargs))

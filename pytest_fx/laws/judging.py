@@ -115,7 +115,7 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
     if all(identical(part(pass_run.eager(each)), part(pass_run.actual(each))) for each in inputs):
         return
     # 2. A large model runs in float64 on its first inputs only: their rounding errors tell what others may have.
-    if _is_as_near_as_on_draws(pass_run, inputs, part):
+    if _is_as_near_as_on_input_sets(pass_run, inputs, part):
         return
     # 3. The contract itself, in the working dtype and in float64.
     violation = _violation(compared(pass_run, inputs, part, whose), pass_run.contract)
@@ -163,9 +163,8 @@ def _beside_eager_perturbed(
     return violation if found is not None and promise is not contract else found
 
 
-def _is_as_near_as_on_draws(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
-    """Return whether a model of full size computes as near to eager for other inputs as its rounding errors on other
-    input sets leave it.
+def _is_as_near_as_on_input_sets(pass_run: PassRun, inputs: Sequence[Inputs], part: Part) -> bool:
+    """Return whether a model of full size is as near to eager for other inputs as rounding leaves it on the input sets.
 
     Those are known when the contract has been looked at, and then no more calls in float64 are needed.
     """
@@ -199,8 +198,7 @@ def _is_captured_in_float64(pass_run: PassRun, inputs: Sequence[Inputs], part: P
 
 
 def refuses_inputs(pass_run: PassRun, error: Exception) -> bool:
-    """Return whether a check failed that the pass, or one of a pipeline, put into the program, naming itself in its
-    message.
+    """Return whether a check failed that the pass, or one of a pipeline, put into the program, as its message says.
 
     So a pass refuses inputs of which it cannot know beforehand, as it refuses programs by a ``PassError``.
     """

@@ -43,7 +43,7 @@ class Law:
     def __post_init__(self) -> None:
         """Refuse what is not a law."""
         expect(self.name, str, "the name of a law is a string", error=LawError)
-        expect_callable(self.check, "a law is a function that is given an PassRun", error=LawError)
+        expect_callable(self.check, "a law is a function that is given a PassRun", error=LawError)
         if self.kind not in KINDS:
             raise refusal(f"the kind of a law is one of {', '.join(map(repr, KINDS))}", self.kind, error=LawError)
 

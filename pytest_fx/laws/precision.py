@@ -103,9 +103,7 @@ def _is_lower(pass_run: PassRun) -> bool:
 
 
 def _is_coarser(tensor: torch.Tensor, original: torch.Tensor | None) -> bool:
-    """Return whether a tensor has fewer digits than that which it stands for: another dtype, or values that fit into
-    one.
-    """
+    """Return whether a tensor has fewer digits than what it stands for: another dtype, or values that fit into one."""
     tensor = tensor.detach()
     if original is None or not original.is_floating_point():
         return original is None and tensor.dtype in (torch.int8, torch.uint8, torch.qint8, torch.quint8)

@@ -97,9 +97,7 @@ class Change:
         return self.interval[0] > limit
 
     def too_noisy(self, limit: float | None = None) -> bool:
-        """Return whether the interval holds no change as well as more than ``limit``, or than 10 %: it tells
-        nothing.
-        """
+        """Return whether the interval holds both no change and more than ``limit``, or 10 %: it says nothing."""
         low, high = self.interval
         return low <= 0.0 and high > (WIDEST_INTERVAL if limit is None else limit)
 
@@ -136,9 +134,7 @@ class MatchCount:
         return cls(**known)
 
     def less_than(self, before: MatchCount) -> bool:
-        """Return whether the pass changed less than ``before``: it made fewer edits, took away fewer nodes, or did
-        nothing.
-        """
+        """Return whether the pass changed less than ``before``: fewer edits, fewer nodes taken away, or nothing."""
         edits, removed = (before.edits or 0) - (self.edits or 0), before.nodes_before - before.nodes_after
         fewer_edits = self.edits is not None and before.edits is not None and edits > 0
         fewer_nodes = removed > max(self.nodes_before - self.nodes_after, 0)

@@ -65,9 +65,7 @@ def add_benchmarks(config: pytest.Config, test: str, timing: Mapping[str, Any]) 
 
 
 def benchmarks_disabled(config: pytest.Config) -> bool:
-    """Return whether the user switched benchmarks off. That pytest-benchmark does so beside pytest-xdist does not
-    count.
-    """
+    """Return whether the user switched benchmarks off, which pytest-benchmark does itself beside pytest-xdist."""
     return bool(config.getoption("benchmark_disable", False) and not config.getoption("benchmark_enable", False))
 
 
@@ -128,9 +126,7 @@ def _is_ours(benchmark: Mapping[str, Any]) -> bool:
 
 
 def _asks_for_table(config: pytest.Config) -> bool:
-    """Return whether an option is given, in the ini file or the environment too, that is about pytest-benchmark's
-    table.
-    """
+    """Return whether an option about pytest-benchmark's table is given, in the ini file or the environment too."""
     given = [*config.getini("addopts"), *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))]
     given += map(str, config.invocation_params.args)
     flags = {argument.partition("=")[0] for argument in given}

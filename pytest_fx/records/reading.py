@@ -12,9 +12,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parsed(text: str) -> dict[str, Any] | None:
-    """Return the JSON object that ``text`` is, or None: for what is cut off or nested too deep, or is not text in
-    it.
-    """
+    """Return the JSON object that ``text`` is; None if it is cut off, nested too deep, or its strings are not text."""
     try:
         record = json.loads(text)
         if _SURROGATE.search(text):
@@ -25,8 +23,7 @@ def parsed(text: str) -> dict[str, Any] | None:
 
 
 def has_types(kind: type, values: Mapping[str, Any]) -> bool:
-    """Return whether there is a value of the annotated type for each field of the dataclass ``kind``; floats may be
-    integers.
+    """Return whether each field of the dataclass ``kind`` has a value of its type; floats may be integers.
 
     >>> from dataclasses import make_dataclass
     >>> kind = make_dataclass("Kind", [("rows", "int | None"), ("seconds", float)])

@@ -116,8 +116,7 @@ class Running:
 
 
 def unfinished(root: Path, test: str | None = None) -> Iterator[dict[str, Any]]:
-    """Yield ``test``, ``what`` and whatever else was noted of each test in which a process ended; each is reported
-    once.
+    """Yield ``test``, ``what`` and what else was noted of each test in which a process ended; each once.
 
     If a ``test`` is given, it is of that one alone.
     """

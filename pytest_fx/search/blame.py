@@ -29,9 +29,7 @@ class Blame:
             self._replaces = about.replaces
 
     def caused_by_pass(self, law: Law, pass_run: PassRun) -> bool:
-        """Return whether it is the pass that breaks ``law``, and neither the capture nor what torch.fx offers to
-        passes.
-        """
+        """Return whether it is the pass that breaks ``law``, not the capture or what torch.fx offers to passes."""
         if not is_kept_without(law, pass_run):
             return False
         if any(self._does_the_same(tool, law, pass_run) for tool in self._tools):
@@ -80,9 +78,7 @@ def _pass_through(program: Any) -> Any:
 
 
 def _trace_again(program: Any) -> Any:
-    """Return what a pass of torch.fx does first that lets torch.fx capture the program again: some of ours it
-    cannot.
-    """
+    """Return what a pass does first that lets torch.fx capture the program again, as it cannot some of ours."""
     return torch.fx.symbolic_trace(program)
 
 

@@ -88,9 +88,7 @@ def _with_double_quotes(text: str) -> str:
 
 
 def _size(tree: ast.Module) -> tuple[int, int, float, int]:
-    """Return a key by which what is smaller comes first: fewer statements, fewer parts of expressions, smaller numbers,
-    shorter names.
-    """
+    """Return a key by which what is smaller comes first: in statements, parts of expressions, numbers, names."""
     parts = [part for part in ast.walk(tree) if not isinstance(part, ast.expr_context)]
     values = [part.value for part in parts if isinstance(part, ast.Constant)]
     numbers = sum(abs(value) for value in values if isinstance(value, int | float))

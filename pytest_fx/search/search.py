@@ -197,9 +197,7 @@ class Search:
             self._shrink(modes)
 
     def _lead_with_numbers(self, modes: Sequence[str]) -> bool:
-        """Return whether the program that was found breaks a law on numbers where that which was found is none; take
-        it.
-        """
+        """Return whether the found program breaks a law on numbers, where the one before did not; take it if so."""
         assert self._found is not None, "there is nothing to make smaller"
         source, seconds = self._found.example.subject.source, self._seconds
         for mode in () if self._found.law.numbers or self._found.example.after is None else modes:
@@ -221,9 +219,7 @@ class Search:
         reduced(source, lambda text: self._shows(text, mode), SHRINKING)
 
     def _shows(self, source: str, mode: str) -> bool:
-        """Return whether the pass breaks the law that was broken on another program, too; if so, that is what was
-        found.
-        """
+        """Return whether the pass breaks the same law on another program, too; if so, that is what was found."""
         assert self._found is not None
         law, before = self._found.law, self._found.example
         seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)

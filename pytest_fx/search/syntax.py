@@ -119,9 +119,7 @@ def children_of(part: ast.AST) -> list[ast.expr]:
 
 
 def _is_fixed(attribute: ast.Attribute) -> bool:
-    """Return whether it is a name with dots, such as ``torch.float32`` or ``self.norm.weight``, and no part of a
-    value.
-    """
+    """Return whether it is a name with dots, such as ``torch.float32`` or ``self.norm.weight``, not part of a value."""
     part: ast.expr = attribute
     while isinstance(part, ast.Attribute):
         part = part.value

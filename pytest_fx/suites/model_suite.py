@@ -222,9 +222,7 @@ def test_pass_keeps_its_contract(fx_pass: Pass, fx_equal: EqualityCheck) -> None
 def test_pass_without_leaf_modules_keeps_its_contract(
     fx_model: Subject, fx_pass: Pass, fx_equal: EqualityCheck
 ) -> None:
-    """The same holds for the pass on the program in functions only, where a failure is reported if it is another
-    one.
-    """
+    """The same holds for the pass on the program in functions only; a failure is reported if it is another one."""
     skip_unless_captured_without_leaves(fx_model)
     skip_unless_changed(fx_model, fx_pass, leaves=False)
     fx_equal(fx_pass, leaves=False, draws=1, unless_reported=True)

@@ -70,7 +70,7 @@ def seconds_in_turns(programs: Sequence[Callable[[], Any]], rounds: int) -> list
 
 
 def _round(programs: Sequence[Callable[[], Any]], turns: int, calls: int, first: int) -> list[float]:
-    """The median time of a call of each program over some turns, each in the other order than the one before."""
+    """Return the median time of a call of each program over some turns, whose order is the other one each time."""
     found: list[list[float]] = [[] for _ in programs]
     for turn in range(first, first + turns):
         places = range(len(programs)) if turn % 2 else range(len(programs) - 1, -1, -1)
@@ -87,7 +87,7 @@ def _seconds_of_calls(program: Callable[[], Any], calls: int) -> float:
 
 
 def numbers_of(found: Simulation, name: str) -> dict[str, float]:
-    """The numbers of an estimate under names that begin with ``name``."""
+    """Return the numbers of an estimate under names that begin with ``name``."""
     low, high = found.interval
     return {name: found.seconds, f"{name}_low": low, f"{name}_high": high, f"{name}_spread": found.spread}
 
@@ -105,8 +105,7 @@ def compare(seconds: Sequence[float], estimates: Mapping[str, float]) -> dict[st
 
 
 def accuracy(entries: Sequence[Entry], model_of: Callable[[str], str]) -> list[Entry]:
-    """Return how far estimates are off over all rows: for both sources a row, each model judged by what the others
-    show.
+    """Return how far estimates are off over all rows: a row for each source, each model judged by the others.
 
     The 90 % interval of a model's estimate is as many of its standard deviations wide as holds 90 % of the measurements
     of all other models, around the median of their ratios.
@@ -172,8 +171,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def reachable_rank(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return how far two halves of the measurements agree on ranks, and how far an estimate without error would with
-    both.
+    """Return how far two halves of the measurements agree on ranks, and how far an exact estimate would with both.
 
     A measurement is what is there plus noise, so that ranks by two halves agree less than those by all of it (Spearman
     and Brown's formula), and those of what is there agree with that by the root (the correction for attenuation).
@@ -188,7 +186,7 @@ def reachable_rank(first: Sequence[float], second: Sequence[float]) -> tuple[flo
 
 
 def pairs_in_order(measured: Sequence[tuple[float, float]], estimated: Sequence[float]) -> tuple[int, int]:
-    """Of pairs whose measured intervals do not overlap, how many are estimated in that order, and how many there are.
+    """Return how many pairs, of those whose measured intervals do not overlap, are estimated in order, and all.
 
     >>> pairs_in_order([(1.0, 1.1), (1.2, 1.3), (1.25, 1.4)], [1.0, 2.0, 0.5])
     (1, 2)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import OrderedDict, defaultdict
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -349,3 +351,10 @@ def test_flattened_inputs_are_written_with_pytrees(library: ModuleType) -> None:
     assert module({"a": 1, "b": 2}, 3) == [6]
     assert list(module.graph.process_inputs({"a": 1, "b": 2}, 3)) == [1, 2, 3]
     assert module.graph.process_outputs([6]) == [6]
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, partial(defaultdict, int)])
+def test_inputs_are_flattened_by_the_keys_of_mappings_of_any_kind(library: ModuleType, kind: Any) -> None:
+    concrete = {"tree": kind({"a": library.PH, "b": [library.PH]})}
+    module = library.symbolic_trace(lambda tree: tree["a"] - tree["b"][0], concrete_args=concrete)
+    assert module(kind({"a": 5, "b": [2]})) == 3

@@ -188,9 +188,7 @@ class FusedConvolution(FusedLayer):
         return self._run_sum(input, summand, packed, bias, settings)
 
     def _takes(self, input: Tensor) -> bool:
-        """Return whether ``input`` is a batch of images that is worth it; small ones are only if they are channels
-        last.
-        """
+        """Return whether ``input`` is a batch of images that is worth it; a small one is only if channels are last."""
         if input.dim() != 4 or input.shape[1] != self.channels:
             return False
         size = input.numel()

@@ -57,7 +57,7 @@ class FusedRegion:
         return self._note(self._graph.placeholder(str(node.target), node.type))
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
-        """Return ``outputs``, each in its layout."""
+        """Let the region return ``outputs``, each in its layout."""
         returned = tuple(self._in_callers_layout(node) for node in outputs)
         self._graph.output(returned[0] if is_single else returned)
         self._accumulate()
@@ -122,9 +122,7 @@ class FusedRegion:
         return node
 
     def _free_path(self, weight: Tensor) -> str:
-        """Return where to put a layer: where its weight was, or under the name of the operation, or the next free
-        name.
-        """
+        """Return where to put a layer: where its weight was, or under the operation's name, or the next free name."""
         current = self._current
         assert current is not None
         return self._first_free([self._paths[id(weight)].rpartition(".")[0], current.name])

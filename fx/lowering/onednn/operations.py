@@ -50,7 +50,7 @@ def _register_activation(target: Any, name: str, *scalars: str) -> None:
 
 
 def _passthrough(target: Any) -> Converter:
-    """The converter for what PyTorch computes within a region."""
+    """Return the converter for what PyTorch computes within a region."""
 
     def build(network: FusedRegion, *args: Any, **kwargs: Any) -> Node:
         return network.call(target, *args, **kwargs)

@@ -76,9 +76,7 @@ def _version(weight: Tensor) -> int | None:
 
 
 def _is_same_layout(packed: Tensor, other: Tensor) -> bool:
-    """Return whether two copies of a weight lie in memory alike; what oneDNN says of a layout has bytes that mean
-    nothing.
-    """
+    """Return whether two copies of a weight lie in memory alike; some bytes in oneDNN's descriptions mean nothing."""
     return torch.equal(_memory(packed), _memory(other))
 
 

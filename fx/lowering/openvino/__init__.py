@@ -75,7 +75,7 @@ class OpenVINO(Backend):
         return has_own_memory(operation) if operation.node.op == "call_function" else None  # layers make new tensors
 
     def can_cross(self, node: Node) -> bool:
-        """Tensors, and integers that the program is given; sizes and dtypes are known on both sides."""
+        """Return True for tensors, and integers that the program is given; both sides know sizes and dtypes."""
         is_number = node.op == "placeholder" and node.meta.get("type") is int
         return is_number or isinstance(node.meta.get("tensor_meta"), TensorMetadata)
 

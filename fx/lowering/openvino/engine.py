@@ -80,9 +80,7 @@ class OpenVINOEngine:
 
 
 def _place(result: Result, output: Any) -> tuple[torch.dtype, tuple[int, ...] | None, Any]:
-    """The dtype and sizes of a result, if known, and its type for OpenVINO where OpenVINO is given where to write
-    it.
-    """
+    """Return the dtype and sizes of a result, if known, and its type for OpenVINO if that writes to given memory."""
     shape = output.get_partial_shape()
     sizes = tuple(dim.get_length() for dim in shape) if shape.is_static else None
     return result.dtype, sizes, output.get_element_type() if result.is_alone else None

@@ -88,7 +88,7 @@ class OpenVINONetwork:
         return parameter.output(0)
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
-        """Return ``outputs``."""
+        """Let the network return ``outputs``."""
         returned: Any = self.region.graph.output_node().args[0]
         nodes: tuple[Node, ...] = (returned,) if is_single else returned
         recorded = [node.meta.get("tensor_meta") for node in nodes]
@@ -193,9 +193,7 @@ class OpenVINONetwork:
         return self.results[-1]
 
     def _is_alone(self, output: Any) -> bool:
-        """Return whether OpenVINO computes an output for this result alone, as far as can be told; it merges what is
-        equal.
-        """
+        """Return whether OpenVINO computes an output for this result alone, as far as is known; it merges equals."""
         node = output.get_node()
         while node.get_type_name() in _VIEWS and node.get_input_size():
             output = node.input_value(0)

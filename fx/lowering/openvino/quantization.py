@@ -15,7 +15,7 @@ from fx.lowering.support import has_constant, has_numbers
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 
 
-def to_whole_numbers(network: OpenVINONetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
+def to_integers(network: OpenVINONetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
     """The nearest integers, of which there are ``highest + 1``."""
     ends = (-zero_point * scale, (highest - zero_point) * scale, 0.0, float(highest))
     bounds = [network.value(end) for end in ends]
@@ -35,6 +35,6 @@ def to_float_weights(network: OpenVINONetwork, weight: Tensor, scale: Tensor) ->
 
 
 _has_map = has_numbers("scale", "zero_point")
-add_converter(quantize, to_whole_numbers, takes((torch.float32,), "input"), _has_map)
+add_converter(quantize, to_integers, takes((torch.float32,), "input"), _has_map)
 add_converter(dequantize, to_float_values, takes((torch.uint8,), "input"), _has_map, counts=False)
 add_converter(dequantize_channels, to_float_weights, has_constant("weight", "scale"), takes((torch.int8,), "weight"))

@@ -133,7 +133,7 @@ class TensorRT(Backend):
         return FuseConvBN()(FoldConstants()(graph_module))
 
     def can_cross(self, node: Node) -> bool:
-        """Engines are given tensors only, and store integers of 8 bits in their own way."""
+        """Return True for tensors: engines take nothing else, and store integers of 8 bits in their own way."""
         kind: Any = node.meta.get("type") if node._meta else None
         if not isinstance(kind, type):
             return True

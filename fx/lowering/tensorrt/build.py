@@ -45,9 +45,7 @@ def build_engine(
 
 
 def _key(network: TensorRTNetwork, targets: tuple[str, ...], workspace: int | None, tf32: bool) -> str | None:
-    """Return what an engine is built from, in short: the network with its weights, the options, the versions, the
-    GPU.
-    """
+    """Return what an engine is built from, in short: the network with its weights, options, versions, the GPU."""
     if network.digest is None:
         return None
     device = None if targets else torch.cuda.get_device_name()

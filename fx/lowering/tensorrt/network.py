@@ -118,7 +118,7 @@ class TensorRTNetwork:
         return self.cast(tensor, self.working(dtype))
 
     def finish(self, outputs: tuple[Any, ...], is_single: bool) -> None:
-        """Return ``outputs``, in the types that the program has."""
+        """Let the engine return ``outputs``, in the types that the program has."""
         self.is_single = is_single
         taken = {one.name for one in self.inputs}
         for number, (value, node) in enumerate(zip(outputs, self._results, strict=True)):

@@ -68,7 +68,7 @@ class CapabilityBasedPartitioner:
         non_compute_ops: Sequence[str] | None = None,
         allowed_single_node_partition_ops: Sequence[str] | None = None,
     ) -> None:
-        """A program and a backend.
+        """Take a program and a backend.
 
         Args:
             graph_module: the program.
@@ -139,10 +139,11 @@ def _function_name(node: Node) -> str | None:
 
 
 def _reached(start: Iterable[Node], partition: Partition, following: Any) -> set[Node]:
-    """The nodes of a partition that are reached from some of it."""
-    reached = set(start)
+    """Return the nodes of a partition that are reached from some of it."""
+    reached = dict.fromkeys(start)
     pending = list(reached)
-    for node in pending:
-        pending += [one for one in following(node) if one in partition.nodes and one not in reached]
-        reached.update(pending)
-    return reached
+    while pending:
+        found = [one for one in following(pending.pop()) if one in partition.nodes and one not in reached]
+        reached.update(dict.fromkeys(found))
+        pending += found
+    return set(reached)

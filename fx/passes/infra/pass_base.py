@@ -21,7 +21,8 @@ class PassResult(NamedTuple):
 
 def program_in(returned: Any) -> Any:
     """Return the program that a ``PassResult``, or what is like one, holds; anything else as it is."""
-    held = None if isinstance(returned, GraphModule) else getattr(returned, "graph_module", None)
+    # A module with an attribute of that name does more than the program.
+    held = None if isinstance(returned, torch.nn.Module) else getattr(returned, "graph_module", None)
     return held if isinstance(held, GraphModule) else returned
 
 

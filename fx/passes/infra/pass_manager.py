@@ -59,8 +59,8 @@ class PassSchedule:
     def __init__(
         self, passes: list[Callable[..., Any]] | None = None, constraints: list[Constraint] | None = None
     ) -> None:
-        self.passes: list[Callable[..., Any]] = passes or []
-        self.constraints: list[Constraint] = constraints or []
+        self.passes: list[Callable[..., Any]] = list(passes or ())
+        self.constraints: list[Constraint] = list(constraints or ())
         self._validated = False
 
     def add_pass(self, _pass: Callable[..., Any]) -> None:
@@ -118,7 +118,7 @@ class PassManager(PassSchedule):
         self._check: Callable[[torch.nn.Module], None] | None = None
 
     def solve_constraints(self) -> None:
-        """Put the passes into an order that all constraints allow, as far as possible the one that they are in.
+        """Put the passes into an order that all constraints allow: first those that none has to run before.
 
         Raises:
             PassError: there is none.

@@ -214,7 +214,7 @@ def _numbers_of_passes(passes: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _halves(ratios: Sequence[float]) -> tuple[float, float]:
-    """The medians of two halves: pairs of rounds in turns, as programs change their order from one to the next."""
+    """Return the medians of two halves: pairs of rounds in turns, as programs change places each round."""
     parts = ([one for place, one in enumerate(ratios) if place // 2 % 2 == half] for half in (0, 1))
     first, second = (statistics.median(part or ratios) for part in parts)
     return first, second

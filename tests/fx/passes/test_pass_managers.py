@@ -11,7 +11,7 @@ from fx.passes import PassPipeline, pass_manager, tools_common
 from fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from fx.passes.infra.pass_base import PassBase, PassResult
 from fx.passes.infra.pass_manager import PassManager, pass_result_wrapper, this_before_that_pass_constraint
-from fx.passes.operator_support import create_op_support
+from fx.passes.operator_support import OperatorSupport, OpSupports, create_op_support
 
 
 def program() -> fx.GraphModule:
@@ -130,10 +130,13 @@ def test_a_pass_that_runs_several_times_is_told_how_often() -> None:
 
 
 def test_a_list_of_passes_is_edited_by_their_names() -> None:
-    managed = pass_manager.PassManager.build_from_passlist([first, second])
+    given = [first, second]
+    managed = pass_manager.PassManager.build_from_passlist(given)
+    managed.add_pass(first)
+    assert given == [first, second]  # which is the caller's
     managed.replace_pass(first, program)
     managed.remove_pass(["second"])
-    assert managed.passes == [program]
+    assert managed.passes == [program, program]
     managed.add_pass(first)
     managed.add_constraint(pass_manager.these_before_those_pass_constraint(first, program))
     with pytest.raises(PassError, match="first has to run before program"):
@@ -144,8 +147,10 @@ def test_nodes_that_use_each_other_have_no_order() -> None:
     graph_module = program()
     _, relu, neg, _ = graph_module.graph.nodes
     relu.args = (neg,)
+    order = list(graph_module.graph.nodes)
     with pytest.raises(GraphError, match=r"they use each other's values[\s\S]*%relu, %neg"):
         tools_common.stable_topological_sort(graph_module)
+    assert list(graph_module.graph.nodes) == order
 
 
 def test_a_node_that_calls_nothing_has_no_target() -> None:
@@ -169,6 +174,32 @@ def test_a_partition_that_cannot_run_as_a_whole_is_refused() -> None:
         partitioner.fuse_partitions([whole])
 
 
+def test_dtypes_that_a_backend_depends_on_have_to_be_recorded() -> None:
+    graph_module = program()
+    _, relu, *_ = graph_module.graph.nodes
+    for support in (
+        OpSupports.decline_if_input_dtype(torch.int64),
+        OperatorSupport({"torch.relu": (([torch.float32],), {})}),
+    ):
+        with pytest.raises(PassError, match=r"the dtype of `%x`, which is not recorded[\s\S]*ShapeProp"):
+            support.is_node_supported({}, relu)
+    fx.passes.ShapeProp(graph_module).propagate(torch.ones(2))
+    assert OpSupports.decline_if_input_dtype(torch.int64).is_node_supported({}, relu)
+
+
+def test_partitions_of_a_second_backend_need_another_prefix() -> None:
+    graph_module = fx.symbolic_trace(lambda x: torch.relu(x).neg().exp().sin())
+    x = torch.linspace(-1, 1, 3)
+    for names, prefix in ((("relu", "neg"), "fused_"), (("exp", "sin"), "other_")):
+        support = create_op_support(lambda modules, node, names=names: node.name in names)
+        partitioner = CapabilityBasedPartitioner(graph_module, support)
+        if prefix != "fused_":
+            with pytest.raises(PassError, match=r"cannot be called 'fused_0'[\s\S]*prefix of fuse_partitions"):
+                partitioner.partition_and_fuse()
+        partitioner.partition_and_fuse(prefix)
+    assert torch.equal(graph_module(x), torch.relu(x).neg().exp().sin())
+
+
 def test_pipelines_take_passes_that_return_a_result() -> None:
     class Relu6(PassBase):
         def call(self, graph_module: Any) -> PassResult:
@@ -180,3 +211,16 @@ def test_pipelines_take_passes_that_return_a_result() -> None:
     ran = PassPipeline([Relu6()]).run(program())
     assert "relu6" in ran.graph_module.code
     assert ran.reports[0].changed  # whatever it says itself
+
+
+def test_a_module_that_holds_a_program_is_not_a_result() -> None:
+    class Doubled(torch.nn.Module):
+        def __init__(self, graph_module: Any) -> None:
+            super().__init__()
+            self.graph_module = graph_module
+
+        def forward(self, x: Any) -> Any:
+            return 2 * self.graph_module(x)
+
+    with pytest.raises(PassError, match="returned a Doubled, which is not a program"):
+        PassPipeline([lambda graph_module: Doubled(graph_module)]).run(program())

@@ -387,7 +387,9 @@ def test_names_of_attributes_that_stay_outside_are_refused() -> None:
     assert str(caught.value).startswith(
         "a submodule cannot be called 'submod_0': the program has an attribute of that name\n"
     )
-    assert "try    give the submodules another name, with partition_affix of split_module" in str(caught.value)
+    assert "try    give submodules another name: partition_affix of split_module, prefix of fuse_partitions" in str(
+        caught.value
+    )
     assert split_module(program, None, by_name(add=0, mul=1), partition_affix="part")(torch.ones(2))[1].sum() == 2
 
 

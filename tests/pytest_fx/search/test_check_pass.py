@@ -295,7 +295,7 @@ def test_a_law_that_reports_another_one_is_named_with_it(check):
     "fields, what",
     [
         ({"name": None}, "the name of a law is a string, not None"),
-        ({"check": "no"}, "a law is a function that is given an PassRun, not a str"),
+        ({"check": "no"}, "a law is a function that is given a PassRun, not a str"),
         ({"kind": "often"}, "the kind of a law is one of 'always', 'sampled', 'demanded', not a str"),
     ],
 )

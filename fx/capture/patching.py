@@ -125,10 +125,11 @@ class Trace:
             for name, make in makers.items():
                 replacement = _replacements.get((owner, name))
                 if replacement is None:
-                    replacement = _replacements[owner, name] = _Replacement(namespace, name)
+                    replacement = _Replacement(namespace, name)
                     found = replacement.original
                     replacement.value = _stand_in(name, make) if found is _ABSENT else make(found)
                 replacement.holders.add(self)
+                _replacements[owner, name] = replacement  # whole: an exception of a signal may come at any step
                 replacement.put_on()
 
     def stand_ins(self, owner: dict[str, Any]) -> dict[int, Any]:

@@ -75,28 +75,18 @@ class DecoratedTwice(_Layer):
         return self.layer(x) * scale
 
 
-@program(rows, must_refuse=True)
+@program(rows)
 class DecoratorWithOptions(_Layer):
     @with_options
     def forward(self, x, **options):
         return self.layer(x) ** options["power"]
 
 
-@program(rows, must_refuse=True)
+@program(rows)
 class DecoratorWithDefault(_Layer):
     @with_options
     def forward(self, x, power=3, *others):
         return self.layer(x) ** power
-
-
-@program(rows, guided=True)
-class GuidedDecoratorWithOptions(DecoratorWithOptions):
-    pass
-
-
-@program(rows, guided=True)
-class GuidedDecoratorWithDefault(DecoratorWithDefault):
-    pass
 
 
 @program(rows)

@@ -143,7 +143,7 @@ def _short(why: str) -> str:
 
 def _cell(value: object) -> str:
     """A cell of the table, without what folders are called on this machine."""
-    text = re.sub(r"/\S*/site-packages/", "", str(value).replace(f"{PACKAGES}/", ""))
+    text = re.sub(r"/\S*/(site-packages|\.venv-models)/", "", str(value).replace(f"{PACKAGES}/", ""))
     return text.replace("|", "\\|").replace("\n", " ")
 
 

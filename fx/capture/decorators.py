@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -33,9 +33,23 @@ def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..
         )
     closure = tuple(CellType(inner) if _holds(cell, behind) else cell for cell in cells)
     again = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
-    again.__kwdefaults__ = function.__kwdefaults__
+    again.__kwdefaults__, again.__qualname__ = function.__kwdefaults__, function.__qualname__
     again.__dict__.update(function.__dict__)
     return again
+
+
+def expect_keywords_taken(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+    """Refuse a decorator that does not take by keyword what stands for starred and keyword-only parameters."""
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(*args, **keywords)
+    except TypeError as error:
+        raise TraceError(
+            f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured: {error}",
+            where=_line_of(function),
+            why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input that "
+            "is handed on by keyword",
+            remedy="let the decorator take **kwargs and hand them on, or name the function's parameters one by one",
+        ) from None
 
 
 def asking_decorator(function: Any) -> SourceLocation | None:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
 from fx.assertions import assert_is_none, check_given, check_not_given, check_value
-from fx.capture.decorators import asking_decorator, decorated_again
+from fx.capture.decorators import asking_decorator, decorated_again, expect_keywords_taken
 from fx.capture.optional_inputs import asked_for, asked_keywords
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
@@ -292,7 +292,9 @@ class Signature:
 
         def program(*args: Any) -> Any:
             given = zip(names, args[by_place:], strict=True)
-            return function(*args[:by_place], **{name: value for name, value in given if value is not _LEFT_OUT})
+            keywords = {name: value for name, value in given if value is not _LEFT_OUT}
+            expect_keywords_taken(function, args[:by_place], keywords)
+            return function(*args[:by_place], **keywords)
 
         program.__annotations__ = annotations_of(behind)
         return program

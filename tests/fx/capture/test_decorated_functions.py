@@ -89,3 +89,20 @@ def test_a_decorator_may_name_a_variable_that_has_no_value_yet() -> None:
         return x * scale
 
     assert fx.symbolic_trace(scaled)(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_a_decorator_that_takes_no_keywords_is_refused_by_its_line() -> None:
+    def by_place(function: Any) -> Any:
+        @functools.wraps(function)
+        def inner(x: Any, *rest: Any) -> Any:
+            return function(x, *rest) * 2
+
+        return inner
+
+    @by_place
+    def doubled(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        return x
+
+    with pytest.raises(TraceError, match=r"doubled cannot be captured: got an unexpected keyword.*") as caught:
+        fx.symbolic_trace(doubled)
+    assert "test_decorated_functions.py" in str(caught.value) and "**kwargs" in str(caught.value)

@@ -48,6 +48,18 @@ def described(result: Any) -> Any:
     return result
 
 
+Use = Callable[[Side], Any]
+
+
+class Uses(dict[str, Use]):
+    """What a file of tests does with client code, by the names of its functions, on torch.fx and on ``fx``."""
+
+    def add(self, function: Use) -> Use:
+        """Compare what ``function`` returns for both."""
+        self[function.__name__] = function
+        return function
+
+
 def assert_same(use: Callable[[Side], Any], side: Side = OURS) -> None:
     """Fail unless client code gives the same on torch.fx and on a side of ``fx``, and programs of the latter."""
     theirs, ours = use(THEIRS), use(side)

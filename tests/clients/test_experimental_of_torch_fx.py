@@ -1,6 +1,5 @@
 """Modules of ``torch.fx.experimental`` that are clients of torch.fx: with ``fx`` in their text they do what they do."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,19 +7,13 @@ import torch
 from torch import nn
 
 from .programs import Network, V, X, program, vector
-from .sides import Side, assert_same
+from .sides import Side, Uses, assert_same
 
 # of torch.jit, which these modules use, and of nodes for attributes that they put in place afterwards
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "UserWarning")]
 
-Use = Callable[[Side], Any]
-USES: dict[str, Use] = {}
-
-
-def use(function: Use) -> Use:
-    """Compare what ``function`` returns for torch.fx and for ``fx``."""
-    USES[function.__name__] = function
-    return function
+USES = Uses()
+use = USES.add
 
 
 @use

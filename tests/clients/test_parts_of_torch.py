@@ -1,7 +1,6 @@
 """Other parts of torch that are clients of torch.fx: torch.ao's structured pruning, and its numeric suite."""
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,18 +8,12 @@ import torch
 from torch import nn
 from torch.ao import quantization
 
-from .sides import Side, assert_same
+from .sides import Side, Uses, assert_same
 
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "UserWarning")]
 
-Use = Callable[[Side], Any]
-USES: dict[str, Use] = {}
-
-
-def use(function: Use) -> Use:
-    """Compare what ``function`` returns for torch.fx and for ``fx``."""
-    USES[function.__name__] = function
-    return function
+USES = Uses()
+use = USES.add
 
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)

@@ -1,7 +1,6 @@
 """Modules of torch.fx's own that are clients of it: with ``fx`` in their text they do what they do."""
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,19 +9,13 @@ from conformance.libraries import neutral
 from torch import nn
 
 from .programs import FAKE, V, X, program, vector
-from .sides import OFFERED, Side, assert_same
+from .sides import OFFERED, Side, Uses, assert_same
 
 # of torch.jit, which these modules use, and of nodes for attributes that they put in place afterwards
 pytestmark = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "UserWarning")]
 
-Use = Callable[[Side], Any]
-USES: dict[str, Use] = {}
-
-
-def use(function: Use) -> Use:
-    """Compare what ``function`` returns for torch.fx and for ``fx``."""
-    USES[function.__name__] = function
-    return function
+USES = Uses()
+use = USES.add
 
 
 @use

@@ -7,7 +7,6 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,10 @@ from torch.utils import _pytree as pytree
 
 import fx
 
-from .sides import Side, assert_same
+from .sides import Side, Uses, assert_same
 
-Use = Callable[[Side], Any]
-USES: dict[str, Use] = {}
-
-
-def use(function: Use) -> Use:
-    """Compare what ``function`` returns for torch.fx and for ``fx``."""
-    USES[function.__name__] = function
-    return function
+USES = Uses()
+use = USES.add
 
 
 X = torch.linspace(-1, 1, 6).reshape(2, 3)

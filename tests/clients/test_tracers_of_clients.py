@@ -1,6 +1,5 @@
 """Tracers, proxies and graphs as libraries on torch.fx extend them, written for this test: the same with ``fx``."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,16 +7,10 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from .sides import Side, assert_same
+from .sides import Side, Uses, assert_same
 
-Use = Callable[[Side], Any]
-USES: dict[str, Use] = {}
-
-
-def use(function: Use) -> Use:
-    """Compare what ``function`` returns for torch.fx and for ``fx``."""
-    USES[function.__name__] = function
-    return function
+USES = Uses()
+use = USES.add
 
 
 X = torch.linspace(-1, 1, 6).reshape(2, 3)

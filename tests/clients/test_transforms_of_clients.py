@@ -10,16 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from .sides import Side, assert_same
+from .sides import Side, Uses, assert_same
 
-Use = Callable[[Side], Any]
-USES: dict[str, Use] = {}
-
-
-def use(function: Use) -> Use:
-    """Compare what ``function`` returns for torch.fx and for ``fx``."""
-    USES[function.__name__] = function
-    return function
+USES = Uses()
+use = USES.add
 
 
 class Attention(nn.Module):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
+
+# "An" goes before a vowel that is heard: an int, an Identity, an Unflatten; a UNet, a Union, a uint8, a OneHot.
+_WITH_AN = re.compile(r"_*(?:[AEIaei]|[Oo](?!ne(?![a-z]))|[Uu]n(?!i)[a-z]|[Uu]p)")
 
 
 class FxError(Exception):
@@ -146,6 +150,16 @@ class AnalysisError(PassError, ValueError):
 
 class QuantizationError(PassError, ValueError):
     """A program cannot be quantized as asked (section 6.2.1): bad calibration data, or a scheme that makes no sense."""
+
+
+def with_article(noun: str) -> str:
+    """Return ``noun`` with its article: ``a tuple``, ``an int``."""
+    return f"an {noun}" if _WITH_AN.match(noun) else f"a {noun}"
+
+
+def type_in_words(value: object) -> str:
+    """Return the name of a value's type with its article."""
+    return with_article(type(value).__name__)
 
 
 def add_note(error: BaseException, note: str) -> None:

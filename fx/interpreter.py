@@ -13,7 +13,7 @@ from fx.arguments import expect, expect_all, here, refusal, shown
 from fx.assertions import handled_error
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
-from fx.errors import GraphError, add_note
+from fx.errors import GraphError, add_note, type_in_words
 from fx.gradients import leave_modes
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
@@ -96,7 +96,7 @@ class Interpreter:
         found = graph if graph is not None else getattr(module, "graph", None)
         if not isinstance(found, Graph):
             raise GraphError(
-                f"an Interpreter needs a graph, which a {type(module).__name__} does not have", remedy=_CAPTURE
+                f"an Interpreter needs a graph, which {type_in_words(module)} does not have", remedy=_CAPTURE
             )
         self.graph = found
         self.name = "Interpreter"

@@ -12,7 +12,7 @@ import torch
 
 from fx import operator_schemas
 from fx.arguments import DEEPEST, expect, expect_callable, explained, here, nesting, refusal, shown
-from fx.errors import ArgumentIndexError, GraphError
+from fx.errors import ArgumentIndexError, GraphError, with_article
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import format_argument, format_node, target_name
 from fx.naming.targets import module_qualified_name
@@ -695,7 +695,7 @@ def erased_error(node: Node) -> GraphError:
 
 def _target_error(op: str, target: object, expected: str) -> GraphError:
     text = shown(target)
-    what = f"the target of a {op} node is {expected}, not {type(target).__name__}: {text}"
+    what = f"the target of {with_article(op)} node is {expected}, not {type(target).__name__}: {text}"
     return GraphError(what, where=here(), value=text, remedy=_TARGETS.get(op))
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 import torch
 
 from fx.arguments import expect, expect_callable, refusal
-from fx.errors import GraphError
+from fx.errors import GraphError, type_in_words
 from fx.operators.overloads import BUILTINS, builtin_name, get_overloads, get_python_signature, signature_of_schema
 from fx.operators.schemas import create_type_hint, python_type, type_matches
 
@@ -189,7 +189,7 @@ def normalize_module(
     except AttributeError as error:
         raise GraphError(
             f"there is no module {target!r} whose arguments could be normalized",
-            value=f"the root is a {type(root).__name__}",
+            value=f"the root is {type_in_words(root)}",
             why=str(error),
             remedy="pass the module that owns the graph as root",
         ) from error

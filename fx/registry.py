@@ -6,7 +6,7 @@ import difflib
 import inspect
 from typing import Any, Generic, TypeVar
 
-from fx.errors import FxError
+from fx.errors import FxError, type_in_words
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class Registry(Generic[T]):
         """
         if not isinstance(name, str):
             raise self._error(
-                f"a {self._kind} is asked for by its name, not by a {type(name).__name__}",
+                f"a {self._kind} is asked for by its name, not by {type_in_words(name)}",
                 remedy=f"known {self._plural}: {', '.join(self.names())}",
             )
         if name in self._entries:

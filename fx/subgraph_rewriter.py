@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from fx.arguments import expect_callable, shown
-from fx.errors import PassError
+from fx.errors import PassError, type_in_words
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.matcher import InternalMatch, Matcher, MatchFilter
@@ -141,7 +141,7 @@ def _made_by(callback: ReplacementCallback, made: Any) -> Graph:
         return made.graph
     if not isinstance(made, Graph):
         raise PassError(
-            f"the replacement callback returned a {type(made).__name__}",
+            f"the replacement callback returned {type_in_words(made)}",
             where=getattr(callback, "__qualname__", type(callback).__name__),
             value=shown(made),
             remedy="return a Graph or GraphModule: fx.symbolic_trace(function).graph",

@@ -14,7 +14,7 @@ import torch
 
 import model_zoo
 from fx.arguments import shown
-from fx.errors import FxError
+from fx.errors import FxError, type_in_words
 from fx.interop import AdaptedPass, adapt, is_for_torch
 from fx.passes import (
     Approximate,
@@ -229,7 +229,7 @@ def _runnable(given: Any) -> Pass:
         return made if passes == made.passes else PassPipeline(passes, made.listeners, made.name)
     if not callable(made):
         raise CannotLoadError(
-            f"a {type(made).__name__} is not a pass",
+            f"{type_in_words(made)} is not a pass",
             value=shown(made),
             remedy="give a function or an object that takes a program, a registered name, or package.module:callable",
         )
@@ -326,7 +326,7 @@ def _same_pass(found: Any, pass_: Any) -> bool:
 def load_dtype(name: Any) -> torch.dtype:
     """Return the floating-point dtype called ``name``; raises ``CannotLoadError`` if there is none."""
     if not isinstance(name, (str, torch.dtype)):
-        raise CannotLoadError(f"a {type(name).__name__} names no dtype", value=shown(name), remedy="dtype='float32'")
+        raise CannotLoadError(f"{type_in_words(name)} names no dtype", value=shown(name), remedy="dtype='float32'")
     name = str(name)
     found = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
@@ -366,9 +366,7 @@ def load_contract(text: Any) -> Contract:
         return text
     named = {"exact": exact, "close": close}
     if not isinstance(text, str):
-        raise CannotLoadError(
-            f"a {type(text).__name__} is not a contract", value=shown(text), remedy=f"use {_CONTRACTS}"
-        )
+        raise CannotLoadError(f"{type_in_words(text)} is not a contract", value=shown(text), remedy=f"use {_CONTRACTS}")
     if text in named:
         return named[text]
     number = r"([-+.\de]+)"

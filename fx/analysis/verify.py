@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 
-from fx.errors import GraphError
+from fx.errors import GraphError, type_in_words, with_article
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.names import is_identifier
 from fx.naming.printing import describe
@@ -142,7 +142,7 @@ def targets_exist(graph: Graph) -> Violation | None:
             return Violation(
                 f"Node {node.name} target {node.target} does not reference an nn.Module",
                 node,
-                why=f"it is a {type(owner).__name__}",
+                why=f"it is {type_in_words(owner)}",
             )
     return None
 
@@ -216,7 +216,7 @@ def targets_fit(graph: Graph) -> Violation | None:
                 what = f"Node {node.name} calls {target!r}, which is not a function"
                 return Violation(what, node, remedy="a method is called by call_method, a submodule by call_module")
         elif not isinstance(target, str):
-            return Violation(f"the target of {op} node {node.name} is a {type(target).__name__}, not a string", node)
+            return Violation(f"the target of {op} node {node.name} is {type_in_words(target)}, not a string", node)
         elif op == "get_attr" and (node._args or node._kwargs):
             why = "its target says it all; code writes self.target and drops them"
             return Violation(f"get_attr node {node.name} has arguments", node, why=why)
@@ -241,7 +241,9 @@ def arguments_are_frozen(graph: Graph) -> Violation | None:
                 pending += value.values()
             elif (why := _why_not_held(value)) is not None:
                 remedy = "assign to node.args or node.kwargs, which freeze lists and dicts and keep the use lists"
-                return Violation(f"Node {node.name} holds a {kind.__name__} as an argument", node, why, remedy)
+                return Violation(
+                    f"Node {node.name} holds {with_article(kind.__name__)} as an argument", node, why, remedy
+                )
     return None
 
 

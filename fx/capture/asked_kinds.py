@@ -14,6 +14,7 @@ from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS
 from fx.checks.questions import kind_of
+from fx.errors import with_article
 from fx.frames import user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy, TracerBase
@@ -113,7 +114,7 @@ def _refuse_dtypes(value: Proxy, classes: Any, frame: FrameType) -> None:
     for kind in classes if type(classes) is tuple else (classes,):
         if type(kind) is type(torch.FloatTensor):
             raise value.tracer._refusal(
-                f"cannot tell whether a traced value is a {torch.typename(kind)}",
+                f"cannot tell whether a traced value is {with_article(torch.typename(kind))}",
                 where=user_location(frame, {}),
                 value=describe(value.node),
                 why="that asks for its dtype, which is known only when the module runs",

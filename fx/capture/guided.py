@@ -21,7 +21,7 @@ from fx.analysis.guards import GUARDS, spelled
 from fx.arguments import shown
 from fx.assertions import KINDS, check_kind, check_value, is_false
 from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of, same_elements
-from fx.errors import TracedValueError, TraceError
+from fx.errors import TracedValueError, TraceError, with_article
 from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.node import Node
@@ -326,7 +326,7 @@ class Guide:
         called = kind.__name__ if kind in KINDS.values() else f"{kind.__module__}.{kind.__qualname__}"
         key = (_key(obj.node), "kind", called)
         if obj.node not in self._kinds_checked and not self._is_checked(key):
-            message = f"the program was captured where {name} was a {called}: {where}"
+            message = f"the program was captured where {name} was {with_article(called)}: {where}"
             self._checked[key] = self._record(check_kind, obj, called, message)
 
     def check_kind(self, obj: Proxy, kind: type, where: object) -> None:

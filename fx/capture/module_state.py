@@ -13,7 +13,7 @@ import torch
 from fx.capture.kept_values import Kept, KeptIterator, elements, keep
 from fx.capture.patching import Trace
 from fx.capture.surroundings import Surroundings, called_by
-from fx.errors import TraceError
+from fx.errors import TraceError, type_in_words
 from fx.frames import is_users_file, user_location
 from fx.graph import Graph
 from fx.modules.attributes import prefixes
@@ -140,7 +140,7 @@ class ModuleState:
                 raise TraceError(
                     f"cannot set {name!r} of a module that is one operation of the program",
                     where=_assignment(owner, name, [type(one) for one in self._modules]),
-                    value=f"{path}, a {type(owner).__name__}",
+                    value=f"{path}, {type_in_words(owner)}",
                     why="a captured program has no assignment to attributes, so it would run with the one from before",
                     remedy="call the function of torch.nn.functional with the value, or set it before the capture",
                 )

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from fx.arguments import shown
-from fx.errors import TraceError
+from fx.errors import TraceError, type_in_words
 from fx.modules.containers import QuickModule
 
 
@@ -33,7 +33,7 @@ def own_method(root: torch.nn.Module, name: str) -> Any:
     if isinstance(own, MethodType) and own.__self__ is root and isinstance(own.__func__, FunctionType):
         return own.__func__
     raise TraceError(
-        f"cannot trace {name!r} of a {type(root).__name__}, which its instance has replaced",
+        f"cannot trace {name!r} of {type_in_words(root)}, which its instance has replaced",
         where=_where(own),
         value=shown(own),
         why=f"the {name} of its class would be captured, and is not what a call of it runs",
@@ -48,7 +48,7 @@ def _refuse_other_calls(root: torch.nn.Module) -> None:
     )
     if not known and isinstance(call, FunctionType):
         raise TraceError(
-            f"cannot trace a {type(root).__name__}, whose class replaces __call__",
+            f"cannot trace {type_in_words(root)}, whose class replaces __call__",
             where=_where(call),
             value=shown(root),
             why="its forward would be captured alone, without what its __call__ does",
@@ -57,7 +57,7 @@ def _refuse_other_calls(root: torch.nn.Module) -> None:
     for hooks in (root._backward_hooks, root._backward_pre_hooks):
         for hook in hooks.values():
             raise TraceError(
-                f"cannot trace a {type(root).__name__} that has backward hooks itself",
+                f"cannot trace {type_in_words(root)} that has backward hooks itself",
                 where=_where(hook),
                 value=shown(hook),
                 why="they belong to the call of this module, which the program takes the place of",

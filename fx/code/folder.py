@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 from fx.arguments import shown
 from fx.code.folder_state import FolderState, statement
 from fx.code.pytree_codegen import PyTreeCodeGen
-from fx.errors import CodegenError
+from fx.errors import CodegenError, type_in_words
 from fx.modules.pickling import imported_name
 from fx.naming.names import GENERATED_GLOBALS, NoneType, is_identifier
 from fx.naming.printing import describe
@@ -229,7 +229,7 @@ def _not_importable(module: GraphModule, name: str, value: Any) -> CodegenError:
         "which a package cannot import",
         where=node.source if node is not None else None,
         value=describe(node) if node is not None else None,
-        why=f"{name} stands for a {type(value).__name__} that is not an attribute of an importable module (the main "
+        why=f"{name} stands for {type_in_words(value)} that is not an attribute of an importable module (the main "
         "program is none)",
         remedy="define it at the top level of a module, or make it an attribute of the module that is traced",
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fx.errors import CodegenError
+from fx.errors import CodegenError, type_in_words
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.names import GENERATED_GLOBALS, Namespace, NoneType, is_identifier, snake_case
 from fx.naming.targets import is_builtin, qualified_name, torch_path
@@ -147,7 +147,7 @@ class Speller:
     def _is_keyword(key: object) -> bool:
         if type(key) is not str:
             raise CodegenError(
-                f"a keyword argument is named by {key!r}, a {type(key).__name__}", why="only strings name arguments"
+                f"a keyword argument is named by {key!r}, {type_in_words(key)}", why="only strings name arguments"
             )
         return is_identifier(key)
 

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal, shown
-from fx.errors import LoweringError, PassError
+from fx.errors import LoweringError, PassError, type_in_words
 from fx.graph_module import GraphModule
 from fx.interpreter import Interpreter
 from fx.naming.printing import describe
@@ -127,6 +127,6 @@ def _ancestors(node: Node) -> set[Node]:
 
 def _shown(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
-        return f"{shown(value)}, a {type(value).__name__}"
+        return f"{shown(value)}, {type_in_words(value)}"
     device = "" if value.device.type == "cpu" else f" on {value.device}"
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{device}"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, overload
 from torch import nn
 
 from fx.arguments import expect_all, expect_calls, shown
-from fx.errors import LoweringError, LoweringWarning
+from fx.errors import LoweringError, LoweringWarning, type_in_words
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
 from fx.lowering.backend import Backend, get_backend
@@ -154,7 +154,7 @@ def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> N
     expect_program(gm, "lower takes a GraphModule", error=LoweringError)
     if not isinstance(backend, Backend):
         raise LoweringError(
-            f"a {type(backend).__name__} is not a backend",
+            f"{type_in_words(backend)} is not a backend",
             value=shown(backend),
             remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
         )
@@ -200,7 +200,7 @@ def _last(region: Region) -> Node:
 def _checked(built: Any, backend: Backend) -> nn.Module:
     if not isinstance(built, nn.Module):
         raise LoweringError(
-            f"the backend {backend.name!r} returned a {type(built).__name__} in the place of a region, not a module",
+            f"the backend {backend.name!r} returned {type_in_words(built)} in the place of a region, not a module",
             value=shown(built),
         )
     return built

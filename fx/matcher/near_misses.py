@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fx.errors import with_article
 from fx.matcher.occurrences import InternalMatch, at
 from fx.matcher.searched_program import attribute_value, is_call
 from fx.matcher.unification import PatternMismatch
@@ -165,7 +166,9 @@ class _Wording:
     def _size(self) -> str:
         ours, theirs = self.mismatch.pattern, self.mismatch.program
         name, (expected, found) = _target(ours).rpartition(".")[2], (_sizes(node) for node in (ours, theirs))
-        return f"{self._here()} has a {name} of {found}, the pattern's layer one of {expected}{self._line()}"
+        return (
+            f"{self._here()} has {with_article(name)} of {found}, the pattern's layer one of {expected}{self._line()}"
+        )
 
     def _input(self) -> str:
         name = _target(self.mismatch.pattern)

@@ -13,7 +13,7 @@ import torch
 from fx.arguments import shown
 from fx.canonical import CanonicalForm, canonical_form
 from fx.capture.tracer import Tracer, symbolic_trace
-from fx.errors import PassError, add_note
+from fx.errors import PassError, add_note, type_in_words
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.searched_program import drop_inner_checks, is_call
@@ -103,7 +103,7 @@ def graph_of(program: Program, role: str) -> Graph:
         return program.graph
     if not callable(program):
         raise PassError(
-            f"the {role} is a {type(program).__name__}",
+            f"the {role} is {type_in_words(program)}",
             value=shown(program),
             remedy="give a function, a module, a GraphModule or a Graph",
         )

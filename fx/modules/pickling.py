@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ForwardRef, NamedTuple
 
 import torch
 
-from fx.errors import PickleError
+from fx.errors import PickleError, type_in_words
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import describe
 from fx.naming.targets import torch_path
@@ -184,7 +184,7 @@ def _picklable(value: Any, node: Node) -> Any:
         pickle.dumps(value)
     except Exception as error:
         raise PickleError(
-            f"cannot pickle the program: node {node.name} uses a {type(value).__name__}, which cannot be pickled",
+            f"cannot pickle the program: node {node.name} uses {type_in_words(value)}, which cannot be pickled",
             where=node.source,
             value=describe(node),
             why=f"{type(error).__name__}: {error}",

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx import _pytree as fx_pytree
-from fx.errors import GraphError
+from fx.errors import GraphError, type_in_words
 
 NoneType = type(None)
 
@@ -93,7 +93,7 @@ class Namespace:
         if obj is not None and id(obj) in self._names:
             return self._names[id(obj)][0]
         if not isinstance(candidate, str):
-            raise GraphError("a Namespace makes a name like another one", value=f"a {type(candidate).__name__}")
+            raise GraphError("a Namespace makes a name like another one", value=type_in_words(candidate))
         name, base, number = _split(candidate)
         used = self._used
         if number is None or name in used:

@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from fx.analysis.dependence import Dependences
+from fx.errors import type_in_words
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule
 from fx.modules.attributes import MISSING, find_attribute
@@ -138,7 +139,7 @@ class Constants:
         if _is_immediate(value):
             return None
         if not isinstance(value, torch.Tensor):
-            return f"`%{node}` is a {type(value).__name__}, which is neither a tensor nor an immediate value"
+            return f"`%{node}` is {type_in_words(value)}, which is neither a tensor nor an immediate value"
         if self._dependences.may_be_returned(node):
             return f"`%{node}` may be returned or kept, and the constant could be written to from outside"
         return None

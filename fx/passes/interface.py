@@ -10,6 +10,7 @@ from typing import Any, cast
 from fx.analysis.aliases import Aliases
 from fx.analysis.verify import Violation
 from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.errors import with_article
 from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.node import Node
@@ -137,7 +138,7 @@ def _difference(before: Any, after: Any, what: str) -> str | None:
         return None
     kinds = ["tensor" if isinstance(value, _Computed) else type(value).__name__ for value in (after, before)]
     if kinds[0] != kinds[1]:
-        return f"{what} is {' instead of '.join(f'a {kind}' for kind in kinds)}"
+        return f"{what} is {' instead of '.join(with_article(kind) for kind in kinds)}"
     if isinstance(before, dict):
         if list(before) != list(after):
             return f"the keys of {what} are {list(after)} instead of {list(cast('dict[Any, Any]', before))}"

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from fx.arguments import holds, refusal
 from fx.capture.signature import annotations_of
-from fx.errors import PassError
+from fx.errors import PassError, with_article
 from fx.naming.printing import type_name
 from fx.passes.option_text import OptionText, PassText, quote, refuse
 
@@ -188,7 +188,7 @@ def _read(option: Option, given: OptionText, written: PassText) -> Any:
             written.text,
             given.start,
             f"option {given.name!r} of pass {written.name!r} cannot be written as text",
-            why=f"it is a {type_name(option.annotation)}",
+            why=f"it is {with_article(type_name(option.annotation))}",
             remedy="make the pass in Python",
         )
 

@@ -11,7 +11,7 @@ import torch
 
 from fx.analysis.verify import Violation
 from fx.arguments import expect, expect_all, expect_callable, explained, shown
-from fx.errors import FxError, PassError, add_note
+from fx.errors import FxError, PassError, add_note, type_in_words, with_article
 from fx.graph_module import GraphModule, expect_program, is_of_torch
 from fx.naming.printing import describe
 from fx.passes.bisection import Culprit, Predicate, find_culprit
@@ -233,7 +233,9 @@ class _Run:
             remedy = "adapt a pass that is written for torch.fx: fx.interop.adapt(pass_)"
         elif isinstance(returned, torch.nn.Module):
             remedy = "return a GraphModule: capture the module with fx.symbolic_trace"
-        raise PassError(f"{self.place} returned a {kind}, which is not a program", value=shown(returned), remedy=remedy)
+        raise PassError(
+            f"{self.place} returned {with_article(kind)}, which is not a program", value=shown(returned), remedy=remedy
+        )
 
     def check(self, pass_: Pass, result: GraphModule, is_rewriting: bool) -> ProgramSnapshot:
         """Refuse a program that is broken, out of date, or another one to its callers."""
@@ -328,7 +330,7 @@ def _listens(value: Any) -> bool:
 def _checked(given: Any) -> Pass:
     if not callable(given) or isinstance(given, torch.nn.Module):
         raise PassError(
-            f"a {type(given).__name__} is not a pass",
+            f"{type_in_words(given)} is not a pass",
             value=shown(given),
             remedy="give a function from GraphModule to GraphModule, a pass of fx.passes, or the name of one",
         )
@@ -355,7 +357,7 @@ def _asked(given: Any, attribute: str, answer: Callable[[Any], Answer]) -> Answe
         raise
     except Exception as error:
         raise PassError(
-            f"a {type(given).__name__} is not a pass: its {attribute} cannot be told",
+            f"{type_in_words(given)} is not a pass: its {attribute} cannot be told",
             why=f"{type(error).__name__}: {error}",
             remedy=f"let its attribute {attribute} be a plain value, or leave it out",
         ) from error

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 from torch import nn
 
 from fx.arguments import expect, shown
-from fx.errors import PassError, add_note
+from fx.errors import PassError, add_note, type_in_words
 from fx.passes.contract import contract_of
 from fx.passes.option_text import PassText, parse_text, refuse
 from fx.passes.pass_options import check_when_made, make_pass, options_of, write_options
@@ -55,7 +55,7 @@ def register_pass(definition: Definition) -> Definition:
     """
     if not callable(cast("object", definition)) or isinstance(definition, nn.Module):
         raise PassError(
-            f"a {type(definition).__name__} is not a pass",
+            f"{type_in_words(definition)} is not a pass",
             value=shown(definition),
             remedy="register a function from GraphModule to GraphModule, or a class of passes",
         )

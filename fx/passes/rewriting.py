@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fx.arguments import shown
-from fx.errors import PassError
+from fx.errors import PassError, type_in_words
 from fx.graph_module import expect_program
 from fx.passes.pass_options import check_options
 from fx.provenance import EarlierNode, complete_origins, match_origins, record_origins
@@ -107,7 +107,7 @@ def take_edits(
                 break
             if not isinstance(edit, Edit):
                 raise PassError(
-                    f"a pass announced a {type(edit).__name__}, which is not an Edit",
+                    f"a pass announced {type_in_words(edit)}, which is not an Edit",
                     value=shown(edit),
                     remedy='yield Edit("what it does", node.source) before each edit',
                 )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fx.arguments import expect, refusal
-from fx.errors import QuantizationError
+from fx.errors import QuantizationError, type_in_words
 from fx.operators.effects import declare_pure
 from fx.quantize import pages
 from fx.quantize.affine import Affine, expect_sizes
@@ -328,7 +328,7 @@ class QuantizedLayer(PackedModule):
         if not good or self.weight.shape != self._shape():
             held = {name: (tuple(one.shape), one.dtype) for name, one in self.named_buffers()}
             raise QuantizationError(
-                f"a {type(self).__name__} holds tensors of other shapes or types than it was made for",
+                f"{type_in_words(self)} holds tensors of other shapes or types than it was made for",
                 value=f"{self} with {held}",
                 remedy="weights are int8, and scales and biases float32 with one element for each output channel",
             )

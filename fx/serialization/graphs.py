@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from fx.analysis.verify import check_graph
-from fx.errors import FxError, LoadError, SaveError
+from fx.errors import FxError, LoadError, SaveError, with_article
 from fx.graph import Graph
 from fx.naming.names import is_identifier
 from fx.naming.printing import describe
@@ -137,7 +137,7 @@ class _GraphWriter:
 def check_text_target(op: str, target: object) -> None:
     """Refuse a string that is not a target for nodes of the opcode ``op``."""
     if type(target) is not str:
-        raise Refused(f"the target of a {op} node is a string, not {type(target).__name__}")
+        raise Refused(f"the target of {with_article(op)} node is a string, not {type(target).__name__}")
     if op == "placeholder":
         name = target.lstrip("*")
         if not is_name(target) or not is_identifier(name) or len(target) - len(name) > 2:
@@ -168,7 +168,7 @@ def _check_shape(op: str, args: int, kwargs: int) -> None:
     if op in ("placeholder", "get_attr", "output"):
         least, most = {"placeholder": (0, 1), "get_attr": (0, 0), "output": (1, 1)}[op]
         if kwargs or not least <= args <= most:
-            raise Refused(f"a {op} node has {args + kwargs} arguments")
+            raise Refused(f"{with_article(op)} node has {args + kwargs} arguments")
     elif op == "call_method" and not args:
         raise Refused("a method is called on nothing")
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch.overrides import TorchFunctionMode
 
+from fx.errors import with_article
 from fx.serialization.allow_list import Refused
 
 _nn: Any = torch.nn
@@ -122,12 +123,14 @@ def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
         raise
     except Exception as error:
         raise Refused(
-            f"a {kind.__qualname__} cannot be made again from its attributes",
+            f"{with_article(kind.__qualname__)} cannot be made again from its attributes",
             why=f"{type(error).__name__}: {error}",
             remedy="keep each argument of its constructor as an attribute of that name",
         ) from error
     if (difference := _difference(made, module)) is not None:
-        raise Refused(f"a {kind.__qualname__} made from its constructor's arguments is not the same", why=difference)
+        raise Refused(
+            f"{with_article(kind.__qualname__)} made from its constructor's arguments is not the same", why=difference
+        )
     return arguments
 
 
@@ -225,7 +228,8 @@ def _difference(made: torch.nn.Module, module: torch.nn.Module, path: str = "") 
     """Return where two modules differ, values of tensors aside; None where they do not."""
     where = f"{path}." if path else ""
     if type(made) is not type(module):
-        return f"{path or 'it'} would be a {type(made).__qualname__}, not a {type(module).__qualname__}"
+        kinds = [with_article(type(each).__qualname__) for each in (made, module)]
+        return f"{path or 'it'} would be {', not '.join(kinds)}"
     skipped = {*_STATE, *next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), ())}
     left, right = made.__dict__, module.__dict__
     for name in dict.fromkeys((*left, *right)):

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fx.errors import FxError, LoadError, SaveError
+from fx.errors import FxError, LoadError, SaveError, with_article
 from fx.graph_module import GraphModule, _plain_class
 from fx.modules.containers import Container
 from fx.serialization.allow_list import HOLDERS, Refused, find_class, name_of
@@ -204,7 +204,7 @@ def _cannot_save(module: torch.nn.Module, path: str, refused: Refused) -> SaveEr
     return SaveError(
         f"cannot save the program: {refused.what}",
         where=_place(path),
-        value=f"a {type(module).__module__}.{type(module).__qualname__}",
+        value=with_article(f"{type(module).__module__}.{type(module).__qualname__}"),
         why=refused.why,
         remedy=refused.remedy,
     )

@@ -6,6 +6,7 @@ from torch.utils import _pytree as pytree
 
 from fx.code.codegen import CodeGen
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
+from fx.errors import with_article
 from fx.naming.names import is_identifier
 from fx.serialization.allow_list import Refused
 from fx.serialization.module_attributes import is_name
@@ -20,7 +21,7 @@ def encode_codegen(codegen: CodeGen) -> Json:
     """
     if type(codegen) not in (CodeGen, PyTreeCodeGen):
         raise Refused(
-            f"its code is written by a {type(codegen).__qualname__}",
+            f"its code is written by {with_article(type(codegen).__qualname__)}",
             why="a file holds no code, so it can name only fx's own code generators",
             remedy="graph.set_codegen(fx.CodeGen()), if its inputs and outputs need no other form",
         )

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
+from fx.errors import type_in_words, with_article
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.node import Node
 from fx.serialization.allow_list import Refused, find, find_class, name_of
@@ -84,7 +85,7 @@ class ValueWriter:
                 raise Refused("the function getattr stands as a value")
             return {"name": name_of(value)}
         raise Refused(
-            f"a {type(value).__module__}.{type(value).__qualname__} is not data",
+            with_article(f"{type(value).__module__}.{type(value).__qualname__} is not data"),
             remedy="make it an input of the program, or compute it in a function: fx.serialization.allow(function)",
         )
 
@@ -234,7 +235,7 @@ class ValueReader:
         try:
             hash(value)
         except TypeError as error:
-            raise Refused(f"a {type(value).__name__} is a key of a dict or an element of a set") from error
+            raise Refused(f"{type_in_words(value)} is a key of a dict or an element of a set") from error
         return value
 
     def _set(self, stored: Json, depth: int) -> set[Any]:
@@ -282,7 +283,7 @@ def _torch_value(tag: str) -> Callable[[ValueReader, Json, int], Any]:
     def read(reader: ValueReader, stored: Json, depth: int) -> Any:
         value = getattr(torch, _text(stored), None) if _text(stored).isidentifier() else None
         if not isinstance(value, _TORCH_VALUES[tag]):
-            raise Refused(f"{shown(stored)} is not a {tag}")
+            raise Refused(f"{shown(stored)} is not {with_article(tag)}")
         return value
 
     return read
@@ -347,7 +348,7 @@ def _text(stored: Json) -> str:
 
 def shown(stored: Json) -> str:
     """A part of a file for a message: short, and with nothing unprintable."""
-    text = ascii(stored) if isinstance(stored, (str, int, float, bool, type(None))) else f"a {type(stored).__name__}"
+    text = ascii(stored) if isinstance(stored, (str, int, float, bool, type(None))) else type_in_words(stored)
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 

@@ -474,7 +474,7 @@ class TestErrors:
         def nonsense(match: InternalMatch, graph: fx.Graph, pattern: fx.Graph) -> Any:
             return 3
 
-        with pytest.raises(fx.PassError, match="the replacement callback returned a int") as caught:
+        with pytest.raises(fx.PassError, match="the replacement callback returned an int") as caught:
             replace_pattern_with_filters(program, lambda x: torch.relu(x), replacement_callback=nonsense)
         assert "nonsense" in str(caught.value)
 
@@ -483,7 +483,7 @@ class TestErrors:
             return 3 if match.placeholder_nodes[0].op != "placeholder" else fx.symbolic_trace(lambda x: torch.cos(x))
 
         program = fx.symbolic_trace(lambda x: torch.relu(torch.relu(x)))
-        with pytest.raises(fx.PassError, match="the replacement callback returned a int"):
+        with pytest.raises(fx.PassError, match="the replacement callback returned an int"):
             replace_pattern_with_filters(program, lambda x: torch.relu(x), replacement_callback=once)
         assert body(program) == ["cos = torch.cos(x)", "relu_1 = torch.relu(cos)", "return relu_1"]
 

@@ -22,7 +22,7 @@ def _inputs() -> Any:
 @pytest.mark.parametrize(
     "call, says",
     [
-        (lambda: pytest_fx.check_pass(3), "a int is not a pass"),
+        (lambda: pytest_fx.check_pass(3), "an int is not a pass"),
         (lambda: pytest_fx.check_pass(NAME, contract=[]), "a list is not a contract"),
         (lambda: pytest_fx.check_pass(NAME, modes=3), "modes are 'eval' and 'train', not an int"),
         (lambda: pytest_fx.check_pass(NAME, max_examples=0), "max_examples= is a number of programs from 1 on"),
@@ -50,7 +50,7 @@ def _inputs() -> Any:
         (lambda: broken_laws((), None), "laws are checked on a PassRun, not None"),
         (lambda: affordable((), None), "laws are checked on a PassRun, not None"),
         (lambda: load_contract([]), "a list is not a contract"),
-        (lambda: load_dtype(3), "a int names no dtype"),
+        (lambda: load_dtype(3), "an int names no dtype"),
         (lambda: load_pass(None), "a NoneType is not a pass"),
     ],
 )

@@ -103,7 +103,7 @@ def test_the_marker_is_registered(pytester, strict):
         ("no_timing='no'", "no_timing in a marker fx must be True or False, not 'no'"),
         ("strict=1", "strict in a marker fx must be True or False, not 1"),
         ("dtype='float23'", "there is no floating-point dtype named 'float23'*"),
-        ("dtype=3", "a int names no dtype*"),
+        ("dtype=3", "an int names no dtype*"),
         ("contract='exactly'", "there is no contract 'exactly'*"),
         ("model='mlpp'", "there is no model named 'mlpp'*"),
         ("model=3", "there is no model named '3'*"),

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fx.errors import type_in_words
 from fx.lowering.converters import Converter, Converters
 from fx.lowering.known_program import Operation
 from fx.lowering.onednn.modules import LEAST_LINEAR_WORK, Activation
@@ -105,7 +106,7 @@ def _has_weights(operation: Operation) -> str | None:
             dtype = str(tensor.dtype).removeprefix("torch.")
             return f"its {name} is {dtype} on {tensor.device.type}; oneDNN here is for float32 on CPU"
         if tensor is not None and type(tensor) not in (Tensor, torch.nn.Parameter):
-            return f"its {name} is a {type(tensor).__name__}, not a plain tensor"
+            return f"its {name} is {type_in_words(tensor)}, not a plain tensor"
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx.errors import with_article
 from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate, where
 from fx.node import Node
@@ -49,7 +50,11 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
         made_inside = (
             kind in _PLAIN and node.target in _GIVING_PLAIN and (kind is not torch.Size or _is_taken_apart(node))
         )
-        return None if kind is int or made_inside else f"`%{node}` is a {kind.__name__}, which engines do not have"
+        return (
+            None
+            if kind is int or made_inside
+            else f"`%{node}` is {with_article(kind.__name__)}, which engines do not have"
+        )
     for one in _flat(recorded):
         if not isinstance(one, TensorMetadata) or one.dtype not in DTYPES or one.is_quantized:
             what = _name(one.dtype) if isinstance(one, TensorMetadata) else "something"

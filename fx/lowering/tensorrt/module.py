@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from fx.errors import LoweringError
+from fx.errors import LoweringError, type_in_words
 from fx.lowering.tensorrt.engine import TensorRTEngine
 from fx.lowering.tensorrt.library import Log, library, library_name
 from fx.lowering.tensorrt.network import EngineBinding
@@ -238,7 +238,7 @@ class _Context:
 
 def _why_unfit(binding: EngineBinding, tensor: Any) -> str | None:
     if not isinstance(tensor, Tensor):
-        return f"is a tensor, not a {type(tensor).__name__}"
+        return f"is a tensor, not {type_in_words(tensor)}"
     if tensor.dtype is not binding.dtype:
         return f"is {_name(binding.dtype)}, not {_name(tensor.dtype)}"
     shape = tuple(tensor.shape)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fx.errors import type_in_words, with_article
 from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate
 from fx.node import Node
@@ -58,7 +59,9 @@ def _why_unknown(node: Node, operation: Operation) -> str | None:
     noted: Any = node.meta.get("tensor_meta")
     if isinstance(noted, (tuple, list)) and all(isinstance(one, TensorMetadata) for one in noted):
         return None
-    return None if issubclass(kind, _NO_TENSORS) else f"`%{node}` is a {kind.__name__}, not a tensor or a size"
+    return (
+        None if issubclass(kind, _NO_TENSORS) else f"`%{node}` is {with_article(kind.__name__)}, not a tensor or a size"
+    )
 
 
 def _why_unfit(node: Node, shape: tuple[int, ...], dtype: torch.dtype, constant: Tensor | None) -> str | None:
@@ -69,7 +72,7 @@ def _why_unfit(node: Node, shape: tuple[int, ...], dtype: torch.dtype, constant:
     if 0 in shape:
         return f"`%{node}` has no elements"
     if constant is not None and type(constant) not in (Tensor, torch.nn.Parameter):
-        return f"`%{node}` is a {type(constant).__name__}, not a plain tensor"
+        return f"`%{node}` is {type_in_words(constant)}, not a plain tensor"
     return None
 
 

@@ -194,7 +194,7 @@ BROKEN_BESIDES: dict[str, tuple[Callable[[fx.GraphModule], None], str]] = {
     "output of two": (output_of_two, "an output node has one argument"),
     "used output": (used_output, "the output is used by _0"),
     "called text": (called_text, "Node _0 calls '0', which is not a function(.|\n)*a submodule by call_module"),
-    "numbered method": (numbered_method, "the target of call_method node _0 is a int, not a string"),
+    "numbered method": (numbered_method, "the target of call_method node _0 is an int, not a string"),
     "method of nothing": (method_of_nothing, "Node _0 calls the method 'relu' of nothing"),
     "list": (listed_argument, "Node _0 holds a list as an argument\n(.|\n)*could change without the graph's knowledge"),
     "hidden node": (hidden_node, "Node _0 holds a set as an argument\n(.|\n)*nodes in it are in no use list"),

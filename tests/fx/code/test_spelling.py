@@ -488,7 +488,7 @@ def test_keyword_arguments_are_named_by_strings() -> None:
     with pytest.raises(fx.GraphError, match="arguments of a node are named by strings, not an int"):
         graph.call_function(keep, (), {3: 1})  # type: ignore[dict-item]
     graph.call_function(keep)._kwargs = {3: 1}  # type: ignore[dict-item]
-    with pytest.raises(fx.CodegenError, match="named by 3, a int"):
+    with pytest.raises(fx.CodegenError, match="named by 3, an int"):
         graph.python_code("self")
 
 

@@ -69,7 +69,7 @@ def test_a_pass_that_returns_no_program_is_named() -> None:
         return 3
 
     theirs = torch.fx.symbolic_trace(lambda x: x + 1)
-    with pytest.raises(fx.PassError, match=r"pass 'wrong' .* returned a int, which is not a program"):
+    with pytest.raises(fx.PassError, match=r"pass 'wrong' .* returned an int, which is not a program"):
         compile_backend(wrong)(theirs, [])
 
 
@@ -77,7 +77,7 @@ def test_passes_are_given_as_in_a_pipeline_and_refused_before_anything_is_compil
     theirs = torch.fx.symbolic_trace(lambda x: (x + 1, torch.relu(x))[0])
     for given in ("remove-dead-code", fx.passes.RemoveDeadCode):
         assert len(compile_backend(given)(theirs, []).graph.nodes) == 3
-    with pytest.raises(fx.PassError, match="a int is not a pass"):
+    with pytest.raises(fx.PassError, match="an int is not a pass"):
         compile_backend(3)
     with pytest.raises(fx.PassError, match="did you mean 'remove-dead-code'"):
         compile_backend("remove-ded-code")

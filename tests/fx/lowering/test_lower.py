@@ -552,7 +552,7 @@ def test_a_backend_that_fails_is_an_error_with_the_region_and_its_words(model: M
 
 
 def test_a_backend_that_returns_no_module_is_an_error(model: Model) -> None:
-    message = "the backend 'broken' returned a int in the place of a region, not a module"
+    message = "the backend 'broken' returned an int in the place of a region, not a module"
     with pytest.raises(LoweringError, match=message):
         fx.lower(fx.symbolic_trace(model), Broken(3))
 
@@ -578,7 +578,7 @@ def test_wrong_arguments_are_errors(model: Model) -> None:
         LoweringError, match=r"lower takes a GraphModule, not a Model\n(.*\n)*  try    capture it first"
     ):
         fx.lower(model)  # type: ignore[call-overload]
-    with pytest.raises(LoweringError, match="a int is not a backend"):
+    with pytest.raises(LoweringError, match="an int is not a backend"):
         fx.lower(program, 3)  # type: ignore[call-overload]
     with pytest.raises(LoweringError, match="on_failure is 'raise' or 'eager'"):
         fx.lower(program, on_failure="ignore")  # type: ignore[call-overload]

@@ -528,7 +528,7 @@ class TestPatterns:
             (lambda x: (torch.relu(x), 1), "the pattern returns the constant 1"),
             (lambda x: None, "the pattern returns the constant None"),
             (nn.Identity(), "the pattern returns what is not a result of an operation"),
-            (3, "the pattern is a int"),
+            (3, "the pattern is an int"),
         ],
         ids=["input", "input beside a result", "constant", "nothing", "identity", "number"],
     )

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import fx
+from fx.errors import type_in_words, with_article
 from fx.naming.printing import describe, format_argument, type_name
 
 
@@ -86,3 +87,10 @@ def test_the_table_is_aligned(graph: fx.Graph, capsys: pytest.CaptureFixture[str
         "call_function  relu    torch.relu  (x,)     {}",
         "output         output  output      (relu,)  {}",
     ]
+
+
+def test_the_article_of_a_type_is_that_which_is_spoken() -> None:
+    an = ["int", "Identity", "_Odd", "AvgPool2d", "object", "output", "Unflatten", "Upsample"]
+    a = ["tuple", "UNet", "Union", "uint8", "OneHot", "NoneType", "get_attr"]
+    assert [with_article(noun) for noun in an + a] == [*(f"an {noun}" for noun in an), *(f"a {noun}" for noun in a)]
+    assert type_in_words(3) == "an int"

@@ -64,7 +64,7 @@ def test_another_way_to_take_inputs_is_seen() -> None:
             "the keys of the result are ['b', 'a'] instead of ['a', 'b']",
         ),
         (lambda x: {"a": [x, x]}, lambda x: {"a": [x]}, "element 'a' of the result has 1 elements instead of 2"),
-        (lambda x: (x, None), lambda x: (x, 3), "element 1 of the result is a int instead of a NoneType"),
+        (lambda x: (x, None), lambda x: (x, 3), "element 1 of the result is an int instead of a NoneType"),
         (lambda x: (x, 2), lambda x: (x, 3), "element 1 of the result is 3 instead of 2"),
         (lambda x: (x, 2), lambda x: (x, x.dim()), None),
         (lambda x: torch.split(x, 1), lambda x: (x, x), None),

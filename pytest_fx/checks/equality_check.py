@@ -38,13 +38,6 @@ WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""
 CLEAN_UP_TOO = "  note   torch.fx's own clean-up, which the pass calls, breaks this law here without the pass, too"
 """What is said of a law that is broken by a pass of torch.fx, and not by what is its own."""
-OF_PART = frozenset({"gradients", "batch sizes", "non-contiguous inputs"})
-"""Laws that are checked on the capture with leaf modules, and not once more on that without."""
-OF_MORE_CALLS = (
-    *("batch sizes", "other sizes", "non-contiguous inputs", "non-finite inputs", "other values"),
-    "gradients",
-)
-"""Laws that a program is not held to where it is asked for as many input sets as ``draws`` says."""
 
 
 class EqualityCheck:
@@ -62,7 +55,7 @@ class EqualityCheck:
         label: str | None = None,
         *,
         leaves: bool = True,
-        draws: int | None = None,
+        input_sets: int | None = None,
         unless_reported: bool = False,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
@@ -70,8 +63,8 @@ class EqualityCheck:
         ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
         ``contract``, or its text, stands in for what the command line or the pass itself says, or for ``close`` if
         ``transform`` is a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions
-        only if ``leaves`` is false. The program is called with ``draws`` sets of inputs, or as many as it takes to tell
-        that it is not made for one; where it is a program and ``draws`` is given, with no others, and without
+        only if ``leaves`` is false. The program is called with as many sets of inputs as ``input_sets`` says, or as it
+        takes to tell that it is not made for one; a program for which it is given is called with no others, and without
         gradients. A model of full size is held to the laws that it can afford. Skips the test if the pass refuses the
         model, and with ``unless_reported`` if it is wrong in the same way as on a capture of the model before; raises
         ``InputError`` if the model has no example inputs.
@@ -82,7 +75,7 @@ class EqualityCheck:
         self._require_working_model()
         if isinstance(transform, nn.Module):
             promise = contract or with_tolerances(self._options, close)
-            given = PassRun.given(self._subject, transform, promise, label or self._item.name, draws)
+            given = PassRun.given(self._subject, transform, promise, label or self._item.name, input_sets)
             comparison = self._recorded(
                 given, SummaryRow(self._subject.name, given.name, nodes_after=_nodes(transform))
             )
@@ -97,7 +90,7 @@ class EqualityCheck:
         pass_ = chosen_pass(self._item.config, transform)
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
         announce(self._item.config, f"{name} on {self._subject.name}")
-        pass_run = self._pass_run(pass_, contract, leaves, draws)
+        pass_run = self._pass_run(pass_, contract, leaves, input_sets)
         pass_run.name = name
         row = row_of(pass_run)
         comparison = self._recorded(pass_run, row)
@@ -120,11 +113,11 @@ class EqualityCheck:
         require_no_less(self._item, pass_run)
         return comparison
 
-    def _pass_run(self, pass_: Pass, contract: Contract | None, leaves: bool, draws: int | None) -> PassRun:
+    def _pass_run(self, pass_: Pass, contract: Contract | None, leaves: bool, input_sets: int | None) -> PassRun:
         """Return the pass applied to the model, once for all that ask."""
         promise = contract or self._contract_for(pass_)
         pass_run = applied(self._subject, pass_, leaves=leaves)
-        pass_run.contract, pass_run._input_set_count = promise, draws
+        pass_run.contract, pass_run._input_set_count = promise, input_sets
         pass_run.make_room()
         return pass_run
 
@@ -138,10 +131,11 @@ class EqualityCheck:
     def _broken(self, pass_run: PassRun, leaves: bool) -> list[LawViolation]:
         """Return how the laws are broken that can be afforded, where the capture itself keeps them."""
         pass_ = pass_run.pass_
-        without = () if leaves else OF_PART
+        laws = affordable(choose_laws((), (), may_change(pass_) if pass_ else ()), pass_run)
         if pass_ is None and pass_run.has_chosen_input_sets:
-            without = OF_MORE_CALLS
-        laws = affordable(choose_laws(without, (), may_change(pass_) if pass_ else ()), pass_run)
+            laws = [law for law in laws if not law.more_inputs]
+        elif not leaves:
+            laws = [law for law in laws if not law.leaves_only]
         violations = broken_laws(laws, pass_run)
         if pass_run.before is None:
             return violations

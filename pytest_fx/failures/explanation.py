@@ -17,7 +17,7 @@ from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.failures.details import describe_failure, shortened
 from pytest_fx.failures.failure import Failure
-from pytest_fx.failures.gradient_localization import GRADIENTS, GradientError, gradients_are_kept, localize_gradient
+from pytest_fx.failures.gradient_localization import GradientError, gradients_are_kept, localize_gradient
 from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
 from pytest_fx.failures.pairing import complete
 from pytest_fx.failures.reproducer import SECONDS, find_part
@@ -27,15 +27,13 @@ from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.structure import leaves
-from pytest_fx.laws import TABLE
+from pytest_fx.laws import law_called
 from pytest_fx.records.journal import ignore_in_git
 
-OF_VALUES = frozenset(law.name for law in TABLE if law.numbers) - {GRADIENTS, "checks"}
-"""Laws that are broken by a value that some node computes."""
+OF_NODES = ("values", "kinds")
+"""What laws judge that nodes compute in a run of the program."""
 IN_FLOAT64 = "both in float64"
 """What the comparison of both programs in float64 is called."""
-OF_KINDS = ("structure", "dtype")
-"""Those of them that are not about numbers."""
 DETAILS = "failure.md"
 """File beside the test that shows a failure alone, with everything that is known of it."""
 
@@ -54,7 +52,7 @@ def locate_in(pass_run: PassRun, law: str) -> str:
     It is run in its own dtype, beside the model in float64.
     """
     program, subject = pass_run.program, pass_run.subject
-    if law not in OF_VALUES or not isinstance(program, GraphModule):
+    if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule):
         return ""
     captured = subject.capture()
     captured64 = captured if subject.is_float64 else subject.capture(float64=True)
@@ -86,6 +84,8 @@ class Explanation:
         self.failure = failure
         self.subject = failure.subject.at(failure.error.inputs) if failure.error.inputs else failure.subject
         """The model, called with inputs that show the failure."""
+        self.judged = law_called(failure.error.law).judges
+        """What is compared, node by node if there is something to compare; see :class:`~pytest_fx.laws.Law`."""
         self.lines: list[str] = []
         self.compared: list[tuple[str, Localization]] = []
         """Each comparison of all nodes, with what it was made in."""
@@ -136,13 +136,13 @@ class Explanation:
 
         What is approximate by design goes a little wrong with each of them, so none is named.
         """
-        subject, pass_, contract, law = self.subject, self.failure.pass_, self.failure.contract, self.failure.error.law
+        subject, pass_, contract = self.subject, self.failure.pass_, self.failure.contract
         if not isinstance(pass_, (RewritingPass, PassPipeline)) or isinstance(contract, Approximate):
             return
-        float64 = isinstance(contract, Close) or law == GRADIENTS
-        if law == GRADIENTS:
+        float64 = isinstance(contract, Close) or self.judged == "gradients"
+        if self.judged == "gradients":
             is_good = gradients_are_kept(subject)
-        elif law in OF_VALUES:
+        elif self.judged in OF_NODES:
             is_good = self.values_are_kept(torch.float64 if float64 else subject.dtype)
         else:
             return
@@ -178,13 +178,12 @@ class Explanation:
 
     def find_node(self) -> None:
         """Name the first node that goes wrong, on the first input set on which one does."""
-        law = self.failure.error.law
-        if (law != GRADIENTS and law not in OF_VALUES) or self.failure.error.kind == "cannot be differentiated":
+        if self.judged not in (*OF_NODES, "gradients") or self.failure.error.kind == "cannot be differentiated":
             return
         pass_run = self.failure.applied(self.subject)
         if pass_run.after is None:
             return  # there is no program to look into
-        if law == GRADIENTS:
+        if self.judged == "gradients":
             found = localize_gradient(pass_run)
             if found is not None:
                 self.wrong = found
@@ -202,7 +201,7 @@ class Explanation:
         if largest is None:
             text = "no node of the transformed program stands for one of the original, so none could be compared"
             self.lines.append(text)
-        elif largest.made > 0 and law not in OF_KINDS:
+        elif largest.made > 0 and self.judged != "kinds":
             text = "no node alone is wrong by more than is allowed; the one that adds most:"
             self.lines += [text, *_indented(str(largest))]
         else:

@@ -22,9 +22,6 @@ from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.differentiation import gradients_of, weighted_sum
 from pytest_fx.laws.gradient_law import differ
 
-GRADIENTS = "gradients"
-"""The law."""
-
 
 @dataclass(frozen=True, slots=True)
 class GradientError:

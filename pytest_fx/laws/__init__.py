@@ -14,6 +14,7 @@ returns a program: The pass returns a ``GraphModule``, or nothing where it edite
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from fx.arguments import expect, expect_all
@@ -94,6 +95,9 @@ __all__ = [
 MOST_CALLS = 8
 """Eager calls that a law may take on a model of full size."""
 
+_of_outputs = partial(Law, judges="values", of_passes=False)
+_of_other_inputs = partial(_of_outputs, more_inputs=True)
+
 TABLE: tuple[Law, ...] = (
     Law("terminates", terminates, when_unchanged=True),
     Law("refusal", refusal, when_unchanged=True),
@@ -103,19 +107,19 @@ TABLE: tuple[Law, ...] = (
     Law("code and graph agree", code_and_graph_agree, when_unchanged=True),
     Law("signature", signature, when_unchanged=True, may_change="signature"),
     Law("mode", mode, when_unchanged=True),
-    Law("structure", structure, may_change="result", numbers=True, of_passes=False),
-    Law("dtype", dtype, may_change="result", numbers=True, of_passes=False),
-    Law("contract", contract, numbers=True, of_passes=False),
-    Law("inputs untouched", inputs_untouched, may_change="writes", numbers=True, of_passes=False),
-    Law("state", state, may_change="writes", numbers=True, of_passes=False),
-    Law("checks", checks, may_change="checks", numbers=True, calls=10),
+    _of_outputs("structure", structure, judges="kinds", may_change="result"),
+    _of_outputs("dtype", dtype, judges="kinds", may_change="result"),
+    _of_outputs("contract", contract),
+    _of_outputs("inputs untouched", inputs_untouched, may_change="writes"),
+    _of_outputs("state", state, may_change="writes"),
+    Law("checks", checks, judges="refusals", may_change="checks", calls=10),
     Law("aliasing", aliasing, of_passes=False),
-    Law("gradients", gradients, may_change="gradients", numbers=True, calls=7, of_passes=False),
-    Law("batch sizes", batch_sizes, numbers=True, calls=6, of_passes=False),
-    Law("other sizes", other_sizes, numbers=True, calls=8, of_passes=False),
-    Law("non-contiguous inputs", non_contiguous_inputs, numbers=True, calls=2, of_passes=False),
-    Law("non-finite inputs", non_finite_inputs, may_change="non-finite", numbers=True, calls=10, of_passes=False),
-    Law("other values", other_values, numbers=True, calls=8, of_passes=False),
+    _of_other_inputs("gradients", gradients, judges="gradients", may_change="gradients", calls=7, leaves_only=True),
+    _of_other_inputs("batch sizes", batch_sizes, calls=6, leaves_only=True),
+    _of_other_inputs("other sizes", other_sizes, calls=8),
+    _of_other_inputs("non-contiguous inputs", non_contiguous_inputs, calls=2, leaves_only=True),
+    _of_other_inputs("non-finite inputs", non_finite_inputs, may_change="non-finite", calls=10),
+    _of_other_inputs("other values", other_values, calls=8),
     Law("process untouched", process_untouched, when_unchanged=True, of_passes=False),  # after all calls
     Law("deterministic", deterministic, calls=10),
     Law("metadata kept", metadata_kept, when_unchanged=True, may_change="metadata"),
@@ -209,7 +213,7 @@ def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
     for law in _expect_laws(laws):
         violation = law.find_violation(pass_run)
         if violation is not None:
-            found.append((not law.numbers or violation.kind.startswith("raises"), violation))
+            found.append((not law.judges or violation.kind.startswith("raises"), violation))
     return [violation for _, violation in sorted(found, key=lambda entry: entry[0])]
 
 

@@ -17,6 +17,8 @@ Check = Callable[["PassRun"], None]
 
 KINDS = ("always", "sampled", "demanded")
 """When a law is checked."""
+JUDGED = ("", "kinds", "values", "gradients", "refusals")
+"""What of a program's output a law is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,19 @@ class Law:
     """Whether a pass can break it that leaves the program as it was."""
     may_change: str = ""
     """What a pass lists in ``may_change`` where the law is not meant for it; see ``fx.passes.PassPipeline``."""
-    numbers: bool = False
-    """Whether it is about what is computed: if several laws are broken, these are reported first."""
+    judges: str = ""
+    """What it is about of that which is computed: ``"values"``; their ``"kinds"``, structure, shape and dtype;
+    ``"gradients"``; ``"refusals"`` of inputs. Of several broken laws, these are reported first. The first node is shown
+    that computes other values, kinds or gradients. Empty: it is about the pass or the program as such."""
     calls: int = 0
     """About how many eager calls it takes on a model beside those that every comparison takes."""
     of_passes: bool = True
     """Whether it is about what a pass does; others hold for programs that were made in any other way, too."""
+    more_inputs: bool = False
+    """Whether the program is called or differentiated otherwise than with its input sets; such a law is left out where
+    these are asked for by number."""
+    leaves_only: bool = False
+    """Whether it is checked on the capture with leaf modules, and not once more on that in functions."""
 
     def __post_init__(self) -> None:
         """Refuse what is not a law."""
@@ -46,6 +55,8 @@ class Law:
         expect_callable(self.check, "a law is a function that is given a PassRun", error=LawError)
         if self.kind not in KINDS:
             raise refusal(f"the kind of a law is one of {', '.join(map(repr, KINDS))}", self.kind, error=LawError)
+        if self.judges not in JUDGED:
+            raise refusal(f"a law judges one of {', '.join(map(repr, JUDGED))}", self.judges, error=LawError)
 
     def find_violation(self, pass_run: PassRun) -> LawViolation | None:
         """Return how ``pass_run`` breaks this law, or ``None`` where it keeps it.

@@ -200,11 +200,11 @@ class Search:
         """Return whether the found program breaks a law on numbers, where the one before did not; take it if so."""
         assert self._found is not None, "there is nothing to make smaller"
         source, seconds = self._found.example.subject.source, self._seconds
-        for mode in () if self._found.law.numbers or self._found.example.after is None else modes:
+        for mode in () if self._found.law.judges or self._found.example.after is None else modes:
             with contextlib.suppress(TraceError):
                 example = None if (program := running(source, mode)) is None else self._example(program, mode, seconds)
                 violations = [] if example is None else self._broken_on(example, self._laws)
-                if violations and example is not None and (law := self._law_of(violations[0])).numbers:
+                if violations and example is not None and (law := self._law_of(violations[0])).judges:
                     self._found = _Found(law, violations[0], example)
                     return True
         return False

@@ -108,7 +108,7 @@ def test_capture_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> Non
         fx_model.captured,
         contract=exact,
         label="capture",
-        draws=fx_model.input_set_count if fx_model.has_inputs else None,
+        input_sets=fx_model.input_set_count if fx_model.has_inputs else None,
     )
 
 
@@ -116,7 +116,7 @@ def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: 
     """Captured through torch.nn, down to functions, the program still computes the same bits."""
     skip_unless_captured_without_leaves(fx_model)
     program = fx_model.capture(fx_model.shared_copy(), leaves=False)
-    fx_equal(program, contract=exact, label=f"capture{WITHOUT_LEAVES}", draws=1)
+    fx_equal(program, contract=exact, label=f"capture{WITHOUT_LEAVES}", input_sets=1)
 
 
 def test_generated_code_can_be_captured_again(
@@ -131,14 +131,14 @@ def test_generated_code_can_be_captured_again(
             raise
         # Its example inputs are asked again, and each answer is checked again: it has other checks.
         fx_equal(
-            capture(fx_model.captured, fx_model.arguments(), guided=True), contract=exact, label="capture", draws=1
+            capture(fx_model.captured, fx_model.arguments(), guided=True), contract=exact, label="capture", input_sets=1
         )
         return
     if calls_in(again) != calls_in(fx_model.captured):
         require_code(request, fx_model, again, "captured from its own code")
         what = f"captured from its own code, the program of {fx_model.name} calls something else"
         capture_breaks(request, fx_model, "retraceable", what)
-    fx_equal(again, contract=exact, label="capture", draws=1)
+    fx_equal(again, contract=exact, label="capture", input_sets=1)
 
 
 def test_code_is_deterministic(request: pytest.FixtureRequest, fx_model: Subject) -> None:
@@ -161,7 +161,7 @@ def test_copy_equals_eager(request: pytest.FixtureRequest, fx_model: Subject, fx
     """A copy of the program computes the same bits, and has the same code."""
     program = copy.deepcopy(fx_model.captured)
     require_code(request, fx_model, program, "copied")
-    fx_equal(program, contract=exact, label="capture", draws=1)
+    fx_equal(program, contract=exact, label="capture", input_sets=1)
 
 
 def test_pickle_equals_eager(request: pytest.FixtureRequest, fx_model: Subject, fx_equal: EqualityCheck) -> None:
@@ -172,7 +172,7 @@ def test_pickle_equals_eager(request: pytest.FixtureRequest, fx_model: Subject, 
         skip_if_refused(lambda: unpickled(fx_model.fresh()), f"{fx_model.name} itself cannot be pickled")
         raise
     require_code(request, fx_model, program, "unpickled")
-    fx_equal(program, contract=exact, label="capture", draws=1)
+    fx_equal(program, contract=exact, label="capture", input_sets=1)
 
 
 def test_saved_file_equals_eager(
@@ -183,7 +183,7 @@ def test_saved_file_equals_eager(
     skip_if_refused(lambda: save(fx_model.captured, path), "it holds what a data-only file cannot")
     program = load(path, device=fx_model.device)
     require_code(request, fx_model, program, "loaded")
-    fx_equal(program, contract=exact, label="capture", draws=1)
+    fx_equal(program, contract=exact, label="capture", input_sets=1)
 
 
 def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_path: Path) -> None:
@@ -194,14 +194,14 @@ def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_pat
     )
     with import_path(tmp_path):
         program = importlib.import_module(name).Program()
-    fx_equal(program.eval().to(fx_model.device), label="capture", draws=1)
+    fx_equal(program.eval().to(fx_model.device), label="capture", input_sets=1)
 
 
 def test_torchscript_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
     """Compiled by TorchScript, where it takes the program, the program computes the same."""
     scripted = skip_if_refused(lambda: script(fx_model.captured), "TorchScript does not take it")
     skip_unless_run(fx_model, scripted, script, "TorchScript")
-    fx_equal(scripted, label="capture", draws=1)
+    fx_equal(scripted, label="capture", input_sets=1)
 
 
 def test_torch_compile_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
@@ -211,7 +211,7 @@ def test_torch_compile_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) 
     program = compiled(fx_model.captured)
     with without_trace_log():
         skip_unless_run(fx_model, program, compiled, "torch.compile")
-        fx_equal(program, label="capture", draws=1)
+        fx_equal(program, label="capture", input_sets=1)
 
 
 def test_pass_keeps_its_contract(fx_pass: Pass, fx_equal: EqualityCheck) -> None:
@@ -225,7 +225,7 @@ def test_pass_without_leaf_modules_keeps_its_contract(
     """The same holds for the pass on the program in functions only; a failure is reported if it is another one."""
     skip_unless_captured_without_leaves(fx_model)
     skip_unless_changed(fx_model, fx_pass, leaves=False)
-    fx_equal(fx_pass, leaves=False, draws=1, unless_reported=True)
+    fx_equal(fx_pass, leaves=False, input_sets=1, unless_reported=True)
 
 
 def test_pass_timing(fx_model: Subject, fx_pass: Pass, fx_timing: TimingCheck) -> None:

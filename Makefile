@@ -45,10 +45,10 @@ bench: $(INSTALLED)  ## speed and memory of the library itself, as ratios in one
 	$(BIN)/python -m benchmarks $(ARGS)
 
 catalogue: $(INSTALLED)  ## try the harness on every wrong and right pass of the catalogue; writes results/catalogue.md
-	PYTHONPATH=tests/properties $(BIN)/python -m catalogue $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m catalogue $(ARGS)
 
 verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writes results/verdicts.md
-	PYTHONPATH=tests/properties $(BIN)/python -m verdicts
+	PYTHONPATH=tests:tests/properties $(BIN)/python -m verdicts
 
 looseness: $(INSTALLED)  ## how far outputs may be off before the harness says so; writes results/looseness.md
 	$(BIN)/python tests/properties/looseness.py

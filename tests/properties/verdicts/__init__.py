@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Passes on formulas are shared with the tests of the plugin.
+# Models of users are shared with the tests of the plugin.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "pytest_fx"))
 
 
@@ -53,6 +53,6 @@ def case(item: str, says: str, expected: str) -> Callable[[Callable[[], str]], C
     return enter
 
 
-from . import fooled, judged, reported, users_models  # noqa: E402  # they enter their cases
+from . import judged, reported, users_models  # noqa: E402  # they enter their cases
 
-__all__ = ["CASES", "Case", "case", "fooled", "judged", "reported", "users_models"]
+__all__ = ["CASES", "Case", "case", "judged", "reported", "users_models"]

@@ -12,106 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from catalogue import WRONG
+from catalogue.users import text_of
+
 from . import case
 
-_MINE = """
-import torch
-import torch.fx
-from torch import nn
-from fx.passes import Edit, RewritingPass
-
-def pair():
-    return nn.Linear(4, 4), torch.ones(3, 4)
-
-def odd():
-    class Odd(nn.Module):
-        def forward(self, x, y):
-            return x.sum() + y.sum()
-    return Odd(), (torch.ones(3, 4), torch.ones(2, 4))
-
-def broken():
-    raise ValueError("no weights today")
-
-class Branching(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
-
-def branching():
-    return Branching(), torch.ones(3, 4)
-
-def nothing(graph_module):
-    return None
-
-def raising(graph_module):
-    return {}["no such key"]
-
-class Halved(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x):
-        h = torch.relu(self.a(x))
-        h.mul_(0.5)
-        return torch.relu(self.b(h))
-
-def halved():
-    return Halved(), torch.randn(3, 4)
-
-def to_gelu(graph_module: torch.fx.GraphModule):
-    for node in graph_module.graph.nodes:
-        if node.target is torch.relu:
-            node.target = torch.nn.functional.gelu
-    graph_module.graph.eliminate_dead_code()
-    graph_module.recompile()
-    return graph_module
-
-def quiet(graph_module):
-    torch.set_grad_enabled(False)
-    torch.relu = torch.nn.functional.gelu
-    torch.set_default_dtype(torch.float64)
-
-class Cut(RewritingPass):
-    def rewrites(self, graph_module):
-        output = graph_module.graph.output_node()
-        yield Edit("the output is cut off", output.source)
-        with graph_module.graph.inserting_before(output):
-            output.args = (graph_module.graph.call_function(torch.detach, (output.args[0],)),)
-
-def written_over(graph_module):
-    output = graph_module.graph.output_node()
-    with graph_module.graph.inserting_before(output):
-        made = graph_module.graph.call_method("exp", (output.args[0],))
-        squared = graph_module.graph.call_function(torch.mul, (made, made))
-        logarithm = graph_module.graph.call_function(torch.log, (squared,))
-        graph_module.graph.call_method("mul_", (made, 1.0))
-        output.args = (graph_module.graph.call_function(torch.div, (logarithm, 2.0)),)
-    graph_module.recompile()
-"""
-_THEIRS = """
-import torch, torch.fx
-
-def model():
-    class Network(torch.nn.Module):
-        def forward(self, x):
-            return torch.relu(x) + 1
-    return Network(), torch.ones(3, 4)
-
-def right(graph_module):
-    assert isinstance(graph_module, torch.fx.GraphModule)
-    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
-        node.target = torch.nn.functional.relu
-    graph_module.recompile()
-
-def wrong(graph_module):
-    assert isinstance(graph_module, torch.fx.GraphModule)
-    for node in graph_module.graph.find_nodes(op="call_function", target=torch.nn.functional.relu):
-        node.target = torch.nn.functional.gelu
-    graph_module.recompile()
-
-def right_again(graph_module: torch.fx.GraphModule):
-    return right(graph_module)
-"""
+MINE = text_of("mine")
 _REGISTERING = """
 def pytest_fx_register(config):
     import theirs
@@ -123,36 +29,6 @@ import pytest, theirs
 @pytest.mark.parametrize("fx_pass", [theirs.right, "right,right-again"])
 def test_transformed(fx_transformed):
     assert "functional.relu" in fx_transformed.code
-"""
-_OTHER = """
-import torch
-from torch import nn
-def nothing(graph_module):
-    return None
-
-def raising(graph_module):
-    return {}["no such key"]
-
-class Halved(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-
-    def forward(self, x):
-        h = torch.relu(self.a(x))
-        h.mul_(0.5)
-        return torch.relu(self.b(h))
-
-def halved():
-    return Halved(), torch.randn(3, 4)
-
-def to_gelu(graph_module: torch.fx.GraphModule):
-    for node in graph_module.graph.nodes:
-        if node.target is torch.relu:
-            node.target = torch.nn.functional.gelu
-    graph_module.graph.eliminate_dead_code()
-    graph_module.recompile()
-    return graph_module
 """
 _FIRING = """
 import fx, torch
@@ -216,6 +92,13 @@ def test_no_contract(fx_model, fx_equal):
     with pytest.raises(LookupError, match="no contract"):
         fx_equal(off(fx_model), contract="exat")
 """
+
+
+def _line(text: str) -> str:
+    """Where a line of a user's file is."""
+    return f"mine.py:{MINE[: MINE.index(text)].count(chr(10)) + 1}"
+
+
 _ROOT = str(Path(__file__).resolve().parents[3])
 _QUICK = ("--fx-no-timing", "-k", "test_pass_keeps_its_contract")
 
@@ -261,20 +144,19 @@ def _enter(item: str, what: str, arguments: tuple[str, ...], *parts: str, never:
     @case(item, what, "said")
     def _() -> str:
         tests = {"test_named": _NAMED, "test_marked": _MARKED, "test_contracts": _CONTRACTS}
-        with folder(mine=_MINE, other=_OTHER, **tests) as user:
+        with folder(mine=MINE, other=MINE, **tests) as user:
             return says(user.pytest(*arguments), *parts, never=never)
+
+
+def _enter_wrong(item: str, name: str, *more: str, what: str = "", never: tuple[str, ...] = ()) -> None:
+    row = WRONG[name]
+    arguments = ("--fx-model", row.model, "--fx-pass", name, *more, *_QUICK)
+    _enter(item, row.kind + what, arguments, *row.says, "1 failed", never=never)
 
 
 PAIR = ("--fx-model", "mine:pair")
 
-_enter(
-    "the process",
-    "a pass that turns gradients off, patches torch, sets the default dtype; the next pass is innocent",
-    ("--fx-model", "mlp", "--fx-pass", "mine:quiet", "--fx-pass", "mine:nothing", *_QUICK),
-    "law 'process untouched'",
-    "gradients are off",
-    "1 failed",
-)
+_enter_wrong("the process", "mine:quiet", "--fx-pass", "mine:nothing", what="; the next pass is innocent")
 _enter(
     "batches",
     "--fx-batch 1,8 on a user's pair resizes its inputs",
@@ -309,29 +191,14 @@ _enter(
     (*PAIR, "--fx-pass", "mine:nothing", *_QUICK),
     "changes nothing",
 )
-_enter(
-    "gradients",
-    "names the edit and the node, leaves a test, shows no line of the harness",
-    (*PAIR, "--fx-pass", "mine:Cut", *_QUICK),
-    "law 'gradients'",
-    "the first edit that goes wrong: edit 1 of cut: the output is cut off",
-    "the first node whose gradient differs",
-    "that shows it alone",
-    never=("pytest_fx/laws/", "pytest_fx/harness/"),
-)
-_enter(
-    "gradients",
-    "keeps autograd's own words",
-    (*PAIR, "--fx-pass", "mine:written_over", *_QUICK),
-    "law 'gradients'",
-    "one of the variables needed for gradient computation has been modified by an inplace operation",
-    never=("pytest_fx/laws/", "pytest_fx/harness/"),
-)
+_OURS = ("pytest_fx/laws/", "pytest_fx/harness/")
+_enter_wrong("gradients", "mine:Cut", never=_OURS)
+_enter_wrong("gradients", "mine:written_over", never=_OURS)
 _enter(
     "frames",
     "a model that branches on values: the user's line, and no frame of the tracer",
     ("--fx-model", "mine:branching", "--fx-no-timing", "-rs", "-k", "test_capture_equals_eager"),
-    "mine.py:21: CaptureError",
+    f"{_line('return x if')}: CaptureError",
     never=("fx/capture/tracer.py:", "fx/proxy.py:"),
 )
 _enter(
@@ -339,15 +206,9 @@ _enter(
     "a factory that raises is reported with the user's line",
     ("--fx-model", "mine:broken", "--fx-no-timing"),
     "no weights today",
-    "mine.py:17",
+    _line("raise ValueError"),
 )
-_enter(
-    "a pass that raises",
-    "its row says so, and not that it changes nothing",
-    (*PAIR, "--fx-pass", "mine:raising", *_QUICK),
-    "raises KeyError",
-    never=("changes nothing",),
-)
+_enter_wrong("a pass that raises", "mine:raising", never=("changes nothing",))
 _enter(
     "wrong programs",
     "they are not timed, and their row says what is wrong",
@@ -355,13 +216,7 @@ _enter(
     "wrong: gradients",
     never=("faster", "no difference shown"),
 )
-_enter(
-    "torch.fx's own clean-up",
-    "what it drops of a user's model is a failure of the pass that calls it",
-    ("--fx-model", "mine:halved", "--fx-pass", "mine:to_gelu", *_QUICK),
-    "law 'contract': to-gelu changes what mine:halved computes",
-    "1 failed",
-)
+_enter_wrong("torch.fx's own clean-up", "mine:to_gelu")
 _enter(
     "contracts as text",
     "exact, close and approximate(…) are contracts wherever they are given, and others an error",
@@ -387,7 +242,7 @@ _enter(
 def _enter_theirs(what: str, arguments: tuple[str, ...], *parts: str) -> None:
     @case("ways in", what, "said")
     def _() -> str:
-        with folder(theirs=_THEIRS, conftest=_REGISTERING, test_transformed=_TRANSFORMED) as user:
+        with folder(theirs=text_of("theirs"), conftest=_REGISTERING, test_transformed=_TRANSFORMED) as user:
             return says(user.pytest("--fx-model", "theirs:model", *arguments), *parts)
 
 
@@ -397,32 +252,25 @@ _enter_theirs(
     "4 -> 4",
     "1 passed",
 )
-_enter_theirs(
-    "a wrong pass for torch.fx in a list",
-    ("--fx-pass", "theirs:right,theirs:wrong", *_QUICK),
-    "law 'contract': right,wrong changes what theirs:model computes",
-)
+_LISTED = WRONG["theirs:right,theirs:wrong"]
+_enter_theirs(_LISTED.kind, ("--fx-pass", _LISTED.name, *_QUICK), *_LISTED.says)
 _enter_theirs(
     "right passes for torch.fx that a hook registers", ("--fx-pass", "right,right-again", *_QUICK), "4 -> 4", "1 passed"
 )
-_enter_theirs(
-    "a wrong pass for torch.fx that a hook registers",
-    ("--fx-pass", "right,wrong", *_QUICK),
-    "law 'contract': right,wrong changes what theirs:model computes",
-)
+_enter_theirs("a wrong pass for torch.fx that a hook registers", ("--fx-pass", "right,wrong", *_QUICK), *_LISTED.says)
 _enter_theirs("passes for torch.fx given to fx_transformed", ("test_transformed.py",), "2 passed")
 
 
 @case("factories", "a factory that raises is reported once, however many tests want it", "said")
 def _() -> str:
-    with folder(mine=_MINE) as user:
+    with folder(mine=MINE) as user:
         times = user.pytest("--fx-model", "mine:broken", "--fx-no-timing", "-q").count("E ValueError: no weights today")
         return "said" if times == 1 else f"said {times} times"
 
 
 @case("names", "the id of a test that failed is pasted back", "said")
 def _() -> str:
-    with folder(mine=_MINE) as user:
+    with folder(mine=MINE) as user:
         options = (*PAIR, "--fx-pass", "mine:Cut", "--fx-no-timing")
         (printed,) = re.findall(r"FAILED (\S+?\[.*?\])(?= |$)", user.pytest(*options, *_QUICK))
         return says(user.pytest(*options, printed), "1 failed", f"FAILED {printed}")
@@ -430,7 +278,7 @@ def _() -> str:
 
 @case("skips", "every reason is a sentence", "said")
 def _() -> str:
-    with folder(mine=_MINE) as user:
+    with folder(mine=MINE) as user:
         run = user.pytest("--fx-model", "learning_to_paint_critic_small", "--fx-no-timing", "-rs", "-q")
         reasons = re.findall(r"SKIPPED \[\d+\] \S+ (.*?)(?= SKIPPED \[|$| \d+ passed)", run)
         bad = [reason for reason in reasons if len(reason.split()) < 4 or re.search(r"Error\(|<.*object at", reason)]

@@ -1,8 +1,8 @@
 """Calls of a program that is judged: the process is watched, and neither its tensors nor eager's outputs fool."""
 
-import fooling_programs
 import pytest
 import torch
+from catalogue import fooling
 from torch import nn
 from torch._dynamo import mutation_guard
 
@@ -14,21 +14,10 @@ from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
 
 
-@pytest.mark.parametrize("says", fooling_programs.WRONG)
-def test_a_program_that_fools_comparisons_is_reported(says):
-    make, laws = fooling_programs.WRONG[says]
-    assert set(laws.split(", ")) <= set(fooling_programs.laws_broken_by(make).split(", "))
-
-
-@pytest.mark.parametrize("says", fooling_programs.RIGHT)
-def test_a_right_program_that_does_something_alike_is_not(says):
-    assert fooling_programs.laws_broken_by(fooling_programs.RIGHT[says]) == ""
-
-
 def test_what_a_call_changes_of_the_process_is_restored_and_reported():
     sinh = torch.sinh
-    judged = fooling_programs.subject()
-    pass_run = PassRun.given(judged, fooling_programs.Patches(judged.fresh()), label="mine")
+    judged = fooling.given().subject()
+    pass_run = PassRun.given(judged, fooling.Patches(judged.fresh()), label="mine")
     pass_run.actual()
     assert torch.sinh is sinh
     (violation,) = broken_laws([law_called("process untouched")], pass_run)
@@ -60,11 +49,11 @@ def test_an_output_of_a_class_that_runs_operators_itself_is_of_another_structure
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
             return True
 
-    class Returning(fooling_programs.Program):
+    class Returning(fooling.Program):
         def forward(self, x):
             return torch.Tensor._make_subclass(Own, self.model(x))
 
-    judged = fooling_programs.subject()
+    judged = fooling.given().subject()
     pass_run = PassRun.given(judged, Returning(judged.fresh()))
     (violation,) = broken_laws([law_called("structure")], pass_run)
     assert "an output is a tensor of another class" in str(violation)
@@ -145,7 +134,7 @@ def test_a_program_that_lets_an_output_share_no_memory_any_more_breaks_the_law_o
 
 
 def test_what_the_compiler_of_torch_wraps_when_it_first_compiles_is_no_change_of_the_process(monkeypatch):
-    class Compiling(fooling_programs.Program):
+    class Compiling(fooling.Program):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             mutation_guard.install_generation_tagging_init()
             return self.model(x)
@@ -154,7 +143,7 @@ def test_what_the_compiler_of_torch_wraps_when_it_first_compiles_is_no_change_of
     monkeypatch.setattr(nn.Module, "__setstate__", nn.Module.__setstate__)
     monkeypatch.delattr(nn.Module, "___needs_generation_tag_patch", raising=False)
     before = nn.Module.__init__
-    judged = fooling_programs.subject()
+    judged = fooling.given().subject()
     pass_run = PassRun.given(judged, Compiling(judged.fresh()))
     pass_run.actual()
     assert nn.Module.__init__ is not before

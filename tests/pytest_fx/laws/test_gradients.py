@@ -1,8 +1,8 @@
 """pytest_fx.laws.gradient_law: when a gradient is another one."""
 
-import formula_passes
 import pytest
 import torch
+from catalogue import RIGHT
 from torch import nn
 
 from fx.passes import close
@@ -158,4 +158,4 @@ class CancellingWholly(nn.Module):
 def test_rounding_errors_that_are_all_of_a_gradient_may_differ_by_chance():
     inputs = Arguments((torch.arange(24.0).add(1).sin().reshape(4, 6, 1),))
     subject = Subject("cancelling", CancellingWholly(), lambda input_set: inputs)
-    gradients(PassRun(subject, formula_passes.RIGHT["attention"]))
+    gradients(PassRun(subject, RIGHT["attention"].pass_))

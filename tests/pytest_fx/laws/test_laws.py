@@ -1,10 +1,8 @@
 """Each law catches a pass that breaks just it, and leaves a right pass alone."""
 
 import copy
-import itertools
 import math
 import operator
-import os
 import re
 from functools import partial
 from pathlib import Path
@@ -12,6 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from catalogue import WRONG, of_theme
+from catalogue.on_models import scale_the_weights
+from catalogue.rows import bypass, node_of
+from catalogue.single_laws import (
+    Calling,
+    Checked,
+    net,
+    relu_by_function,
+    rename_an_input,
+    replaced,
+    rows_of_three,
+)
+from catalogue.single_laws_of_outputs import cut_the_gradient, drop_checks, fuse_gelu
 from torch import nn
 
 import fx
@@ -26,27 +37,12 @@ from pytest_fx.harness.subject import GivenProgram, Subject
 from pytest_fx.laws import TABLE, choose_laws
 
 
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.norm = nn.BatchNorm1d(3)
-
-    def forward(self, x, y=2.0):
-        h = self.norm(self.linear(x))
-        return {"h": torch.relu(h) * y, "kept": x.view(-1, 3)}
-
-
 def build():
-    torch.manual_seed(0)
-    net = Net().eval()
-    with torch.no_grad():
-        net.norm.running_var.add_(1)
-    return net
+    return net().module
 
 
 def inputs():
-    return (torch.arange(-3.0, 3.0).reshape(2, 3),), {}
+    return rows_of_three(), {}
 
 
 def broken_by(pass_, *, of=build, given=inputs, **options):
@@ -58,31 +54,18 @@ def broken_by(pass_, *, of=build, given=inputs, **options):
     return None
 
 
+def violation_of(row, **options):
+    """How a wrong pass of the catalogue is found on its witness."""
+    witness = row.witness()
+    options |= {"mode": "train" if witness.module.training else "eval", "contract": row.contract, "seconds": 0.2}
+    with pytest.raises(LawViolation) as caught:
+        check_program(row.pass_, lambda: witness.module, lambda: (witness.inputs, {}), **options)
+    return caught.value
+
+
 def program_of(forward):
     """Return what builds a module with ``forward``."""
     return lambda: type("Program", (nn.Module,), {"forward": forward})()
-
-
-def bypass(graph_module, **which):
-    """Let the users of some nodes use what these are computed from."""
-    for node in graph_module.graph.find_nodes(**which):
-        node.replace_all_uses_with(node.args[0])
-        graph_module.graph.erase_node(node)
-    graph_module.recompile()
-
-
-def node_of(graph_module, target):
-    return next(node for node in graph_module.graph.nodes if node.target == target)
-
-
-def replaced(graph_module, target, function, *args):
-    """Put a call in the place of one node."""
-    node = node_of(graph_module, target)
-    with graph_module.graph.inserting_before(node):
-        made = graph_module.graph.call_function(function, (*node.args, *args))
-    node.replace_all_uses_with(made)
-    graph_module.graph.erase_node(node)
-    graph_module.recompile()
 
 
 # Right passes.
@@ -90,10 +73,6 @@ def replaced(graph_module, target, function, *args):
 
 def leave_alone(graph_module):
     return graph_module
-
-
-def relu_by_function(graph_module):
-    replaced(graph_module, torch.relu, F.relu)
 
 
 def rebuilt(graph_module):
@@ -115,271 +94,21 @@ def test_a_right_pass_keeps_every_law(pass_, mode):
 
 # Wrong passes, each with the law that it breaks.
 
+ROWS = of_theme("single_laws", "single_laws_of_outputs")
 
-def relu_in_half(h):
-    return torch.relu(h).half().to(h.dtype)
 
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_a_pass_that_breaks_one_law_is_told_which_in_words(row):
+    if row.kind == "on demand":
+        assert broken_by(row.pass_, contract=row.contract) is None
+    violation = violation_of(row, laws=row.laws if row.kind == "on demand" else None)
+    assert violation.law in row.laws
+    assert row.says[0] in str(violation)
 
-def detached_relu(h):
-    return torch.relu(h).detach()
 
-
-def loop(graph_module):
-    while True:
-        pass
-
-
-def look_up(graph_module):
-    return graph_module.graph.nodes_by_name["x"]
-
-
-def return_the_graph(graph_module):
-    return graph_module.graph
-
-
-def scale_the_weight(graph_module):
-    with torch.no_grad():
-        graph_module.linear.weight.mul_(1.5)
-
-
-def scale_and_refuse(graph_module):
-    graph_module.norm.eps = 1e-3
-    raise PassError("not this one")
-
-
-def use_before_definition(graph_module):
-    node_of(graph_module, "linear").append(next(iter(graph_module.graph.nodes)))
-
-
-def forget_to_recompile(graph_module):
-    node_of(graph_module, torch.relu).target = torch.sigmoid
-
-
-def rename_an_input(graph_module):
-    next(iter(graph_module.graph.nodes)).target = "value"
-    graph_module.recompile()
-
-
-def drop_a_default(graph_module):
-    list(graph_module.graph.nodes)[1].args = ()
-    graph_module.recompile()
-
-
-def other_keys(graph_module):
-    output = node_of(graph_module, "output")
-    output.args = (dict(reversed(output.args[0].items())),)
-    graph_module.recompile()
-
-
-def one_sample(graph_module):
-    replaced(graph_module, torch.relu, lambda h: torch.relu(h)[:1])
-
-
-def in_double(graph_module):
-    replaced(graph_module, torch.relu, lambda h: torch.relu(h).double())
-
-
-def through_half(graph_module):
-    replaced(graph_module, torch.relu, relu_in_half)
-
-
-def write_to_the_input(graph_module):
-    node = node_of(graph_module, "view")
-    with graph_module.graph.inserting_after(node):
-        graph_module.graph.call_method("mul_", (node_of(graph_module, "x"), 1.5))
-    output = node_of(graph_module, "output")
-    with graph_module.graph.inserting_before(node):
-        kept = graph_module.graph.call_method("clone", (node.args[0],))
-    output.args = ({**output.args[0], "kept": node_in_place_of(graph_module, node, kept)},)
-    graph_module.recompile()
-
-
-def node_in_place_of(graph_module, node, source):
-    with graph_module.graph.inserting_before(node):
-        return graph_module.graph.call_method("view", (source, -1, 3))
-
-
-def freeze_the_statistics(graph_module):
-    norm = copy.deepcopy(graph_module.norm)
-    norm.track_running_stats = False
-    norm.running_mean = norm.running_var = None
-    graph_module.norm = norm
-
-
-def copy_the_view(graph_module):
-    node = node_of(graph_module, "view")
-    node.target = "reshape"
-    with graph_module.graph.inserting_before(node):
-        node.args = (graph_module.graph.call_method("clone", (node.args[0],)), *node.args[1:])
-    graph_module.recompile()
-
-
-def cut_the_gradient(graph_module):
-    replaced(graph_module, torch.relu, detached_relu)
-
-
-def freeze_the_weight(graph_module):
-    graph_module.linear = copy.deepcopy(graph_module.linear).requires_grad_(False)
-
-
-def bake_the_batch(graph_module):
-    node = node_of(graph_module, "view")
-    node.args = (node.args[0], 2, 3)
-    graph_module.recompile()
-
-
-def swallow_nan(graph_module):
-    replaced(graph_module, torch.relu, lambda h: torch.where(h > 0, h, 0))
-
-
-counter = itertools.count()
-
-
-def count(graph_module):
-    relu_by_function(graph_module)
-    node_of(graph_module, F.relu).name = f"relu_{next(counter)}"
-    graph_module.recompile()
-
-
-def shake_the_weight(graph_module):
-    linear = graph_module.linear = copy.deepcopy(graph_module.linear)
-    linear.weight = nn.Parameter(linear.weight.detach() * (1 + torch.finfo().eps * next(noise)))
-
-
-noise = itertools.cycle((1, 2, 3))
-
-
-def forget_the_meta(graph_module):
-    for node in graph_module.graph.nodes:
-        node.meta.clear()
-
-
-def from_a_dict(graph_module):
-    return fx.GraphModule(dict(graph_module.named_children()), graph_module.graph)
-
-
-class Local(nn.Module):
-    def __reduce__(self):
-        raise TypeError("not this one")
-
-    def forward(self, h):
-        return torch.relu(h)
-
-
-def with_a_module_that_cannot_be_pickled(graph_module):
-    graph_module.add_submodule("local", Local())
-    node = node_of(graph_module, torch.relu)
-    with graph_module.graph.inserting_before(node):
-        made = graph_module.graph.call_module("local", node.args)
-    node.replace_all_uses_with(made)
-    graph_module.graph.erase_node(node)
-    graph_module.recompile()
-
-
-def give_another_eps(graph_module):
-    graph_module.get_submodule("norm").eps = graph_module.get_submodule("norm").eps  # the same is no change
-    graph_module.get_submodule("norm").note = ["seen"]
-
-
-def hook_the_original(graph_module):
-    graph_module.get_submodule("linear").register_forward_pre_hook(lambda module, args: None)
-
-
-def freeze_the_original(graph_module):
-    graph_module.get_submodule("norm").bias.requires_grad_(False)
-
-
-def leave_another_default_dtype(graph_module):
-    torch.set_default_dtype(torch.float64)
-
-
-def leave_more_threads(graph_module):
-    torch.set_num_threads(torch.get_num_threads() + 1)
-
-
-def leave_gradients_off(graph_module):
-    torch.set_grad_enabled(False)
-
-
-def patch_torch(graph_module):
-    torch.relu = F.gelu
-
-
-def patch_torch_with_a_function_of_its_own(graph_module):
-    torch.relu = F.silu
-
-
-def set_a_variable(graph_module):
-    os.environ["SET_BY_A_PASS"] = "1"
-
-
-def drop_checks(graph_module):
-    for node in graph_module.graph.find_nodes(op="call_function", target=torch._assert):
-        graph_module.graph.erase_node(node)
-    graph_module.graph.eliminate_dead_code()
-    graph_module.recompile()
-
-
-def other_message(graph_module):
-    for node in graph_module.graph.find_nodes(op="call_function", target=torch._assert):
-        node.args = (node.args[0], "no")
-    graph_module.recompile()
-
-
-class Checked(nn.Module):
-    def forward(self, x):
-        assert x.shape[0] > 1, "one sample is not enough"
-        if not torch.isfinite(x).all():
-            raise ValueError("not finite")
-        return x / x.std(0)
-
-
-WRONG = (
-    ("terminates", loop, {"seconds": 0.2}),
-    ("refusal", look_up, {}),
-    ("returns a program", return_the_graph, {}),
-    ("original untouched", give_another_eps, {}),
-    ("original untouched", hook_the_original, {}),
-    ("process untouched", leave_gradients_off, {}),
-    ("process untouched", leave_another_default_dtype, {}),
-    ("process untouched", leave_more_threads, {}),
-    ("process untouched", patch_torch, {}),
-    ("process untouched", patch_torch_with_a_function_of_its_own, {}),
-    ("process untouched", set_a_variable, {}),
-    ("original untouched", scale_and_refuse, {}),
-    ("well formed", use_before_definition, {}),
-    ("code and graph agree", forget_to_recompile, {}),
-    ("signature", rename_an_input, {}),
-    ("signature", drop_a_default, {}),
-    ("structure", other_keys, {}),
-    ("structure", one_sample, {}),
-    ("dtype", in_double, {}),
-    ("contract", through_half, {}),
-    ("inputs untouched", write_to_the_input, {}),
-    ("state", freeze_the_statistics, {"mode": "train"}),
-    ("aliasing", copy_the_view, {}),
-    ("gradients", cut_the_gradient, {}),
-    ("gradients", freeze_the_weight, {}),
-    ("checks", drop_checks, {"of": Checked}),
-    ("checks", other_message, {"of": Checked}),
-    ("batch sizes", bake_the_batch, {}),
-    ("non-finite inputs", swallow_nan, {}),
-    ("deterministic", count, {}),
-    ("deterministic", shake_the_weight, {}),
-    ("metadata kept", forget_the_meta, {}),
-    ("mode", from_a_dict, {}),
-    ("round trips", with_a_module_that_cannot_be_pickled, {}),
-)
-
-
-@pytest.mark.parametrize("law,pass_,options", WRONG, ids=[f"{law}: {pass_.__name__}" for law, pass_, _ in WRONG])
-def test_a_pass_that_breaks_one_law_is_told_which(law, pass_, options):
-    assert broken_by(pass_, contract=close, **options) == law
-
-
-@pytest.mark.parametrize("law,pass_,options", WRONG, ids=[f"{law}: {pass_.__name__}" for law, pass_, _ in WRONG])
-def test_a_law_can_be_checked_alone(law, pass_, options):
-    assert broken_by(pass_, contract=close, laws=(law,), **options) == law
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+def test_a_law_can_be_checked_alone(row):
+    assert violation_of(row, laws=row.laws[:1]).law == row.laws[0]
 
 
 def test_a_pass_may_refuse_by_a_check_of_its_own_what_a_check_refused():
@@ -433,25 +162,11 @@ def test_a_check_of_how_a_computed_value_lies_in_memory_binds_no_pass():
     assert broken_by(drop_checks, of=program_of(checked_input), given=lambda: given, laws=("checks",)) == "checks"
 
 
-def test_a_program_that_refuses_what_it_did_not_is_wrong():
-    def refuse_all(graph_module):
-        (x,) = graph_module.graph.find_nodes(op="placeholder")
-        with graph_module.graph.inserting_after(x):
-            graph_module.graph.call_function(torch._assert, (False, "never"))
-        graph_module.recompile()
-
-    assert broken_by(refuse_all, of=Checked, laws=("contract",)) == "contract"
-
-
-def test_freezing_a_parameter_of_the_original_is_told():
-    assert broken_by(freeze_the_original, laws=("original untouched",)) == "original untouched"
-
-
 def test_several_broken_laws_are_all_told_and_the_numbers_come_first():
     with pytest.raises(LawViolation) as caught:
-        check_program(scale_the_weight, build, inputs)
+        check_program(scale_the_weights, build, inputs)
     first, *others = str(caught.value).splitlines()
-    assert first.startswith("law 'contract': scale-the-weight changes what the program computes")
+    assert first.startswith("law 'contract': scale-the-weights changes what the program computes")
     assert any("also   law 'original untouched': " in line and "it wrote to linear.weight" in line for line in others)
 
 
@@ -500,10 +215,10 @@ def test_the_message_says_to_what_the_program_writes_otherwise(of, target, writt
     assert place in str(caught.value)
 
 
-def test_every_law_of_the_table_is_broken_here():
-    of_inputs = {"non-contiguous inputs", "other sizes", "other values"}
-    elsewhere = of_inputs | {"retraceable", "idempotent", "shrinks the graph"}
-    assert {law for law, _, _ in WRONG} | elsewhere == {law.name for law in TABLE}
+def test_every_law_of_the_table_is_broken_by_a_pass_of_the_catalogue():
+    elsewhere = {"other sizes", "other values"}  # laws of programs that no pass has made
+    assert {law for row in ROWS for law in row.laws} | elsewhere == {law.name for law in TABLE}
+    assert {law for row in WRONG.values() for law in row.laws} > {law.name for law in TABLE} - {"other sizes"}
 
 
 FILES_OF_LAWS = [path for path in sorted(Path(laws.__path__[0]).glob("*.py")) if path.stem != "__init__"]
@@ -525,27 +240,6 @@ def test_every_law_is_in_the_guide_with_what_excuses_a_pass_from_it():
         assert not law.may_change or (law.may_change in MAY_CHANGE and f'`"{law.may_change}"`' in guide)
 
 
-def test_a_view_where_eager_copies_if_it_must_fails_on_other_strides():
-    def reshape_as_view(graph_module):
-        for node in graph_module.graph.find_nodes(op="call_method", target="reshape"):
-            node.target = "view"
-        graph_module.recompile()
-
-    of = program_of(lambda self, x: x.reshape(-1))
-    assert broken_by(reshape_as_view, of=of) == "non-contiguous inputs"
-
-
-def test_a_program_that_only_runs_on_tensors_cannot_be_captured_again():
-    def size_as_an_index(graph_module):
-        node = node_of(graph_module, "size")
-        with graph_module.graph.inserting_after(node):
-            made = graph_module.graph.call_function(operator.index, (node,))
-        node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
-        graph_module.recompile()
-
-    assert broken_by(size_as_an_index, of=program_of(lambda self, x: x * x.size(0))) == "retraceable"
-
-
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()
@@ -565,26 +259,6 @@ def test_a_program_that_writes_to_buffers_without_its_inputs_is_captured_again()
         assert fx.symbolic_trace(copy.deepcopy(graph_module)).code == graph_module.code
 
     assert broken_by(write_down_the_rank, of=Counting) is None
-
-
-def test_metadata_that_tools_of_torch_fx_lose_is_not_held_against_passes_written_with_them():
-    def rebuild(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        return torch.fx.Transformer(graph_module).transform()
-
-    assert broken_by(rebuild) is None
-    assert broken_by(rebuild, laws=("metadata kept",)) == "metadata kept"
-
-
-def test_two_results_that_become_one_tensor_share_memory():
-    def merge(graph_module):
-        one, other = graph_module.graph.find_nodes(op="call_function", target=torch.relu)
-        other.replace_all_uses_with(one)
-        graph_module.graph.erase_node(other)
-        graph_module.recompile()
-
-    of = program_of(lambda self, x: (torch.relu(x), torch.relu(x)))
-    with pytest.raises(LawViolation, match=r"output\[1\] now shares memory with output\[0\]"):
-        check_program(merge, of, inputs)
 
 
 def test_a_check_that_names_the_pass_refuses_inputs_and_another_one_does_not():
@@ -623,25 +297,6 @@ def test_a_parameter_that_is_folded_away_for_one_of_its_uses_need_not_keep_its_g
         graph_module.recompile()
 
     assert broken_by(fold_second, of=build_twice) is None
-
-
-def test_idempotent_and_shrinks_the_graph_are_checked_on_demand():
-    def add_a_copy(graph_module):
-        replaced(graph_module, torch.relu, lambda h: torch.relu(h))
-        node = next(iter(reversed(graph_module.graph.nodes))).prev
-        with graph_module.graph.inserting_before(node):
-            graph_module.graph.call_function(operator.neg, (next(iter(graph_module.graph.nodes)),))
-        graph_module.recompile()
-
-    def again_and_again(graph_module):
-        node = node_of(graph_module, "linear")
-        with graph_module.graph.inserting_after(node):
-            graph_module.graph.call_function(operator.neg, (node,))
-        graph_module.recompile()
-
-    assert broken_by(again_and_again) is None
-    assert broken_by(again_and_again, laws=("idempotent",)) == "idempotent"
-    assert broken_by(add_a_copy, laws=("shrinks the graph",)) == "shrinks the graph"
 
 
 def test_a_violation_says_what_where_which_values_and_why():
@@ -726,28 +381,10 @@ def copied_alone(graph_module):
     graph_module.add_submodule("linear", copy.deepcopy(graph_module.linear))
 
 
-class Calling(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(2, 2)
-        self.attention = nn.MultiheadAttention(2, 2, batch_first=True)
-
-    def forward(self, x):
-        return self.attention(x, x, x)[0] + self.linear(x)
-
-
 @pytest.mark.parametrize("pass_,changed", [(attention_of_one_head, True), (hooked, True), (copied_alone, False)])
 def test_a_module_with_other_settings_or_hooks_is_a_change_and_an_equal_one_is_none(pass_, changed):
     program = GivenProgram(lambda: Calling().eval(), Arguments((torch.ones(1, 2, 2),), {}))
     assert PassRun(Subject.of(program), pass_).changed is changed
-
-
-def test_a_setting_of_the_module_that_was_captured_is_not_to_be_changed():
-    def write_to_the_module(graph_module):
-        graph_module.attention.num_heads = 1
-
-    given = ((torch.ones(1, 2, 2),), {})
-    assert broken_by(write_to_the_module, of=Calling, given=lambda: given) == "original untouched"
 
 
 def fill_in_the_number(graph_module):
@@ -767,18 +404,6 @@ def test_random_numbers_that_other_strides_let_fall_elsewhere_are_no_fault_of_a_
     one, other = torch.where(x > 0, torch.sigmoid(x), 0.5), torch.sigmoid(x).masked_fill(~(x > 0), 0.5)
     assert one.stride() != other.stride(), "torch has changed, and this test needs another function"
     assert broken_by(fill_in_the_number, of=of, given=lambda: given, contract=close) is None
-
-
-def test_random_numbers_that_are_not_drawn_any_more_are_a_fault():
-    of = program_of(lambda self, x: F.dropout(torch.where(x > 0, torch.sigmoid(x), 0.5), training=True))
-    given = ((torch.arange(-3.0, 3.0).reshape(2, 3),), {})
-    without = partial(bypass, op="call_function", target=F.dropout)
-    assert broken_by(named(without, "without"), of=of, given=lambda: given, contract=close) == "contract"
-
-
-def named(pass_, name):
-    pass_.__name__ = name
-    return pass_
 
 
 class Normed(nn.Module):
@@ -906,36 +531,6 @@ def test_what_follows_from_an_overflow_of_which_eager_makes_nan_is_not_compared(
     assert broken_by(softmax_of_exponentials, of=of, given=lambda: given, contract=exact) == "contract"
 
 
-def test_a_mask_by_a_pole_is_compared():
-    def drop_the_mask(graph_module):
-        (masked,) = graph_module.graph.find_nodes(op="call_function", target=operator.add)
-        masked.replace_all_uses_with(masked.args[0])
-        graph_module.recompile()
-
-    of = program_of(lambda self, x: (x + torch.log((x < 1.5).float())).softmax(-1))
-    given = ((torch.tensor([1.0, 2.0, 1.25]),), {})
-    assert broken_by(drop_the_mask, of=of, given=lambda: given, contract=close, laws=("contract",)) == "contract"
-
-
-def test_what_follows_from_a_number_is_compared_beside_an_infinity():
-    def sigmoid_as_tanh(graph_module):
-        for node in graph_module.graph.find_nodes(op="call_function", target=torch.sigmoid):
-            node.target = torch.tanh
-        graph_module.recompile()
-
-    of = program_of(lambda self, x: torch.sigmoid(x))
-    given = ((torch.tensor([torch.inf, 1.0]),), {})
-    assert broken_by(sigmoid_as_tanh, of=of, given=lambda: given, contract=close) == "contract"
-
-
-def test_a_mask_of_infinities_in_an_ordinary_program_is_compared():
-    def drop_the_mask(graph_module):
-        bypass(graph_module, op="call_method", target="masked_fill")
-
-    of = program_of(lambda self, x: x.masked_fill(x > 1.5, -torch.inf).softmax(-1))
-    assert broken_by(drop_the_mask, of=of, contract=close) == "contract"
-
-
 class OfABuffer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -981,52 +576,13 @@ def test_a_program_that_writes_in_place_may_write_to_what_an_operation_keeps():
     assert broken_by(rsqrt_by_function, of=of, given=lambda: given, contract=close) is None
 
 
-def gelu_of_its_parts(graph_module):
-    def pattern(x):
-        return x * 0.5 * (1.0 + torch.erf(x / 2**0.5))
-
-    def replacement(x):
-        return F.gelu(x)
-
-    fx.replace_pattern(graph_module, pattern, replacement)
-
-
 def test_a_program_that_writes_in_place_may_write_to_what_an_operation_is_given():
     def forward(self, x):
         y = x * 0.5 * (1.0 + torch.erf(x / 2**0.5))
         return y, x.add_(1)
 
     of, given = program_of(forward), ((torch.ones(2, 2),), {})
-    assert broken_by(gelu_of_its_parts, of=of, given=lambda: given, contract=close) is None
-
-
-def test_a_pass_that_takes_away_a_copy_is_not_excused_by_an_operation_that_it_puts_in():
-    def wrong(graph_module):
-        gelu_of_its_parts(graph_module)
-        bypass(graph_module, op="call_method", target="clone")
-
-    def forward(self, x):
-        y = x * 0.5 * (1.0 + torch.erf(x / 2**0.5))
-        return y, torch.exp(x).clone().add_(1), x.add_(1)
-
-    of, given = program_of(forward), ((torch.ones(2, 2),), {})
-    assert broken_by(wrong, of=of, given=lambda: given, contract=close) == "gradients"
-
-
-def test_a_wrong_gradient_is_found_beside_a_value_that_the_program_writes_to():
-    def wrong(graph_module):
-        fx.replace_pattern(
-            graph_module,
-            lambda x: x * 0.5 * (1.0 + torch.erf(x / 2**0.5)),
-            lambda x: F.gelu(x).detach() + (x - x.detach()) * F.gelu(x).detach(),
-        )
-
-    def forward(self, x):
-        y = x * 0.5 * (1.0 + torch.erf(x / 2**0.5))
-        return y, x.add_(1)
-
-    of, given = program_of(forward), ((torch.ones(2, 2),), {})
-    assert broken_by(wrong, of=of, given=lambda: given, contract=close) == "gradients"
+    assert broken_by(fuse_gelu, of=of, given=lambda: given, contract=close) is None
 
 
 class DrawsForABuffer(nn.Module):
@@ -1062,15 +618,6 @@ def test_a_call_that_gives_a_buffer_another_shape_is_undone():
     given = ((torch.arange(6.0).reshape(2, 3),), {})
     for mode in ("eval", "train"):
         assert broken_by(by_function, of=Reshaped, given=lambda: given, mode=mode, contract=exact) is None
-
-
-def test_a_pass_may_not_take_away_the_copy_that_a_program_writes_to():
-    def without_clones(graph_module):
-        bypass(graph_module, op="call_method", target="clone")
-
-    of = program_of(lambda self, x: torch.exp(x).clone().add_(1))
-    given = ((torch.ones(2, 2),), {})
-    assert broken_by(without_clones, of=of, given=lambda: given, contract=exact) == "gradients"
 
 
 def test_gradients_that_rounding_errors_of_their_own_make_are_not_held_against_a_pass():
@@ -1113,15 +660,3 @@ def test_what_is_written_with_the_values_that_were_there_may_get_other_rounding_
     for factor, contract in ((1 + 1e-6, exact), (1.5, approximate(40))):
         with pytest.raises(LawViolation, match="buffer mean"):
             check(relu_by_a_factor(factor), contract=contract)
-
-
-def test_results_of_rounding_have_no_rounding_errors_that_excuse_a_pass():
-    def merge(graph_module):
-        """x // 3 // 0.5 becomes x // 1.5, which is not the same."""
-        first, second = graph_module.graph.find_nodes(op="call_function", target=operator.floordiv)
-        second.args = (first.args[0], first.args[1] * second.args[1])
-        graph_module.recompile()
-
-    of = program_of(lambda self, x: x // 3 // 0.5)
-    given = lambda: ((torch.arange(1, 13.0).sin().mul(150),), {})  # noqa: E731
-    assert broken_by(merge, of=of, given=given, contract=close) == "contract"

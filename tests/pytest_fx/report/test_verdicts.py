@@ -1,10 +1,10 @@
 """pytest_fx.report.rows: the verdict on each program of a model, in a word."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from catalogue.users import text_of
 from test_summary import report
 
 from pytest_fx.report.rows import SummaryRow, collect_rows, verdict_of
@@ -47,8 +47,7 @@ def test_a_test_that_fails_for_another_reason_leaves_the_verdict_as_it_is(failed
 
 def verdicts(pytester, *options):
     """The verdicts of a run on the faulty models and passes, by program."""
-    source = Path(__file__).parents[1].joinpath("faulty_passes.py").read_text(encoding="utf-8")
-    pytester.makepyfile(faults=source)
+    pytester.makepyfile(faults=text_of("faults"))
     result = pytester.inline_run("--fx-no-timing", "-p", "no:cacheprovider", *options)
     reports = [found.report for found in result.getcalls("pytest_runtest_logreport")]
     return {row.program: verdict_of(row) for row in collect_rows(reports)}

@@ -14,7 +14,8 @@ from pytest_fx.records.baseline import describe
 from pytest_fx.records.records import describe_machine, write_atomically
 
 from . import RIGHT, WRONG, Right, Wrong
-from .trial import EXAMPLES, EXAMPLES_KEPT, SECONDS, SEEDS, Trial, try_pass
+from .rows import EXAMPLES, EXAMPLES_KEPT
+from .trial import SECONDS, SEEDS, Trial, try_pass
 
 
 def table(trials: list[Trial], seed: int, seeds: int) -> str:
@@ -54,6 +55,11 @@ def table(trials: list[Trial], seed: int, seeds: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _is_tried(row: Wrong | Right, most: int, names: list[str]) -> bool:
+    """Whether a pass is one of those that are named, or that so many random programs are enough for."""
+    return row.name in names if names else 0 < row.programs <= most
+
+
 def main() -> int:
     """Try every pass, or those that are named; 1 if one is not caught or flagged."""
     parser = argparse.ArgumentParser(prog="python -m catalogue", description=__doc__)
@@ -62,17 +68,18 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many of them right passes have ({SEEDS})")
     parser.add_argument("--to", type=Path, default=Path("results/catalogue.md"), help="where the table goes")
     options = parser.parse_args()
-    unknown = [name for name in options.names if name not in WRONG and name not in RIGHT]
+    searched = {row.name for row in [*WRONG.values(), *RIGHT.values()] if row.programs}
+    unknown = [name for name in options.names if name not in searched]
     if unknown:
-        parser.error(f"the catalogue has no pass {unknown[0]!r}")
+        parser.error(f"the catalogue has no pass {unknown[0]!r} for random programs")
     warnings.simplefilter("ignore")  # of passes that are wrong
-    chosen = options.names or [*WRONG, *RIGHT]
-    jobs: list[tuple[Wrong | Right, int, int]] = []
-    jobs += [(WRONG[name], options.seed, EXAMPLES) for name in chosen if name in WRONG]
-    jobs += [(RIGHT[name], seed, EXAMPLES_KEPT) for name in chosen if name in RIGHT for seed in range(options.seeds)]
+    jobs: list[tuple[Wrong | Right, int]] = []
+    jobs += [(row, options.seed) for row in WRONG.values() if _is_tried(row, EXAMPLES, options.names)]
+    right = [row for row in RIGHT.values() if _is_tried(row, EXAMPLES_KEPT, options.names)]
+    jobs += [(row, seed) for row in right for seed in range(options.seeds)]
     trials: list[Trial] = []
-    for row, seed, examples in jobs:
-        trial = try_pass(row, seed, examples)
+    for row, seed in jobs:
+        trial = try_pass(row, seed)
         trials.append(trial)
         good = trial.caught if row.name in WRONG else not trial.law
         shown = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}

@@ -58,7 +58,6 @@ def rewriting(fused: Callable[[fx.Node], tuple[Any, tuple[Any, ...], dict[str, A
             graph.erase_node(node)
         graph_module.recompile()
 
-    rewrite.__name__ = fused.__name__
     return rewrite
 
 
@@ -352,39 +351,3 @@ def standardized(is_biased: Callable[[Any], bool]) -> Any:
 
 def layer_normed(x: torch.Tensor, eps: float) -> torch.Tensor:
     return F.layer_norm(x, x.shape[-1:], eps=eps)
-
-
-RIGHT = {
-    "silu": rewriting(silu),
-    "gelu": rewriting(gelu_with(is_close)),
-    "rms norm": rewriting(rms_norm_with(lambda dim: dim == -1, bool)),
-    "log softmax": rewriting(log_softmax),
-    "softmax": rewriting(exponentials(bool)),
-    "attention": rewriting(attention()),
-    "lerp": rewriting(lerp),
-    "fake quantization": rewriting(quantized(operator.eq)),
-    "layer norm": rewriting(standardized(operator.not_)),
-}
-"""Right passes by what they make."""
-
-WRONG = {
-    "an operand": rewriting(silu_of_anything),
-    "a cast": rewriting(silu_through_casts),
-    "another use of what is inside": silu_in_place_of_its_gate,
-    "the numbers": rewriting(gelu_with(is_any)),
-    "the numbers of many": rewriting(tanh_gelu_of_any_numbers),
-    "the dimension of a mean": rewriting(rms_norm_with(lambda dim: isinstance(dim, int), bool)),
-    "that a mean keeps its dimension": rewriting(rms_norm_with(lambda dim: dim == -1, lambda kept: True)),
-    "the dimension of a softmax": rewriting(log_softmax_of_the_last),
-    "that a sum keeps its dimension": rewriting(exponentials(lambda kept: True)),
-    "the dimension of a maximum": rewriting(softmax_without_its_shift),
-    "the scale": rewriting(attention(usual_attention)),
-    "the dimension of the attention": rewriting(attention(is_last=lambda dim: True)),
-    "the dimensions of the transpose": rewriting(attention(are_last=lambda dims: True)),
-    "a mask": rewriting(attention(before=("masked_fill",))),
-    "the order": rewriting(lerp_either_way),
-    "the start": rewriting(lerp_from_anything),
-    "the zero": rewriting(quantized(lambda added, zero: True)),
-    "whether the variance is biased": rewriting(standardized(lambda unbiased: True)),
-}
-"""Wrong passes by what they leave unchecked."""

@@ -65,7 +65,7 @@ def graph_returned(gm: fx.GraphModule) -> Any:
     return gm.graph
 
 
-@wrong("broken graph", "well formed", on=_sum)
+@wrong("broken graph", "well formed", "refusal", on=_sum)
 def inserted_at_the_end(gm: fx.GraphModule) -> fx.GraphModule:
     """The new node is appended behind those that use it, since no insertion point was set."""
     for node in [*calls(gm, torch.relu), *calls(gm, torch.sigmoid), *calls(gm, torch.tanh)]:

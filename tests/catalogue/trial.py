@@ -17,12 +17,8 @@ from pytest_fx.search.pass_check import check_pass
 
 from .rows import Right, Wrong
 
-EXAMPLES = 200
-"""Programs within which a wrong pass is to be found."""
 SECONDS = 60.0
 """Seconds of a processor within which it is to be found, whatever else the machine does."""
-EXAMPLES_KEPT = 100
-"""Programs on which a right pass is not to be flagged, for each seed."""
 SEEDS = 5
 """Seeds with which no right pass is to be flagged."""
 _FOUND = re.compile(r"found after (\d+) program\(s\), of which .* changed (\d+)(?=;|$)", re.MULTILINE)
@@ -60,7 +56,7 @@ class Trial:
         return found and self.seconds <= SECONDS
 
 
-def try_pass(row: Wrong | Right, seed: int = 0, examples: int = EXAMPLES) -> Trial:
+def try_pass(row: Wrong | Right, seed: int = 0, examples: int | None = None) -> Trial:
     """Hold a pass to the laws on random programs; a failure is not shrunk, and leaves no file behind."""
     # None of the two is what a user wants: the first failure is enough here, and must not depend on earlier runs.
     settings = hypothesis.settings(database=None, phases=[Phase.generate])
@@ -68,6 +64,7 @@ def try_pass(row: Wrong | Right, seed: int = 0, examples: int = EXAMPLES) -> Tri
     least = 0 if isinstance(row, Right) or "changes" not in row.laws else 0.05
     kind, laws = (row.kind, ", ".join(row.laws)) if isinstance(row, Wrong) else ("", "")
     started = time.process_time()
+    examples = row.programs if examples is None else examples
     law, judged, message, programs, changed = "", True, "", examples, 0
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import random
 from collections.abc import Callable
@@ -12,21 +11,26 @@ import torch
 from torch import nn
 
 from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
-from pytest_fx.laws import affordable, broken_laws, choose_laws
+
+from .rows import Case, Right, Wrong, enter
 
 
-def subject() -> Subject:
-    """A small model with an input of its own, so that nobody else's outputs are those of it."""
+class Given(Case):
+    """Inputs of an own model, so that nobody else's outputs are those of it; further sets of them are shrunk."""
+
+    def subject(self) -> Subject:
+        given = Arguments(self.inputs)
+        return Subject("mlp", self.module, lambda number: given.shrunk(number) if number else given)
+
+
+def given() -> Given:
+    """A small model."""
     generator = torch.Generator().manual_seed(random.SystemRandom().randrange(2**31))
     first, second = nn.Linear(8, 8), nn.Linear(8, 300)
     images = torch.randn(4, 8, generator=generator).clamp(-7, 7)
     images[0, 0] = 2.0
-    module = nn.Sequential(first, nn.ReLU(), second)
-    return Subject(
-        "mlp", module, lambda number: Arguments((images,)).shrunk(number) if number else Arguments((images,))
-    )
+    return Given(nn.Sequential(first, nn.ReLU(), second), (images,))
 
 
 class Program(nn.Module):
@@ -139,29 +143,45 @@ def _of_all(x: torch.Tensor) -> Any:
     return id(x), x.data_ptr(), x._version
 
 
-WRONG: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
-    "patches torch.equal": (PatchesEqual, "contract, process untouched"),
-    "leaves a function of torch replaced": (Patches, "process untouched"),
-    "finds the output among live objects": (FindsTheOutput, "contract"),
-    "returns a tensor that equals all": (ReturnsEqualToAll, "contract"),
-    "looks outputs up by identity": (lambda model: Remembers(model, id), "contract"),
-    "looks outputs up by address": (lambda model: Remembers(model, torch.Tensor.data_ptr), "contract"),
-    "looks outputs up by version": (lambda model: Remembers(model, lambda x: x._version), "contract"),
-    "looks outputs up by identity, address and version": (lambda model: Remembers(model, _of_all), "contract"),
-    "is right for small values alone": (lambda model: RightWhere(model, lambda x: x.abs().max() < 8), "other values"),
-    "is right where there is no zero": (lambda model: RightWhere(model, torch.Tensor.any), "other values"),
-    "is right for its number of samples alone": (lambda model: RightWhere(model, lambda x: len(x) == 4), "batch sizes"),
-}
-RIGHT: dict[str, Callable[[nn.Module], nn.Module]] = {
-    "computes": Program,
-    "replaces a function of torch for a call": PatchesAndRestores,
-    "takes its number of samples alone": OfFour,
-    "looks outputs up by contents": lambda model: Remembers(model, lambda x: x.numpy().tobytes()),
-}
-
-
-def laws_broken_by(make: Callable[[nn.Module], nn.Module]) -> str:
-    """Return the laws that a program breaks, numbers first."""
-    judged = subject()
-    pass_run = PassRun.given(judged, make(copy.deepcopy(judged.fresh())))
-    return ", ".join(one.law for one in broken_laws(affordable(choose_laws(), pass_run), pass_run))
+_WRONG: tuple[tuple[str, Callable[[nn.Module], nn.Module], str, tuple[str, ...]], ...] = (
+    ("patches_equal", PatchesEqual, "patches torch.equal", ("contract", "process untouched")),
+    ("patches", Patches, "leaves a function of torch replaced", ("process untouched",)),
+    ("finds_the_output", FindsTheOutput, "finds the output among live objects", ("contract",)),
+    ("returns_equal_to_all", ReturnsEqualToAll, "returns a tensor that equals all", ("contract",)),
+    ("by_identity", lambda model: Remembers(model, id), "looks outputs up by identity", ("contract",)),
+    (
+        "by_address", lambda model: Remembers(model, torch.Tensor.data_ptr),
+        "looks outputs up by address", ("contract",),
+    ),
+    (
+        "by_version", lambda model: Remembers(model, lambda x: x._version),
+        "looks outputs up by version", ("contract",),
+    ),
+    (
+        "by_all", lambda model: Remembers(model, _of_all),
+        "looks outputs up by identity, address and version", ("contract",),
+    ),
+    (
+        "right_where_small", lambda model: RightWhere(model, lambda x: x.abs().max() < 8),
+        "is right for small values alone", ("other values",),
+    ),
+    (
+        "right_without_zero", lambda model: RightWhere(model, torch.Tensor.any),
+        "is right where there is no zero", ("other values",),
+    ),
+    (
+        "right_for_four", lambda model: RightWhere(model, lambda x: len(x) == 4),
+        "is right for its number of samples alone", ("batch sizes",),
+    ),
+)  # fmt: skip
+_RIGHT: tuple[tuple[str, Callable[[nn.Module], nn.Module], str], ...] = (
+    ("computes", Program, "computes"),
+    ("patches_and_restores", PatchesAndRestores, "replaces a function of torch for a call"),
+    ("of_four", OfFour, "takes its number of samples alone"),
+    ("by_contents", lambda model: Remembers(model, lambda x: x.numpy().tobytes()), "looks outputs up by contents"),
+)
+_OPTIONS = {"programs": 0, "made_elsewhere": True}
+for _name, _make, _says, _laws in _WRONG:
+    enter(Wrong(_name, "fooling", "calls", f"A program that {_says}.", _make, _laws, given, **_OPTIONS))
+for _name, _make, _says in _RIGHT:
+    enter(Right(_name, "fooling", "calls", f"A program that {_says}.", _make, (given,), **_OPTIONS))

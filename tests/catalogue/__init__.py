@@ -1,0 +1,70 @@
+"""Passes by which the harness is tested: wrong ones as engineers write them, each a row with a program that shows it,
+the laws that catch it and the words that are then said, and right ones.
+
+Most are found on random programs, too. Kinds of mistakes are files: ``operands``, ``shapes``, ``uses``, ``effects``,
+``values``, ``interface``, ``state``, ``plumbing``, ``fusions``, ``algebra``, ``planning`` and ``rare``; ``correct`` and
+``correct_by_api`` hold the passes without one, ``arguments``, ``options`` and ``formula_rows`` some of either. Others
+are shown by their witness alone: those of ``single_laws`` and ``single_laws_of_outputs`` break one law each, those of
+``on_models`` and ``folding`` and the programs of ``made_elsewhere`` and ``fooling`` were once judged wrongly, and those
+of ``in_files`` are found by pytest on the command line, in a user's files, which are in ``users/``.
+"""
+
+from . import (
+    algebra,
+    arguments,
+    correct,
+    correct_by_api,
+    effects,
+    folding,
+    fooling,
+    formula_rows,
+    fusions,
+    in_files,
+    interface,
+    made_elsewhere,
+    on_models,
+    operands,
+    options,
+    planning,
+    plumbing,
+    rare,
+    shapes,
+    single_laws,
+    single_laws_of_outputs,
+    state,
+    uses,
+    values,
+)
+from .rows import RIGHT, WRONG, Right, Wrong, of_theme
+
+__all__ = [
+    "RIGHT",
+    "WRONG",
+    "Right",
+    "Wrong",
+    "algebra",
+    "arguments",
+    "correct",
+    "correct_by_api",
+    "effects",
+    "folding",
+    "fooling",
+    "formula_rows",
+    "fusions",
+    "in_files",
+    "interface",
+    "made_elsewhere",
+    "of_theme",
+    "on_models",
+    "operands",
+    "options",
+    "planning",
+    "plumbing",
+    "rare",
+    "shapes",
+    "single_laws",
+    "single_laws_of_outputs",
+    "state",
+    "uses",
+    "values",
+]

@@ -1,0 +1,237 @@
+"""What a row of the catalogue is, the decorators that make rows of passes, and what passes and their programs share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+import fx
+from fx.passes import Contract, close
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.subject import GivenProgram, Subject
+
+Pass = Callable[[Any], Any]
+Modes = tuple[str, ...]
+EVAL: Modes = ("eval",)
+BOTH: Modes = ("eval", "train")
+EXAMPLES = 200
+"""Random programs within which a wrong pass is to be found, where its row does not say otherwise."""
+EXAMPLES_KEPT = 100
+"""Random programs on which a right pass is not to be flagged, for each seed, where its row does not say otherwise."""
+USUAL: dict[str, tuple[str, ...]] = {
+    "terminates": ("was still running after",),
+    "refusal": ("crashed with",),
+    "returns a program": ("returned no program",),
+    "original untouched": ("changed the module that was captured",),
+    "well formed": ("references nonexistent attribute",),
+    "code and graph agree": ("the graph was edited, but the program not recompiled",),
+    "signature": ("the program's inputs are",),
+    "mode": ("leaves the program in training mode",),
+    "structure": ("an output has another shape", "the program returns something of another structure"),
+    "dtype": ("an output has another dtype",),
+    "contract": ("changes what the program", "makes the program raise where eager does not"),
+    "inputs untouched": ("changes what the program writes to its inputs",),
+    "state": ("a call no longer changes",),
+    "aliasing": ("now shares memory with", "no longer shares memory with"),
+    "gradients": ("changes the gradient of", "no longer requires a gradient"),
+    "non-finite inputs": ("changes what the program on inputs with NaN and infinities computes",),
+    "deterministic": ("makes other code of the same program",),
+    "metadata kept": ("has lost what analyses wrote into its meta",),
+    "round trips": ("the transformed program cannot be pickled",),
+}
+"""What is said where a law is broken, one or another of these, if a row has no words of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A program and what it is called with."""
+
+    module: nn.Module
+    """The program, in the mode in which it is used."""
+    inputs: tuple[Any, ...]
+    """Its positional arguments."""
+    dtype: torch.dtype | None = None
+    """That of a model of the suite, whose input sets have other values each; None: called with these inputs alone."""
+
+    def subject(self) -> Subject:
+        """Return it as what passes are judged on."""
+        if self.dtype is None:
+            mode = "train" if self.module.training else "eval"
+            return Subject.of(GivenProgram(lambda: self.module, Arguments(self.inputs)), mode)
+        values = lambda number: Arguments(tuple(each + number for each in self.inputs))  # noqa: E731
+        return Subject("model", self.module, values, working_dtype=self.dtype)
+
+
+Witness = Callable[[], Case]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A pass with a mistake in it."""
+
+    name: str
+    """What it is called; for a plain function its name."""
+    theme: str
+    """The file of the catalogue that it is in."""
+    kind: str
+    """The kind of mistake."""
+    wrong: str
+    """What is wrong, in a sentence."""
+    pass_: Pass
+    """The pass; what is ``made_elsewhere`` is a function of the module instead, which returns the wrong program."""
+    laws: tuple[str, ...]
+    """The laws that may catch it, the most direct one first; see ``evidence.py``."""
+    witness: Witness
+    """A program on which it does wrong."""
+    contract: Contract = close
+    """What it claims about the numbers."""
+    modes: Modes = EVAL
+    """The modes in which it claims to be right."""
+    says: tuple[str, ...] = ()
+    """Words of the message where it is caught on its witness, those of ``USUAL`` if empty; where ``model`` is given, of
+    what pytest prints."""
+    model: str = ""
+    """What the command line calls the witness of a pass in ``users/``, as ``name`` is what it calls the pass."""
+    programs: int = EXAMPLES
+    """Random programs within which it is found, too; 0 where its witness alone shows it."""
+    made_elsewhere: bool = False
+    """Whether the program is no result of a pass on a capture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """A pass without a mistake."""
+
+    name: str
+    """What it is called; for a plain function its name."""
+    theme: str
+    """The file of the catalogue that it is in."""
+    kind: str
+    """The kind of mistake that it does not make, where a wrong pass beside it does."""
+    does: str
+    """What it does, in a sentence."""
+    pass_: Pass
+    """The pass, as in :class:`Wrong`."""
+    witnesses: tuple[Witness, ...]
+    """Programs that it changes."""
+    contract: Contract = close
+    """What it promises about the numbers."""
+    modes: Modes = BOTH
+    """The modes in which it promises to be right."""
+    programs: int = EXAMPLES_KEPT
+    """Random programs on which it is not flagged, for each seed; 0 where it is made for its witnesses."""
+    made_elsewhere: bool = False
+    """See :class:`Wrong`."""
+
+
+WRONG: dict[str, Wrong] = {}
+"""Every wrong pass by name."""
+RIGHT: dict[str, Right] = {}
+"""Every right pass by name."""
+
+_Row = TypeVar("_Row", Wrong, Right)
+
+
+def enter(row: _Row) -> _Row:
+    """Enter a row, whose name no other one has."""
+    if row.name in WRONG or row.name in RIGHT:
+        raise ValueError(f"two passes of the catalogue are called {row.name}")
+    (WRONG if isinstance(row, Wrong) else RIGHT)[row.name] = row  # type: ignore[assignment]
+    return row
+
+
+def wrong(kind: str, *laws: str, on: Witness, **options: Any) -> Callable[[Pass], Pass]:
+    """Enter a pass whose docstring says what is wrong with it."""
+
+    def add(pass_: Pass) -> Pass:
+        name, theme, sentence = _words(pass_)
+        enter(Wrong(name, theme, kind, sentence, pass_, laws, on, **options))
+        return pass_
+
+    return add
+
+
+def right(*on: Witness, kind: str = "", **options: Any) -> Callable[[Pass], Pass]:
+    """Enter a pass whose docstring says what it does."""
+
+    def add(pass_: Pass) -> Pass:
+        name, theme, sentence = _words(pass_)
+        enter(Right(name, theme, kind, sentence, pass_, on, **options))
+        return pass_
+
+    return add
+
+
+def _words(pass_: Any) -> tuple[str, str, str]:
+    """The name of a pass, its file and its docstring, which an adapted one has from the pass it adapts."""
+    inner = getattr(pass_, "pass_", pass_)
+    name = getattr(inner, "__name__", type(inner).__name__)
+    return name, inner.__module__.rpartition(".")[2], " ".join((inner.__doc__ or "").split())
+
+
+def of_theme(*themes: str) -> list[Wrong]:
+    """The wrong passes of some files of the catalogue."""
+    return [row for row in WRONG.values() if row.theme in themes]
+
+
+def case(forward: Callable[..., Any], *inputs: Any, train: bool = False, **layers: Any) -> Case:
+    """A module with ``layers`` as attributes whose ``forward`` is the function, beside its inputs."""
+    module = type("Witness", (nn.Module,), {"forward": forward})()
+    for name, layer in layers.items():
+        setattr(module, name, layer)
+    return Case(module.train(train), inputs)
+
+
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor of numbers between -2 and 2, each another one."""
+    count = torch.Size(shape).numel()
+    return (torch.sin(torch.arange(1, count + 1, dtype=torch.float64) * 1.7) * 2).reshape(shape).to(dtype)
+
+
+def settled(layer: nn.Module) -> nn.Module:
+    """``layer`` with parameters and buffers as after some training: none is 0 or 1, variances are positive."""
+    with torch.no_grad():
+        for tensor in (*layer.parameters(), *layer.buffers()):
+            if tensor.is_floating_point():
+                tensor.copy_(numbers(*tensor.shape).abs() / 2 + 0.25)
+    return layer
+
+
+def calls(graph_module: Any, target: Any, op: str = "call_function") -> list[Any]:
+    """The nodes that call ``target``, a function or the name of a method."""
+    return graph_module.graph.find_nodes(op=op, target=target)
+
+
+def layers(graph_module: Any, kind: type[nn.Module]) -> list[tuple[Any, Any]]:
+    """The nodes that call modules of class ``kind``, each with the module."""
+    found = [
+        (node, graph_module.get_submodule(node.target)) for node in graph_module.graph.find_nodes(op="call_module")
+    ]
+    return [(node, layer) for node, layer in found if type(layer) is kind]
+
+
+def replace(node: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Put a call of ``function`` in the place of ``node`` and return it."""
+    with node.graph.inserting_before(node):
+        made = node.graph.call_function(function, args, kwargs)
+    made.meta = dict(node.meta)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
+    return made
+
+
+def bypass(graph_module: Any, **which: Any) -> None:
+    """Let the users of some nodes use what these are computed from."""
+    for node in graph_module.graph.find_nodes(**which):
+        node.replace_all_uses_with(node.args[0])
+        graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+def node_of(graph_module: fx.GraphModule, target: Any) -> Any:
+    """The first node with ``target``."""
+    return next(node for node in graph_module.graph.nodes if node.target == target)

@@ -249,13 +249,16 @@ def _enter_theirs(what: str, arguments: tuple[str, ...], *parts: str) -> None:
 _enter_theirs(
     "right passes for torch.fx in a list",
     ("--fx-pass", "theirs:right,theirs:right_again", *_QUICK),
-    "4 -> 4",
+    "theirs:model right,right-again right",
     "1 passed",
 )
 _LISTED = WRONG["theirs:right,theirs:wrong"]
 _enter_theirs(_LISTED.kind, ("--fx-pass", _LISTED.name, *_QUICK), *_LISTED.says)
 _enter_theirs(
-    "right passes for torch.fx that a hook registers", ("--fx-pass", "right,right-again", *_QUICK), "4 -> 4", "1 passed"
+    "right passes for torch.fx that a hook registers",
+    ("--fx-pass", "right,right-again", *_QUICK),
+    "theirs:model right,right-again right",
+    "1 passed",
 )
 _enter_theirs("a wrong pass for torch.fx that a hook registers", ("--fx-pass", "right,wrong", *_QUICK), *_LISTED.says)
 _enter_theirs("passes for torch.fx given to fx_transformed", ("test_transformed.py",), "2 passed")

@@ -9,62 +9,16 @@ are shown by their witness alone: those of ``single_laws`` and ``single_laws_of_
 of ``in_files`` are found by pytest on the command line, in a user's files, which are in ``users/``.
 """
 
-from . import (
-    algebra,
-    arguments,
-    correct,
-    correct_by_api,
-    effects,
-    folding,
-    fooling,
-    formula_rows,
-    fusions,
-    in_files,
-    interface,
-    made_elsewhere,
-    on_models,
-    operands,
-    options,
-    planning,
-    plumbing,
-    rare,
-    shapes,
-    single_laws,
-    single_laws_of_outputs,
-    state,
-    uses,
-    values,
-)
+from importlib import import_module
+
 from .rows import RIGHT, WRONG, Right, Wrong, of_theme
 
-__all__ = [
-    "RIGHT",
-    "WRONG",
-    "Right",
-    "Wrong",
-    "algebra",
-    "arguments",
-    "correct",
-    "correct_by_api",
-    "effects",
-    "folding",
-    "fooling",
-    "formula_rows",
-    "fusions",
-    "in_files",
-    "interface",
-    "made_elsewhere",
-    "of_theme",
-    "on_models",
-    "operands",
-    "options",
-    "planning",
-    "plumbing",
-    "rare",
-    "shapes",
-    "single_laws",
-    "single_laws_of_outputs",
-    "state",
-    "uses",
-    "values",
-]
+__all__ = ["RIGHT", "WRONG", "Right", "Wrong", "of_theme"]
+
+_THEMES = (
+    "algebra arguments correct correct_by_api effects folding fooling formula_rows fusions in_files interface "
+    "made_elsewhere on_models operands options planning plumbing rare shapes single_laws single_laws_of_outputs state "
+    "uses values"
+)
+for _theme in _THEMES.split():  # they enter their rows
+    import_module(f"{__name__}.{_theme}")

@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from building import names
 from torch import nn
 
 from .libraries import refuses
@@ -18,10 +19,6 @@ def chain(library: ModuleType):
     x = graph.placeholder("x")
     graph.output(graph.call_function(torch.relu, (graph.call_function(torch.neg, (x,)),)))
     return graph
-
-
-def names(graph) -> str:
-    return " ".join(node.name for node in graph.nodes)
 
 
 def test_a_sound_graph_passes(library: ModuleType) -> None:

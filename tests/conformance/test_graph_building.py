@@ -9,15 +9,12 @@ from types import ModuleType
 
 import pytest
 import torch
+from building import names
 from torch import nn
 
 import fx
 
 from .libraries import refuses
-
-
-def names(graph) -> str:
-    return " ".join(node.name for node in graph.nodes)
 
 
 def test_creation_methods_fill_the_node(library: ModuleType) -> None:

@@ -5,6 +5,7 @@ import warnings
 
 import pytest
 import torch
+from building import decibels
 from torch import nn
 
 import fx
@@ -12,10 +13,6 @@ import model_zoo
 from fx.quantize import Choice, QuantizationScheme, convert, prepare
 
 quantize_fx = pytest.importorskip("torch.ao.quantization.quantize_fx", reason="torch.ao has no quantization by FX")
-
-
-def decibels(value, expected):
-    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
 
 
 def by_torch(module, data):

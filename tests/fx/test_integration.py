@@ -27,10 +27,6 @@ class Inlining(fx.Tracer):
         return isinstance(m, torch.nn.RNNBase)  # which branches on the rank of its input
 
 
-def captured(model: torch.nn.Module) -> fx.GraphModule:
-    return fx.symbolic_trace(model)
-
-
 def inlined(model: torch.nn.Module) -> fx.GraphModule:
     return fx.GraphModule(model, Inlining().trace(model))
 
@@ -72,13 +68,13 @@ def programs() -> dict[tuple[str, Any], tuple[ZooModel, torch.nn.Module, fx.Grap
     for name in SMALL:
         zoo = get_model(name)
         model = zoo.build().eval()
-        for capture in (captured, inlined):
+        for capture in (fx.symbolic_trace, inlined):
             found[name, capture] = zoo, model, capture(model)
     return found
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize("capture", [captured, inlined])
+@pytest.mark.parametrize("capture", [fx.symbolic_trace, inlined])
 @pytest.mark.parametrize("name", SMALL)
 def test_every_way_gives_eagers_output(
     programs: Any, name: str, capture: Any, way: Callable[[fx.GraphModule], Any]
@@ -95,7 +91,7 @@ def test_every_way_gives_eagers_output(
 def test_fused_programs_go_every_way_too(
     programs: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    zoo, model, _ = programs[name, captured]
+    zoo, model, _ = programs[name, fx.symbolic_trace]
     fused = FuseConvBN()(fx.symbolic_trace(copy.deepcopy(model)))
     inputs = zoo.example_inputs(2)
     with torch.no_grad():

@@ -7,8 +7,9 @@ import re
 
 import pytest
 import torch
+from building import WithoutLeaves
 
-from fx import Graph, GraphModule, Tracer, assertions, symbolic_trace
+from fx import Graph, GraphModule, assertions, symbolic_trace
 from fx.passes import RemoveChecks
 from model_zoo import get_model
 
@@ -29,13 +30,6 @@ def replace_activation(g: Graph, old, new):
 class SampleModule(torch.nn.Module):
     def forward(self, x):
         return self.act(x + math.pi)
-
-
-class InlineEverything(Tracer):
-    """Treats no module as a leaf, so that the whole program becomes functions (section 5.1)."""
-
-    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-        return False
 
 
 def figure_code(code: str) -> str:
@@ -111,7 +105,7 @@ def test_default_capture_of_resnet50_has_177_nodes(resnet50: torch.nn.Module) ->
 
 
 def test_figure_5b_and_section_6_1_describe_resnet50_without_leaves(resnet50: torch.nn.Module) -> None:
-    captured = GraphModule(resnet50, InlineEverything().trace(resnet50), "ResNet50")
+    captured = GraphModule(resnet50, WithoutLeaves().trace(resnet50), "ResNet50")
     checks = captured.graph.find_nodes(op="call_function", target=assertions.check)
     assert len(checks) == 53  # one a batch norm, whose message has the shape of its input
     simplified = RemoveChecks()(captured)
@@ -128,7 +122,7 @@ def test_figure_5b_and_section_6_1_describe_resnet50_without_leaves(resnet50: to
 
 
 def test_resnet50_without_leaves_computes_the_same_bits(resnet50: torch.nn.Module) -> None:
-    simplified = RemoveChecks()(GraphModule(resnet50, InlineEverything().trace(resnet50)))
+    simplified = RemoveChecks()(GraphModule(resnet50, WithoutLeaves().trace(resnet50)))
     x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         assert torch.equal(simplified(x), resnet50(x))

@@ -8,16 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import body
 from torch import nn
 
 import fx
 from fx.matcher import InternalMatch, literal
 from fx.subgraph_rewriter import Match, ReplacedPatterns, replace_pattern, replace_pattern_with_filters
-
-
-def body(program: fx.GraphModule) -> list[str]:
-    """The statements of the generated code, without the freeing of values."""
-    return [line.strip().partition(";")[0] for line in program.code.strip().splitlines()[1:]]
 
 
 def rewritten(program: Any, pattern: Any, replacement: Any, **options: Any) -> list[str]:

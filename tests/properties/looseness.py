@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from building import Scaled
 from models.libraries import declare_operators
 from torch import nn
 
@@ -27,7 +28,6 @@ from fx.passes import close
 from pytest_fx.harness.detection import detection_limit
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import LawViolation, contract
 from pytest_fx.laws.judging import compared
@@ -57,18 +57,6 @@ class Row:
     """The relative change of all outputs from which on the harness calls them wrong."""
     units: float = 0.0
     """The error of that change, in units of eager's own."""
-
-
-class Scaled(nn.Module):
-    """Gives what a module gives, times a number."""
-
-    def __init__(self, module: nn.Module, times: float) -> None:
-        super().__init__()
-        self.module, self.times = module, times
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        found = self.module(*args, **kwargs)
-        return map_tensors(lambda tensor: tensor * self.times if tensor.is_floating_point() else tensor, found)
 
 
 def images(seed: int) -> tuple[torch.Tensor]:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
-
 import pytest
+from building import data_of
 
 MODELS = ("--fx-model", "resnet_tiny", "--fx-no-timing", "-k", "well_formed or keeps_its_contract")
-
-
-def data_of(path):
-    return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1])
 
 
 def test_models_and_what_passes_do_with_them_are_drawn(pytester):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
+from building import data_of
 
 WRONG = """
 import copy, torch
@@ -45,10 +45,6 @@ def wrong(pytester):
 
 def rows_of(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-def data_of(path):
-    return json.loads(re.search(r'id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1])
 
 
 def test_a_run_leaves_a_page_and_its_raw_rows_with_what_went_wrong(wrong):

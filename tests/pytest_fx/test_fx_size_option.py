@@ -5,14 +5,10 @@ import pytest
 from model_zoo import get_model, list_models
 
 
-def test_a_model_is_replaced_by_its_small_sibling(pytester):
-    result = pytester.runpytest("--fx-model", "resnet50", "--fx-size", "small", "-k", "well_formed", "-v")
-    result.stdout.fnmatch_lines("*well_formed?resnet_tiny?*PASSED*")
-
-
-def test_a_model_that_is_small_anyway_stays(pytester):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-size", "small", "-k", "well_formed", "-v")
-    result.stdout.fnmatch_lines("*well_formed?mlp?*PASSED*")
+@pytest.mark.parametrize("model, small", [("resnet50", "resnet_tiny"), ("mlp", "mlp")])
+def test_a_model_is_replaced_by_its_small_sibling_unless_it_is_small_anyway(pytester, model, small):
+    result = pytester.runpytest("--fx-model", model, "--fx-size", "small", "-k", "well_formed", "-v")
+    result.stdout.fnmatch_lines(f"*well_formed?{small}?*PASSED*")
 
 
 def test_every_full_model_has_a_small_sibling_that_exists():

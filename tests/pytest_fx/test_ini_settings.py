@@ -106,27 +106,17 @@ def test_the_suite_of_the_ini_file_runs_on_workers(pytester):
             "fx_models = mlp",
             ["*tox.ini has fx_models, which is not a setting; there are fx_model, fx_pass, *, fx_tables"],
         ),
+        ("fx_batch = many", ["*fx_batch in tox.ini must be an integer from 1 on, not 'many'"]),
+        ("fx_size = huge", ["*fx_size in tox.ini must be full or small, not 'huge'"]),
+        ("fx_no_timing = perhaps", ["ERROR: fx_no_timing in tox.ini must be true or false: *perhaps*"]),
+        ("fx_strict = perhaps", ["ERROR: fx_strict in tox.ini must be true or false: *perhaps*"]),
     ],
 )
-def test_names_of_suites_that_there_are_not_are_usage_errors(pytester, setting, lines):
+def test_names_that_there_are_not_and_values_that_make_no_sense_are_usage_errors(pytester, setting, lines):
     pytester.makeini(f"[pytest]\n{setting}")
     result = pytester.runpytest()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(lines)
-
-
-@pytest.mark.parametrize(
-    "setting, message",
-    [
-        ("fx_batch = many", "fx_batch in tox.ini must be an integer from 1 on, not 'many'"),
-        ("fx_size = huge", "fx_size in tox.ini must be full or small, not 'huge'"),
-    ],
-)
-def test_a_setting_that_makes_no_sense_is_a_usage_error(pytester, setting, message):
-    pytester.makeini(f"[pytest]\n{setting}")
-    result = pytester.runpytest()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"*{message}")
 
 
 @pytest.mark.parametrize(
@@ -145,11 +135,3 @@ def test_names_that_there_are_not_are_told_by_the_first_tests_that_use_them(pyte
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(f"*fx_* in tox.ini: {message}*")
     result.stdout.no_fnmatch_line("*loading.py*")
-
-
-@pytest.mark.parametrize("setting", ["fx_no_timing", "fx_strict"])
-def test_a_flag_that_is_neither_true_nor_false_is_a_usage_error(pytester, setting):
-    pytester.makeini(f"[pytest]\n{setting} = perhaps")
-    result = pytester.runpytest()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"ERROR: {setting} in tox.ini must be true or false: *perhaps*")

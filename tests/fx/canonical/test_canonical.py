@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import AllLeaves
 from torch import Tensor, nn
 
 import fx
@@ -16,15 +17,8 @@ from fx import Graph, GraphModule, Tracer, symbolic_trace
 from fx.canonical import CanonicalForm, canonical_form
 
 
-class Leaves(Tracer):
-    """Takes every module for a leaf."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return True
-
-
 def with_leaves(root: nn.Module) -> GraphModule:
-    return GraphModule(root, Leaves().trace(root))
+    return GraphModule(root, AllLeaves().trace(root))
 
 
 def ops_of(program: GraphModule) -> set[str]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from building import WithoutLeaves
 from torch import nn
 
 import fx
@@ -332,12 +333,8 @@ def test_a_program_that_changes_a_container_among_its_inputs_is_refused() -> Non
 
 
 def test_own_tracers_take_example_inputs_too() -> None:
-    class Leafless(fx.Tracer):
-        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return False
-
     model = nn.Sequential(nn.Unflatten(1, (2, 3)), nn.Flatten())
-    tracer = Leafless()
+    tracer = WithoutLeaves()
     program = fx.GraphModule(model, tracer.trace(model, example_inputs=(torch.ones(2, 6),)))
     x = torch.rand(3, 6)
     assert torch.equal(program(x), model(x))

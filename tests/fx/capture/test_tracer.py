@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import WithoutLeaves
 from torch import nn
 
 import fx
@@ -37,11 +38,6 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.block(x)
         return self.again[0](x) + math.pi
-
-
-class Inlining(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return False
 
 
 def line_of(text: str) -> int:
@@ -71,7 +67,7 @@ def test_every_node_knows_the_users_file_line_and_module() -> None:
 
 
 def test_nodes_made_inside_torch_point_at_the_users_call() -> None:
-    graph = Inlining().trace(Net())
+    graph = WithoutLeaves().trace(Net())
     linear = next(iter(graph.find_nodes(op="call_function", target=torch.nn.functional.linear)))
     assert linear.source is not None
     assert linear.source.line == line_of("return self.layers(x) * self.scale")
@@ -327,7 +323,7 @@ def test_mutating_operations_are_refused_where_the_tracer_asks_for_it() -> None:
 
 
 def test_a_tracer_can_be_copied() -> None:
-    tracer = Inlining()
+    tracer = WithoutLeaves()
     tracer.trace(Net())
     copied = copy.deepcopy(tracer)
     assert str(copied.graph) == str(tracer.graph)

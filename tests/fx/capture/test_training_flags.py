@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import WithoutLeaves
 from torch import nn
 
 import fx
@@ -150,11 +151,7 @@ def test_other_threads_read_and_set_flags_while_a_program_is_captured() -> None:
 
 
 def test_modules_of_torch_that_are_traced_without_leaf_modules_are_not_checked() -> None:
-    class Inlining(fx.Tracer):
-        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return False
-
-    graph = Inlining().trace(nn.Sequential(nn.Dropout()).eval())
+    graph = WithoutLeaves().trace(nn.Sequential(nn.Dropout()).eval())
     assert [node.op for node in graph.nodes] == ["placeholder", "call_function", "output"]
 
 

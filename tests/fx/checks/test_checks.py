@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import WithoutLeaves
 from programs_with_checks import Compound
 
 import fx
@@ -321,12 +322,8 @@ def test_a_condition_that_only_holds_behind_the_first_is_not_evaluated_ahead() -
 
 
 def test_batch_norm_of_one_dimension_is_traced_without_leaf_modules() -> None:
-    class Inlining(fx.Tracer):
-        def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
-            return False
-
     module = torch.nn.Sequential(torch.nn.BatchNorm1d(3)).eval()
-    traced = fx.GraphModule(module, Inlining().trace(module))
+    traced = fx.GraphModule(module, WithoutLeaves().trace(module))
     x = torch.randn(4, 3)
     assert torch.equal(traced(x), module(x))
     with pytest.raises(AssertionError, match="expected 2D or 3D input"):

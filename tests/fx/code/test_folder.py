@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from building import assert_same_state
 
 import fx
 from fx.code.folder_state import constructor_call
@@ -94,19 +95,6 @@ def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     else:
         pytest.importorskip("safetensors")
     return request.param
-
-
-def assert_same_state(ours: torch.nn.Module, theirs: torch.nn.Module) -> None:
-    for kind in ("named_parameters", "named_buffers"):
-        left, right = ([*getattr(module, kind)(remove_duplicate=False)] for module in (ours, theirs))
-        assert [name for name, _ in left] == [name for name, _ in right]
-        for (name, mine), (_, other) in zip(left, right, strict=True):
-            assert torch.equal(mine, other), name
-            assert (mine.dtype, mine.requires_grad, type(mine)) == (other.dtype, other.requires_grad, type(other)), name
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    assert {name: module.training for name, module in ours.named_modules()} == {
-        name: module.training for name, module in theirs.named_modules()
-    }
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])

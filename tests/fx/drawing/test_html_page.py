@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import BROWSER, data_of, in_browser
 from drawn_models import Blocks, captured, random_rows
 from torch import nn
 
@@ -26,19 +27,12 @@ from fx.errors import DrawingError
 
 SCRIPTS = Path(html_page.__file__).parent / "page"
 NODE = shutil.which("node")
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 HOSTILE = "</script><script>alert(1)</script><!-- \u2028 \x00 \\u0041 ]]>"
 
 
 def page_of(program: Any, tmp_path: Path, **options: Any) -> str:
     return fx.draw(program, tmp_path / "page.html", **options).read_text("utf-8")
-
-
-def data_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    return json.loads(found[1])
 
 
 def names_of(data: dict[str, Any]) -> list[str]:
@@ -227,31 +221,6 @@ def test_a_node_is_in_the_same_place_in_both_panes(tmp_path):
         console.log(JSON.stringify([drawn.size === scene.nodes.length, drawn.size, both]));""",
         data,
     ) == [True, 67, 47]
-
-
-def in_browser(page: str, script: str, tmp_path: Path) -> Any:
-    """Return what a script in the page finds out once the page stands."""
-    wrapped = f"""<script>
-    addEventListener("load", () => setTimeout(async () => {{
-      let found;
-      try {{ found = await (async () => {{ {script} }})(); }} catch (error) {{ found = "failed: " + error.stack; }}
-      const element = document.createElement("pre");
-      element.id = "found";
-      element.textContent = JSON.stringify(found);
-      document.body.append(element);
-    }}, 50));
-    </script>"""
-    path = tmp_path / "driven.html"
-    path.write_text(page.replace("</body>", f"{wrapped}</body>"), "utf-8")
-    assert BROWSER
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1400,900", "--virtual-time-budget=8000"]
-    run = subprocess.run(
-        [BROWSER, *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    found = re.search(r'<pre id="found">(.*?)</pre>', run.stdout, re.DOTALL)
-    assert found, run.stderr[-2000:]
-    return json.loads(html.unescape(found[1]))
 
 
 CLICK = """

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 import torch
 import torch.nn.functional as F
+from building import body
 from torch import Tensor, nn
 from toy_backend import Tape, Toy, make_converters
 
@@ -32,11 +33,6 @@ class Model(nn.Module):
         x = F.relu(self.first(x))
         x = torch.cumsum(x, 1)
         return F.relu(self.last(-x))
-
-
-def body(program: Any) -> list[str]:
-    lines = program.code.strip().splitlines()[1:]
-    return [line.strip().partition(";")[0] for line in lines]
 
 
 @pytest.fixture

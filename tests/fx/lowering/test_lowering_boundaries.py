@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 import torch.nn.functional as F
+from building import body
 from torch import Tensor, nn
 from toy_backend import Toy, make_converters
 
@@ -40,10 +41,6 @@ class TakesTensors(Toy):
 
 def lower(function: Any) -> GraphModule:
     return fx.lower(fx.symbolic_trace(function), TakesTensors(), (torch.ones(2, 3),))
-
-
-def body(program: GraphModule) -> list[str]:
-    return [line.strip().partition(";")[0] for line in program.code.strip().splitlines()[1:]]
 
 
 def test_a_size_that_python_uses_is_asked_for_in_python() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import WithoutLeaves, body
 from torch import Tensor, nn
 
 import fx
@@ -70,11 +71,6 @@ def lower(module: Any) -> GraphModule:
 
 def layers(program: GraphModule) -> list[Any]:
     return [module for module in program.modules() if isinstance(module, (FusedConvolution, FusedLinear))]
-
-
-def body(program: Any) -> list[str]:
-    lines = program.code.strip().splitlines()[1:]
-    return [line.strip().partition(";")[0] for line in lines]
 
 
 class Block(nn.Module):
@@ -448,16 +444,12 @@ def test_a_second_capture_of_the_lowered_program_keeps_its_layers() -> None:
 
 
 def test_a_capture_without_leaf_modules_goes_through_the_layers_to_plain_functions() -> None:
-    class Through(fx.Tracer):
-        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return False
-
     for module, x in (
         (Block().eval(), torch.randn(2, 4, 8, 8)),
         (nn.Sequential(nn.Linear(512, 256)), torch.randn(3, 512)),
     ):
         lowered = lower(module)
-        again = GraphModule(lowered, Through().trace(lowered))
+        again = GraphModule(lowered, WithoutLeaves().trace(lowered))
         assert not again.graph.find_nodes(op="call_module")
         with torch.no_grad():
             assert_close(again(x), module(x))

@@ -50,10 +50,6 @@ def marked(module: nn.Module, mark: bool) -> nn.Module:
     return module
 
 
-def traced(module: nn.Module) -> fx.GraphModule:
-    return fx.symbolic_trace(module)
-
-
 spectral = nn.utils.parametrizations.spectral_norm
 weight = nn.utils.parametrizations.weight_norm
 
@@ -81,8 +77,8 @@ weight = nn.utils.parametrizations.weight_norm
         marked(nn.ReLU(), False),
         marked(nn.Dropout(), False),
         OwnPure(),
-        traced(nn.Sequential(nn.Linear(2, 2), nn.ReLU())),
-        traced(nn.Sequential(nn.Dropout())).eval(),
+        fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU())),
+        fx.symbolic_trace(nn.Sequential(nn.Dropout())).eval(),
     ],
     ids=lambda module: f"{type(module).__name__}, {'train' if module.training else 'eval'}",
 )
@@ -116,7 +112,7 @@ HOOKS = "`%child` calls a module with hooks or a forward of its own"
         (nn.Sequential(Own()), OWN),
         (marked(nn.ReLU(), True), "`%child` calls a module that is marked as impure"),
         (
-            traced(nn.Sequential(nn.Dropout(), nn.ReLU(inplace=True))),
+            fx.symbolic_trace(nn.Sequential(nn.Dropout(), nn.ReLU(inplace=True))),
             "`%child` calls a program in which `%_1` writes to `%_0`",
         ),
     ],
@@ -139,7 +135,7 @@ def test_modules_with_an_effect_say_which(module: nn.Module, reason: str) -> Non
         nn.TransformerEncoderLayer(4, 2),
         nn.FractionalMaxPool2d(2, 2),
         nn.Sequential(nn.Linear(2, 2), nn.Dropout()),
-        traced(nn.Sequential(nn.Linear(2, 2), nn.Dropout())),
+        fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.Dropout())),
     ],
     ids=lambda module: type(module).__name__,
 )

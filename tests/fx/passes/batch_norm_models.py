@@ -8,33 +8,11 @@ from unittest import mock
 
 import pytest
 import torch
+from building import WithoutLeaves, names, settle
 from torch import Tensor, nn
 
 import fx
 from fx.passes import FuseConvBN, RemoveChecks
-
-
-class WithoutLeaves(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return False
-
-
-def settle(model: nn.Module) -> nn.Module:
-    """Evaluation mode, with statistics and weights as training leaves them."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            if module.running_mean is not None and module.running_var is not None:
-                nn.init.normal_(module.running_mean)
-                nn.init.uniform_(module.running_var, 0.5, 2.0)
-            if module.affine:
-                nn.init.uniform_(module.weight, -1.5, 1.5)
-                nn.init.normal_(module.bias)
-    return model.eval()
-
-
-def traced(model: nn.Module) -> fx.GraphModule:
-    """The program with modules as leaves."""
-    return fx.symbolic_trace(model)
 
 
 def inlined(model: nn.Module) -> fx.GraphModule:
@@ -44,11 +22,7 @@ def inlined(model: nn.Module) -> fx.GraphModule:
     return RemoveChecks()(fx.GraphModule(model, graph))
 
 
-SPELLINGS = pytest.mark.parametrize("capture", [traced, inlined])
-
-
-def names(program: fx.GraphModule) -> str:
-    return " ".join(node.name for node in program.graph.nodes)
+SPELLINGS = pytest.mark.parametrize("capture", [fx.symbolic_trace, inlined])
 
 
 def reasons(program: fx.GraphModule, pass_: FuseConvBN | None = None) -> list[str]:

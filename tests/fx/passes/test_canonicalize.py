@@ -6,6 +6,7 @@ import re
 
 import pytest
 import torch
+from building import WithoutLeaves
 from torch import nn
 
 from fx import GraphModule, Tracer, symbolic_trace
@@ -14,11 +15,6 @@ from fx.passes import RemoveChecks, contract_of, exact, get_pass
 from fx.passes.canonicalize import Canonicalize
 from fx.passes.rewriting import make_edits
 from model_zoo import get_model
-
-
-class InlineEverything(Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return False
 
 
 class Net(nn.Module):
@@ -45,7 +41,7 @@ def without_names(program: GraphModule) -> str:
 @pytest.mark.parametrize("name", ["resnet_tiny", "resnet50"])
 def test_resnet_without_keywords_is_figure_5b(name: str) -> None:
     model = get_model(name).build().eval()
-    captured = RemoveChecks()(GraphModule(model, InlineEverything().trace(model)))
+    captured = RemoveChecks()(GraphModule(model, WithoutLeaves().trace(model)))
     program = RemoveChecks()(Canonicalize(keywords=False)(symbolic_trace(model)))
     assert without_names(program) == without_names(captured)
     if name == "resnet50":

@@ -15,10 +15,6 @@ from fx.passes import RemoveDeadCode, exact
 from fx.passes.rewriting import make_edits
 
 
-def program_of(function: Any) -> fx.GraphModule:
-    return fx.symbolic_trace(function)
-
-
 def names(program: fx.GraphModule) -> list[str]:
     return [node.name for node in program.graph.nodes if node.op not in ("placeholder", "output")]
 
@@ -35,7 +31,7 @@ def test_dead_code_goes_and_effects_stay() -> None:
         y.add_(1)
         return y
 
-    program = program_of(function)
+    program = fx.symbolic_trace(function)
     assert RemoveDeadCode()(program) is program
     assert [node.name for node in program.graph.nodes] == ["x", "mul", "add_", "output"]
     assert "relu" not in program.code
@@ -43,7 +39,7 @@ def test_dead_code_goes_and_effects_stay() -> None:
 
 
 def test_a_program_without_dead_code_is_left_alone() -> None:
-    program = program_of(lambda x: x + 1)
+    program = fx.symbolic_trace(lambda x: x + 1)
     revision = program.graph.revision
     RemoveDeadCode()(program)
     assert program.graph.revision == revision
@@ -63,7 +59,7 @@ def test_writes_to_memory_that_nothing_reads_any_more_go() -> None:
         F.relu(view, inplace=True)
         return total
 
-    program = program_of(function)
+    program = fx.symbolic_trace(function)
     RemoveDeadCode()(program)
     assert names(program) == ["mul", "sum_1"]
     assert torch.equal(program(torch.ones(2)), torch.tensor(4.0))
@@ -101,13 +97,13 @@ def test_what_stays_unused_is_explained_with_the_users_line() -> None:
         y.mul_(3)
         return y.view(-1)
 
-    program = program_of(draw)
+    program = fx.symbolic_trace(draw)
     line = draw.__code__.co_firstlineno + 2
     (kept,) = RemoveDeadCode().explain(program)
     assert (kept.node, kept.reason) == ("mul_", f"`%mul_` writes to `%mul`, {__file__}:{line}, which `%view` reads")
     assert str(kept) == f"kept: {kept.reason}"
     assert kept.where is not None and kept.where.line == line
-    assert reasons(program_of(function)) == [
+    assert reasons(fx.symbolic_trace(function)) == [
         "kept: `%mul_` writes to `%mul`, which functions without a schema were given and may have kept",
         "kept: `%relu_` writes to `%x`, which may be memory of the caller",
         "kept: `%rand` draws random numbers",
@@ -178,7 +174,7 @@ def test_it_stops_after_any_edit_with_a_whole_program() -> None:
         return x + 1
 
     for fuel in range(5):
-        program = program_of(function)
+        program = fx.symbolic_trace(function)
         made = make_edits(RemoveDeadCode(), program, fuel=fuel)
         program.graph.lint()
         assert len(made) == min(fuel, 3) == 4 - len(names(program))

@@ -10,17 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from batch_norm_models import (
-    SPELLINGS,
-    assert_close,
-    assert_left_alone,
-    inlined,
-    names,
-    pair,
-    reasons,
-    settle,
-    traced,
-)
+from batch_norm_models import SPELLINGS, assert_close, assert_left_alone, inlined, pair, reasons
+from building import names, settle
 from torch import Tensor, nn
 
 import fx
@@ -76,7 +67,7 @@ def test_padding_modes_are_kept(padding_mode: str, capture: Any, untouched: Any)
 
 def test_synchronized_batch_norm_is_batch_norm_in_evaluation(untouched: Any) -> None:
     model = untouched(settle(nn.Sequential(nn.Conv2d(2, 3, 3), nn.SyncBatchNorm(3)).double()))
-    program = FuseConvBN()(traced(model))
+    program = FuseConvBN()(fx.symbolic_trace(model))
     assert names(program) == "input_1 _0 output"
     assert_close(program, model, torch.randn(2, 2, 5, 5, dtype=torch.float64))
 
@@ -91,7 +82,7 @@ def test_module_layers_keep_their_names_and_lose_the_batch_norm() -> None:
             return torch.relu(self.block["bn"](self.block["conv"](x)))
 
     model = settle(Model())
-    program = FuseConvBN()(traced(model))
+    program = FuseConvBN()(fx.symbolic_trace(model))
     assert names(program) == "x block_conv relu output"
     assert list(program.state_dict()) == ["block.conv.weight", "block.conv.bias"]
     assert isinstance(program.block.conv, nn.Conv2d) and program.block.conv is not model.block["conv"]
@@ -116,7 +107,7 @@ def test_new_attributes_do_not_replace_what_is_there() -> None:
             return self.bn(F.conv2d(x, self.weight)) * self.fused_weight
 
     model = settle(Model().double())
-    program = FuseConvBN()(traced(model))
+    program = FuseConvBN()(fx.symbolic_trace(model))
     assert set(program.state_dict()) == {"fused_weight", "fused_weight_1", "fused_bias"}
     assert_close(program, model, torch.randn(2, 2, 5, 5, dtype=torch.float64))
 
@@ -158,7 +149,7 @@ class Functional(nn.Module):
 )
 def test_functions_are_folded_however_their_arguments_are_given(call: Any, untouched: Any) -> None:
     model = untouched(Functional(call).eval())
-    program = FuseConvBN()(traced(model))
+    program = FuseConvBN()(fx.symbolic_trace(model))
     assert "norm" not in program.code
     assert_close(program, model, torch.randn(2, 2, 6, 6, dtype=torch.float64))
 
@@ -173,7 +164,7 @@ def test_the_functional_transposed_convolution_is_folded_by_group(untouched: Any
             return self.bn(F.conv_transpose1d(x, self.weight, None, 1, 0, 0, 2))
 
     model = untouched(settle(Model().double()))
-    program = FuseConvBN()(traced(model))
+    program = FuseConvBN()(fx.symbolic_trace(model))
     assert names(program) == "x fused_weight fused_bias conv_transpose1d dim eq _assert output"
     assert_close(program, model, torch.randn(2, 4, 5, dtype=torch.float64))
 
@@ -188,22 +179,22 @@ def test_buffers_stay_buffers_and_parameters_keep_requires_grad() -> None:
         def forward(self, x: Any) -> Any:
             return self.bn(F.conv2d(x, self.weight))
 
-    program = FuseConvBN()(traced(settle(Buffers())))
+    program = FuseConvBN()(fx.symbolic_trace(settle(Buffers())))
     assert set(dict(program.named_buffers())) == {"fused_weight", "fused_bias"}
     assert not any(buffer.requires_grad for buffer in program.buffers())
     model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3))
     model[0].weight.requires_grad_(False)
-    folded = FuseConvBN()(traced(settle(model))).get_submodule("0")
+    folded = FuseConvBN()(fx.symbolic_trace(settle(model))).get_submodule("0")
     assert not folded.weight.requires_grad and folded.bias.requires_grad
     assert folded.weight.is_leaf and folded.bias.is_leaf
     fixed = nn.Sequential(nn.Conv2d(2, 3, 1, bias=False), nn.BatchNorm2d(3, affine=False))
-    folded = FuseConvBN()(traced(settle(fixed))).get_submodule("0")
+    folded = FuseConvBN()(fx.symbolic_trace(settle(fixed))).get_submodule("0")
     assert folded.weight.requires_grad and not folded.bias.requires_grad
 
 
 def test_a_folded_module_shares_nothing_that_may_be_written_to() -> None:
     model = settle(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3)))
-    folded = FuseConvBN()(traced(model)).get_submodule("0")
+    folded = FuseConvBN()(fx.symbolic_trace(model)).get_submodule("0")
     folded.register_forward_hook(lambda *_: None)
     folded.register_buffer("added", torch.zeros(1))
     assert not model[0]._forward_hooks and not hasattr(model[0], "added")
@@ -211,7 +202,7 @@ def test_a_folded_module_shares_nothing_that_may_be_written_to() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("capture", [traced, inlined])
+@pytest.mark.parametrize("capture", [fx.symbolic_trace, inlined])
 def test_the_result_has_the_layers_dtype_and_its_accuracy(dtype: torch.dtype, capture: Any, untouched: Any) -> None:
     model = untouched(settle(nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8)).to(dtype)))
     program = FuseConvBN()(capture(model))
@@ -227,7 +218,7 @@ def test_the_result_has_the_layers_dtype_and_its_accuracy(dtype: torch.dtype, ca
 
 def test_half_precision_layers_take_float32_batch_norm() -> None:
     model = settle(nn.Sequential(nn.Conv2d(8, 8, 3).half(), nn.BatchNorm2d(8)))
-    program = FuseConvBN()(traced(model))
+    program = FuseConvBN()(fx.symbolic_trace(model))
     assert names(program) == "input_1 _0 output"
     x = torch.randn(2, 8, 6, 6).half()
     assert program(x).dtype is model(x).dtype
@@ -236,20 +227,20 @@ def test_half_precision_layers_take_float32_batch_norm() -> None:
 
 def test_the_memory_format_of_weights_is_kept() -> None:
     model = settle(nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6)).to(memory_format=torch.channels_last))
-    folded = FuseConvBN()(traced(model)).get_submodule("0")
+    folded = FuseConvBN()(fx.symbolic_trace(model)).get_submodule("0")
     assert folded.weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_models_without_storage_are_folded_too() -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6)).half().eval()
-    program = FuseConvBN()(traced(model))
+    program = FuseConvBN()(fx.symbolic_trace(model))
     assert program(torch.empty(2, 4, 5, 5, device="meta", dtype=torch.half)).shape == (2, 6, 3, 3)
 
 
 def test_the_folded_program_still_trains() -> None:
     model = settle(nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3)).double())
-    program = FuseConvBN()(traced(model))
+    program = FuseConvBN()(fx.symbolic_trace(model))
     program(torch.randn(2, 2, 5, 5, dtype=torch.float64)).sum().backward()
     assert all(parameter.grad is not None for parameter in program.parameters())
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -262,7 +253,7 @@ def test_several_pairs_and_a_program_that_was_copied() -> None:
             nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(),
         ).double()
     )  # fmt: skip
-    program = copy.deepcopy(traced(model))
+    program = copy.deepcopy(fx.symbolic_trace(model))
     FuseConvBN()(program)
     assert names(program) == "input_1 _0 _2 _3 _5 output"
     assert_close(program, model, torch.randn(2, 2, 7, 7, dtype=torch.float64))
@@ -274,7 +265,7 @@ def resnet50() -> nn.Module:
     return settle(model_zoo.get_model("resnet50").build().double())
 
 
-@pytest.mark.parametrize("capture, before, after", [(traced, 177, 124), (inlined, 444, 232)])
+@pytest.mark.parametrize("capture, before, after", [(fx.symbolic_trace, 177, 124), (inlined, 444, 232)])
 def test_all_53_pairs_of_resnet50_are_folded(
     capture: Any, before: int, after: int, resnet50: nn.Module, untouched: Any
 ) -> None:
@@ -301,7 +292,7 @@ def linear_model(*before: nn.Module) -> nn.Module:
 def test_linear_layers_of_unknown_rank_are_folded_with_a_check_or_left_alone(capture: Any, untouched: Any) -> None:
     model = untouched(linear_model())
     program = capture(model)
-    name = "_0" if capture is traced else "linear"
+    name = "_0" if capture is fx.symbolic_trace else "linear"
     unknown = f"it is not known that `%{name}` has 2 dimensions: record shapes to fold it"
     assert_left_alone(program, unknown, FuseConvBN(checked=False))
     assert reasons(program) == [f"folded into `%{name}`, with a check that it has 2 dimensions"]
@@ -319,7 +310,7 @@ def test_linear_layers_of_unknown_rank_are_folded_with_a_check_or_left_alone(cap
 def test_one_check_is_enough_for_the_layers_behind_it() -> None:
     pair = [nn.Linear(4, 4), nn.BatchNorm1d(4)]
     model = settle(nn.Sequential(*pair, nn.ReLU(), nn.Linear(4, 4), nn.BatchNorm1d(4)).double())
-    program = FuseConvBN()(traced(model))
+    program = FuseConvBN()(fx.symbolic_trace(model))
     assert names(program) == "input_1 _0 dim eq _assert _2 _3 output"
     assert_close(program, model, torch.randn(3, 4, dtype=torch.float64))
 
@@ -343,7 +334,7 @@ def record_shapes(program: fx.GraphModule, x: Tensor) -> None:
 
 @pytest.mark.parametrize("rank", [2, 3])
 def test_recorded_shapes_decide_about_linear_layers(rank: int) -> None:
-    program = traced(linear_model())
+    program = fx.symbolic_trace(linear_model())
     record_shapes(program, torch.randn(*[4] * rank, dtype=torch.float64))
     if rank == 2:
         assert reasons(program) == ["folded into `%_0`"]
@@ -354,7 +345,7 @@ def test_recorded_shapes_decide_about_linear_layers(rank: int) -> None:
 
 def test_recorded_shapes_that_deny_a_batch_dimension_are_believed() -> None:
     model = settle(nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4)).double())
-    program = traced(model)
+    program = fx.symbolic_trace(model)
     record_shapes(program, torch.randn(2, 6, dtype=torch.float64))
     assert_left_alone(program, "`%_0` has 2 dimensions, where batch norm is not along the layer's features")
 
@@ -372,7 +363,7 @@ def test_explanations_are_frozen_records_with_the_users_line() -> None:
             y = self.bn(self.conv(x))
             return self.late(y)
 
-    program = traced(settle(Model()))
+    program = fx.symbolic_trace(settle(Model()))
     first, second = FuseConvBN().explain(program)
     assert (first.node, first.fused, first.reason) == ("bn", True, "folded into `%conv`")
     assert (second.node, second.fused) == ("late", False)
@@ -384,7 +375,7 @@ def test_explanations_are_frozen_records_with_the_users_line() -> None:
 
 def test_explaining_changes_nothing(untouched: Any) -> None:
     model = untouched(pair())
-    program = traced(model)
+    program = fx.symbolic_trace(model)
     revision = program.graph.revision
     FuseConvBN().explain(program)
     assert program.graph.revision == revision
@@ -392,7 +383,7 @@ def test_explaining_changes_nothing(untouched: Any) -> None:
 
 
 def test_the_pass_returns_the_program_it_was_given_and_promises_close_results() -> None:
-    program = traced(pair())
+    program = fx.symbolic_trace(pair())
     assert FuseConvBN()(program) is program
     assert FuseConvBN().contract is close
     assert FuseConvBN().name == "fuse-conv-bn"
@@ -415,10 +406,10 @@ def test_recorded_shapes_spare_convolutions_the_check() -> None:
     model = settle(
         nn.Sequential(nn.Conv1d(4, 6, 1), nn.BatchNorm1d(6), nn.ReLU(), nn.Conv1d(6, 6, 1), nn.BatchNorm1d(6))
     )
-    program = traced(model)
+    program = fx.symbolic_trace(model)
     assert [", with a check" in reason for reason in reasons(program)] == [True, False]
     ShapeProp(program).propagate(torch.randn(2, 4, 8))
     assert [", with a check" in reason for reason in reasons(program)] == [False, False]
-    alone = traced(model[:2])
+    alone = fx.symbolic_trace(model[:2])
     ShapeProp(alone).propagate(torch.randn(4, 6))
     assert reasons(alone) == ["`%_0` has 2 dimensions, where batch norm is not along the layer's features"]

@@ -8,30 +8,22 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from batch_norm_models import (
-    Own,
-    assert_close,
-    assert_left_alone,
-    inlined,
-    pair,
-    reasons,
-    settle,
-    traced,
-)
+from batch_norm_models import Own, assert_close, assert_left_alone, inlined, pair, reasons
+from building import settle
 from torch import Tensor, nn
 
 import fx
 
 
 def test_training_mode_is_left_alone() -> None:
-    program = traced(pair().train())
+    program = fx.symbolic_trace(pair().train())
     assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
 
 
 def test_batch_norm_that_alone_is_in_training_mode_is_left_alone() -> None:
     model = pair()
     model[1].train()
-    program = traced(model)
+    program = fx.symbolic_trace(model)
     assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
 
 
@@ -47,46 +39,34 @@ def test_functional_training_mode_is_left_alone(training: Any) -> None:
         flag = x if training == "x" else training
         return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, training=flag)
 
-    program = traced(Own(call))
+    program = fx.symbolic_trace(Own(call))
     assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
 
 
 def test_batch_norm_without_running_statistics_is_left_alone() -> None:
-    assert_left_alone(traced(pair(track_running_stats=False)), "it keeps no running statistics")
-    program = traced(Own(lambda m, x: F.batch_norm(m.conv(x), None, None)))
+    assert_left_alone(fx.symbolic_trace(pair(track_running_stats=False)), "it keeps no running statistics")
+    program = fx.symbolic_trace(Own(lambda m, x: F.batch_norm(m.conv(x), None, None)))
     assert_left_alone(program, "it keeps no running statistics")
 
 
 def test_batch_norm_behind_something_else_is_left_alone() -> None:
     reason = "its input `{}` is not the result of one of torch's own convolution or linear layers"
-    assert_left_alone(traced(Own(lambda m, x: m.bn(torch.relu(m.conv(x))))), reason.format("relu"))
-    assert_left_alone(traced(Own(lambda m, x: m.bn(x))), reason.format("x"))
+    assert_left_alone(fx.symbolic_trace(Own(lambda m, x: m.bn(torch.relu(m.conv(x))))), reason.format("relu"))
+    assert_left_alone(fx.symbolic_trace(Own(lambda m, x: m.bn(x))), reason.format("x"))
 
 
-def test_a_result_with_other_users_is_left_alone() -> None:
-    def call(m: Any, x: Any) -> Any:
-        y = m.conv(x)
-        return m.bn(y) + y
-
-    program = traced(Own(call))
-    assert_left_alone(program, "the result of `%conv` is also used by `%add`")
-
-
-def test_a_result_that_is_returned_too_is_left_alone() -> None:
-    def call(m: Any, x: Any) -> Any:
-        y = m.conv(x)
-        return m.bn(y), y
-
-    assert_left_alone(traced(Own(call)), "the result of `%conv` is also used by `%output`")
-
-
-def test_a_result_that_is_changed_in_place_is_left_alone() -> None:
-    def call(m: Any, x: Any) -> Any:
-        y = m.conv(x)
-        y.add_(1)
-        return m.bn(y)
-
-    assert_left_alone(traced(Own(call)), "the result of `%conv` is also used by `%add_`")
+@pytest.mark.parametrize(
+    "use, by",
+    [
+        (lambda m, y: m.bn(y) + y, "add"),
+        (lambda m, y: (m.bn(y), y), "output"),
+        (lambda m, y: (y.add_(1), m.bn(y))[1], "add_"),
+    ],
+    ids=["another operation", "returned", "changed in place"],
+)
+def test_a_result_with_other_users_is_left_alone(use: Any, by: str) -> None:
+    program = fx.symbolic_trace(Own(lambda m, x: use(m, m.conv(x))))
+    assert_left_alone(program, f"the result of `%conv` is also used by `%{by}`")
 
 
 SHARED = "`%{}` shares its module or its tensors with another operation"
@@ -94,13 +74,13 @@ SHARED = "`%{}` shares its module or its tensors with another operation"
 
 def test_a_convolution_that_is_called_twice_is_left_alone(untouched: Any) -> None:
     model = untouched(Own(lambda m, x: m.bn(m.conv(m.conv(x)))))
-    program = traced(model)
+    program = fx.symbolic_trace(model)
     assert_left_alone(program, SHARED.format("conv_1"))
     assert_close(program, model, torch.randn(1, 2, 2, 2), rtol=0)
 
 
 def test_a_batch_norm_that_is_called_twice_is_left_alone() -> None:
-    program = traced(Own(lambda m, x: m.bn(m.conv(x)) + m.bn(m.other(x)), other=nn.Conv2d(2, 2, 1)))
+    program = fx.symbolic_trace(Own(lambda m, x: m.bn(m.conv(x)) + m.bn(m.other(x)), other=nn.Conv2d(2, 2, 1)))
     assert_left_alone(program, SHARED.format("bn"))
     assert reasons(program)[1] == SHARED.format("bn_1")
 
@@ -108,18 +88,18 @@ def test_a_batch_norm_that_is_called_twice_is_left_alone() -> None:
 def test_one_module_under_two_names_is_left_alone() -> None:
     model = Own(lambda m, x: m.bn(m.conv(m.alias(x))))
     model.alias = model.conv
-    assert_left_alone(traced(model), SHARED.format("conv_1"))
+    assert_left_alone(fx.symbolic_trace(model), SHARED.format("conv_1"))
 
 
 def test_tied_weights_are_left_alone() -> None:
     model = Own(lambda m, x: m.bn(m.conv(m.other(x))), other=nn.Conv2d(2, 2, 1))
     model.other.weight = model.conv.weight
-    assert_left_alone(traced(model), SHARED.format("conv"))
+    assert_left_alone(fx.symbolic_trace(model), SHARED.format("conv"))
 
 
 def test_parameters_that_are_fetched_elsewhere_are_left_alone() -> None:
-    assert_left_alone(traced(Own(lambda m, x: m.bn(m.conv(x)) * m.conv.bias.sum())), SHARED.format("conv"))
-    assert_left_alone(traced(Own(lambda m, x: m.bn(m.conv(x)) * m.bn.running_mean)), SHARED.format("bn"))
+    assert_left_alone(fx.symbolic_trace(Own(lambda m, x: m.bn(m.conv(x)) * m.conv.bias.sum())), SHARED.format("conv"))
+    assert_left_alone(fx.symbolic_trace(Own(lambda m, x: m.bn(m.conv(x)) * m.bn.running_mean)), SHARED.format("bn"))
 
 
 def test_functional_weights_that_are_used_twice_are_left_alone() -> None:
@@ -127,7 +107,7 @@ def test_functional_weights_that_are_used_twice_are_left_alone() -> None:
         weight, bn = m.conv.weight, m.bn
         return F.batch_norm(F.conv2d(F.conv2d(x, weight), weight), bn.running_mean, bn.running_var)
 
-    assert_left_alone(traced(Own(call)), SHARED.format("conv2d_1"))
+    assert_left_alone(fx.symbolic_trace(Own(call)), SHARED.format("conv2d_1"))
 
 
 def test_functional_statistics_that_are_fetched_twice_are_left_alone() -> None:
@@ -145,7 +125,7 @@ def test_hooks_are_left_alone() -> None:
         for register in ("register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"):
             model = pair()
             getattr(model[index], register)(lambda *_: None)
-            assert_left_alone(traced(model), f"`%{name}` has hooks or a forward of its own")
+            assert_left_alone(fx.symbolic_trace(model), f"`%{name}` has hooks or a forward of its own")
 
 
 def test_a_forward_of_its_own_is_left_alone() -> None:
@@ -178,7 +158,7 @@ def test_subclasses_are_left_alone() -> None:
 @pytest.mark.parametrize("parametrize", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.orthogonal])
 def test_parametrized_layers_are_left_alone(parametrize: Any) -> None:
     model = settle(nn.Sequential(parametrize(nn.Conv2d(2, 3, 1)), nn.BatchNorm2d(3)))
-    program = traced(model)
+    program = fx.symbolic_trace(model)
     reason = "its input `_0` is not the result of one of torch's own convolution or linear layers"
     assert_left_alone(program, reason)
 
@@ -188,7 +168,7 @@ def test_weights_that_the_program_computes_are_left_alone() -> None:
         return F.batch_norm(F.conv2d(x, m.conv.weight * 2), m.bn.running_mean, m.bn.running_var)
 
     reason = "the weight of `%conv2d` is computed by the program, or is not a plain tensor"
-    assert_left_alone(traced(Own(call)), reason)
+    assert_left_alone(fx.symbolic_trace(Own(call)), reason)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -199,7 +179,7 @@ def test_weights_and_statistics_that_are_inputs_are_left_alone(training: bool) -
     program = fx.symbolic_trace(function).train(training)
     reason = "the {} of `%{}` is the input `{}`, not known before the program runs"
     assert_left_alone(program, reason.format("weight", "conv2d", "weight"))
-    program = traced(Own(lambda m, x: F.batch_norm(m.conv(x), x[0, :, 0, 0], x[1, :, 0, 0]))).train(training)
+    program = fx.symbolic_trace(Own(lambda m, x: F.batch_norm(m.conv(x), x[0, :, 0, 0], x[1, :, 0, 0]))).train(training)
     assert_left_alone(program, "the running_mean of `%batch_norm` is computed by the program, or is not a plain tensor")
 
 
@@ -207,7 +187,7 @@ def test_settings_that_the_program_computes_are_left_alone() -> None:
     def call(m: Any, x: Any) -> Any:
         return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, eps=x.sum())
 
-    assert_left_alone(traced(Own(call)), "a setting of `%batch_norm` is computed by the program")
+    assert_left_alone(fx.symbolic_trace(Own(call)), "a setting of `%batch_norm` is computed by the program")
 
 
 def test_tensors_of_other_classes_are_left_alone() -> None:
@@ -217,7 +197,7 @@ def test_tensors_of_other_classes_are_left_alone() -> None:
     model = pair()
     model[0].weight = nn.Parameter(torch.randn(3, 2, 3, 3).as_subclass(Marked))
     reason = "the weight of `%_0` is computed by the program, or is not a plain tensor"
-    assert_left_alone(traced(model), reason)
+    assert_left_alone(fx.symbolic_trace(model), reason)
 
 
 def test_layers_inside_a_module_that_is_called_whole_are_left_alone(untouched: Any) -> None:
@@ -262,15 +242,15 @@ def test_layers_inside_a_module_of_the_users_are_left_alone(untouched: Any) -> N
 def test_batch_norm_of_another_dtype_or_width_is_left_alone() -> None:
     reason = "`%_0` and batch norm differ in channels, dtype or device"
     mixed = settle(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3).double()))
-    assert_left_alone(traced(mixed), reason)
-    assert_left_alone(traced(settle(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(4)))), reason)
+    assert_left_alone(fx.symbolic_trace(mixed), reason)
+    assert_left_alone(fx.symbolic_trace(settle(nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(4)))), reason)
 
 
 @pytest.mark.parametrize("variance", [1e-16, 1e12])
 def test_folds_that_half_precision_cannot_hold_are_left_alone(variance: float) -> None:
     model = pair(eps=0.0)
     nn.init.constant_(model[1].running_var, variance)
-    program = traced(nn.Sequential(model[0].half(), model[1]).eval())
+    program = fx.symbolic_trace(nn.Sequential(model[0].half(), model[1]).eval())
     assert_left_alone(program, "the folded weight of `%_0` would be too large or too small for torch.float16")
 
 
@@ -293,7 +273,7 @@ def test_tensors_whose_memory_the_program_writes_to_are_left_alone(path: str, ho
 
 
 def test_a_mode_that_is_set_between_the_two_is_respected() -> None:
-    program = traced(pair())
+    program = fx.symbolic_trace(pair())
     (norm,) = program.graph.find_nodes(op="call_module", target="1")
     enter: Any = torch.amp
     with program.graph.inserting_before(norm):

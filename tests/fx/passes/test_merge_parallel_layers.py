@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import in_functions, operations
 from torch import Tensor, nn
 
 import fx
@@ -40,31 +41,14 @@ def linears(call: Callable[..., Any], *sizes: int, bias: bool = True) -> Calling
     return Calling(call, **{name: nn.Linear(4, size, bias) for name, size in zip("abcdef", sizes, strict=False)})
 
 
-class WithoutLeaves(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return False
-
-
-def traced(model: nn.Module) -> fx.GraphModule:
-    return fx.symbolic_trace(model)
-
-
-def inlined(model: nn.Module) -> fx.GraphModule:
-    return fx.GraphModule(model, WithoutLeaves().trace(model))
-
-
-SPELLINGS = pytest.mark.parametrize("capture", [traced, inlined])
-
-
-def operations(program: fx.GraphModule) -> list[str]:
-    return [node.name for node in program.graph.nodes if node.op.startswith("call")]
+SPELLINGS = pytest.mark.parametrize("capture", [fx.symbolic_trace, in_functions])
 
 
 def reasons(program: fx.GraphModule, **options: int) -> dict[str, str]:
     return {merging.node: merging.reason for merging in MergeParallelLayers(**options).explain(program)}
 
 
-def assert_merged(model: nn.Module, x: Tensor, capture: Any = traced, layers: int = 1) -> fx.GraphModule:
+def assert_merged(model: nn.Module, x: Tensor, capture: Any = fx.symbolic_trace, layers: int = 1) -> fx.GraphModule:
     """As many layers are left as given, and the program computes what the model does."""
     program = capture(model)
     expected = model(x)
@@ -92,7 +76,7 @@ X = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(2, 3, 4)
 
 def test_linear_layers_of_one_input_become_one(untouched: Any) -> None:
     model = untouched(linears(lambda m, x: m.a(x).sum() + m.b(x).relu().sum() * m.c(x).sum(), 3, 5, 2))
-    program = traced(model)
+    program = fx.symbolic_trace(model)
     assert reasons(program) == {
         "a": "merged with `%b`, `%c`",
         "b": "merged with `%a`, `%c`",
@@ -114,7 +98,7 @@ def test_linear_layers_of_one_input_become_one(untouched: Any) -> None:
 
 def test_functions_are_merged_beside_their_weights(untouched: Any) -> None:
     model = untouched(linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5))
-    program = assert_merged(model, X, inlined)
+    program = assert_merged(model, X, in_functions)
     assert sorted(program.state_dict()) == ["a.merged_bias", "a.merged_weight"]
     assert program.get_parameter("a.merged_weight").shape == (8, 4)
 
@@ -133,8 +117,8 @@ CONVOLUTIONS = {
     [
         (kind, capture)
         for kind in CONVOLUTIONS
-        for capture in (traced, inlined)
-        if (kind, capture) != ("reflect", inlined)
+        for capture in (fx.symbolic_trace, in_functions)
+        if (kind, capture) != ("reflect", in_functions)
     ],
 )
 def test_convolutions_of_one_input_become_one(kind: str, batched: bool, capture: Any) -> None:
@@ -211,7 +195,7 @@ def test_names_that_are_taken_get_a_number() -> None:
 
 
 def test_nodes_keep_their_lines_and_origins() -> None:
-    program = traced(linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5))
+    program = fx.symbolic_trace(linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5))
     MergeParallelLayers()(program)
     origins = {node.name: node.origins for node in program.graph.nodes}
     assert origins["a_merged"] == origins["split"] == ("a", "b")
@@ -225,7 +209,7 @@ def test_fuel_merges_so_many_groups() -> None:
         return m.a(x).sum() + m.b(x).sum() + m.c(y).sum() + m.d(y).sum()
 
     model = linears(call, 2, 3, 4, 5)
-    program = traced(model)
+    program = fx.symbolic_trace(model)
     (edit,) = make_edits(MergeParallelLayers(), program, fuel=1)
     assert edit.description == "b into a"
     program.graph.lint()
@@ -237,7 +221,7 @@ def test_fuel_merges_so_many_groups() -> None:
 
 
 def test_layers_on_their_own_are_no_candidates() -> None:
-    program = traced(linears(lambda m, x: m.b(m.a(x)).sum(), 4, 2))
+    program = fx.symbolic_trace(linears(lambda m, x: m.b(m.a(x)).sum(), 4, 2))
     assert reasons(program) == {}
     MergeParallelLayers()(program)
     assert operations(program) == ["a", "b", "sum_1"]
@@ -246,15 +230,15 @@ def test_layers_on_their_own_are_no_candidates() -> None:
 def test_layers_that_differ_are_left_alone() -> None:
     few = "too few other layers of its kind can be merged with it where they read `%x`"
     one, two = nn.Conv1d(2, 3, 3), nn.Conv1d(2, 3, 3, padding=1)
-    program = traced(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    program = fx.symbolic_trace(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
     assert_left_alone(program, one=few, two=few)
     model = linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5)
     model.b.half()
-    assert_left_alone(traced(model), a=few, b=few)
+    assert_left_alone(fx.symbolic_trace(model), a=few, b=few)
 
 
 def test_fewer_layers_than_asked_for_are_left_alone() -> None:
-    program = traced(linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5))
+    program = fx.symbolic_trace(linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5))
     few = "too few other layers of its kind can be merged with it where they read `%x`"
     assert reasons(program, least=3) == {"a": few, "b": few}
     with pytest.raises(PassError) as caught:
@@ -266,7 +250,7 @@ def test_fewer_layers_than_asked_for_are_left_alone() -> None:
 
 def test_groups_are_left_alone() -> None:
     one, two = nn.Conv1d(2, 4, 1, groups=2), nn.Conv1d(2, 4, 1, groups=2)
-    program = traced(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    program = fx.symbolic_trace(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
     grouped = "it has 2 groups, each with inputs of its own"
     assert_left_alone(program, one=grouped, two=grouped)
 
@@ -274,7 +258,7 @@ def test_groups_are_left_alone() -> None:
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_layers_without_weights_are_left_alone() -> None:
     one, two = nn.Conv2d(0, 2, 1), nn.Conv2d(0, 2, 1)
-    program = traced(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    program = fx.symbolic_trace(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
     empty = "its weight is empty, which torch's kernels do not agree on what to make of"
     assert_left_alone(program, one=empty, two=empty)
 
@@ -287,7 +271,7 @@ def test_a_setting_that_is_left_out_is_torchs_default(name: str) -> None:
     def call(m: Any, x: Any) -> Any:
         return F.conv1d(x, m.one.weight, **{name: SPELT_OUT[name]}).sum() + F.conv1d(x, m.two.weight).sum()
 
-    program = traced(Calling(call, one=nn.Conv1d(2, 4, 1), two=nn.Conv1d(2, 3, 1)))
+    program = fx.symbolic_trace(Calling(call, one=nn.Conv1d(2, 4, 1), two=nn.Conv1d(2, 3, 1)))
     merged = MergeParallelLayers()(program)
     assert [node.target for node in merged.graph.nodes].count(F.conv1d) == 1
     x = torch.randn(3, 2, 5, dtype=torch.float64)
@@ -298,26 +282,26 @@ def test_settings_that_the_program_computes_are_left_alone() -> None:
     def call(m: Any, x: Any) -> Any:
         return F.conv1d(x, m.one.weight, stride=x.size(0)).sum() + F.conv1d(x, m.two.weight).sum()
 
-    program = traced(Calling(call, one=nn.Conv1d(2, 4, 1), two=nn.Conv1d(2, 4, 1)))
+    program = fx.symbolic_trace(Calling(call, one=nn.Conv1d(2, 4, 1), two=nn.Conv1d(2, 4, 1)))
     assert_left_alone(program, conv1d="a setting of `%conv1d` is computed by the program")
 
 
 def test_biases_of_another_dtype_are_left_alone() -> None:
     model = linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5)
     model.a.bias = nn.Parameter(model.a.bias.detach().float())
-    assert_left_alone(traced(model), a="its weight and its bias differ in dtype or device")
+    assert_left_alone(fx.symbolic_trace(model), a="its weight and its bias differ in dtype or device")
 
 
 def test_results_that_are_written_to_are_left_alone() -> None:
-    program = traced(linears(lambda m, x: m.a(x).relu_().sum() + m.b(x).sum(), 3, 5))
+    program = fx.symbolic_trace(linears(lambda m, x: m.a(x).relu_().sum() + m.b(x).sum(), 3, 5))
     assert_left_alone(program, a="`%relu_` writes to `%a`, which may be memory of its result")
-    program = traced(linears(lambda m, x: m.a(x)[0].add_(1).sum() + m.b(x).sum(), 3, 5))
+    program = fx.symbolic_trace(linears(lambda m, x: m.a(x)[0].add_(1).sum() + m.b(x).sum(), 3, 5))
     assert_left_alone(program, a="`%add_` writes to `%getitem`, which may be memory of its result")
 
 
 def test_results_that_are_returned_are_left_alone() -> None:
     returned = "its result is returned or kept, and must not be part of another tensor"
-    program = traced(linears(lambda m, x: (m.a(x), m.b(x).transpose(0, 1), m.c(x).sum()), 3, 5, 2))
+    program = fx.symbolic_trace(linears(lambda m, x: (m.a(x), m.b(x).transpose(0, 1), m.c(x).sum()), 3, 5, 2))
     assert_left_alone(program, a=returned, b=returned)
 
 
@@ -336,13 +320,13 @@ def test_results_that_are_returned_are_left_alone() -> None:
     ],
 )
 def test_results_whose_layout_may_matter_are_left_alone(use: Callable[[Any], Any], name: str) -> None:
-    program = traced(linears(lambda m, x: (torch.add(use(m.a(x)), 1), m.b(x).sum()), 6, 6))
+    program = fx.symbolic_trace(linears(lambda m, x: (torch.add(use(m.a(x)), 1), m.b(x).sum()), 6, 6))
     assert_left_alone(program, a=f"`%{name}` may depend on how its result lies in memory")
 
 
 def test_results_that_are_copied_before_their_layout_matters_are_merged() -> None:
     model = linears(lambda m, x: m.a(x).contiguous().view(-1) * 2 + m.b(x).reshape(-1).exp().view(2, -1).sum(), 6, 6)
-    program = traced(model)
+    program = fx.symbolic_trace(model)
     assert reasons(program) == {
         "a": "merged with `%b`",
         "b": "merged with `%a`",
@@ -384,7 +368,7 @@ def test_a_write_to_the_input_between_them_divides_the_layers() -> None:
         x.add_(1)
         return before + m.b(x).sum()
 
-    program = traced(linears(alternating, 2, 3))
+    program = fx.symbolic_trace(linears(alternating, 2, 3))
     found = reasons(program)
     assert found["b"].startswith("`%add_` writes to `%add`, ")
     assert found["b"].endswith(", which `%b` reads")
@@ -396,19 +380,19 @@ def test_weights_that_the_program_writes_to_are_left_alone() -> None:
         m.a.weight.detach().add_(1)
         return m.a(x).sum() + m.b(x).sum()
 
-    found = reasons(traced(linears(call, 2, 3)))["a"]
+    found = reasons(fx.symbolic_trace(linears(call, 2, 3)))["a"]
     assert found == "`%a` shares its module or its tensors with another operation"
 
 
 def test_layers_that_share_something_have_hooks_or_are_subclasses_are_left_alone() -> None:
     model = linears(lambda m, x: m.a(x).sum() + m.b(x).sum() + m.a(x).exp().sum(), 3, 5)
-    assert_left_alone(traced(model), a="`%a` shares its module or its tensors with another operation")
+    assert_left_alone(fx.symbolic_trace(model), a="`%a` shares its module or its tensors with another operation")
     model = linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 3)
     model.b.weight = model.a.weight
-    assert_left_alone(traced(model), b="`%b` shares its module or its tensors with another operation")
+    assert_left_alone(fx.symbolic_trace(model), b="`%b` shares its module or its tensors with another operation")
     model = linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5)
     model.a.register_forward_hook(lambda *_: None)
-    assert_left_alone(traced(model), a="`%a` has hooks or a forward of its own")
+    assert_left_alone(fx.symbolic_trace(model), a="`%a` has hooks or a forward of its own")
 
     class Own(nn.Linear):
         pass
@@ -427,14 +411,14 @@ def test_weights_that_the_program_computes_are_left_alone() -> None:
         return F.linear(x, m.a.weight * 2).sum() + F.linear(x, m.b.weight).sum()
 
     reason = "the weight of `%linear` is computed by the program, or is not a plain tensor"
-    assert_left_alone(traced(linears(call, 2, 3)), linear=reason)
+    assert_left_alone(fx.symbolic_trace(linears(call, 2, 3)), linear=reason)
 
 
 # What is reported.
 
 
 def test_explanations_are_frozen_records_with_the_users_line() -> None:
-    program = traced(linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5))
+    program = fx.symbolic_trace(linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5))
     revision = program.graph.revision
     merging = MergeParallelLayers().explain(program)[0]
     assert (merging.node, merging.merged) == ("a", True)

@@ -11,6 +11,7 @@ from concurrent.futures import Future, InvalidStateError
 
 import pytest
 import torch
+from building import operations
 
 import fx
 from fx.errors import GraphError, PassError
@@ -48,10 +49,6 @@ def overlapped(function, **options):
     return OverlapCommunication(**options)(fx.symbolic_trace(function))
 
 
-def names(program):
-    return [node.name for node in program.graph.nodes if node.op.startswith("call")]
-
-
 def test_a_fetch_right_before_its_use_starts_before_the_work_that_does_not_need_it():
     def model(x):
         y = torch.sin(x)
@@ -59,7 +56,7 @@ def test_a_fetch_right_before_its_use_starts_before_the_work_that_does_not_need_
         return y + fetch("server", x)
 
     program = overlapped(model)
-    assert names(program) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
+    assert operations(program) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
     x = torch.ones(2)
     assert torch.equal(program(x), model(x))
     assert seen[0][0].startswith("fx-overlap") and seen[1][0] == "MainThread"
@@ -71,7 +68,7 @@ def test_a_fetch_is_waited_for_just_before_its_first_use():
         y = torch.sin(x)
         return torch.cos(y) + fetched
 
-    assert names(overlapped(model)) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
+    assert operations(overlapped(model)) == ["start_on_thread", "sin", "cos", "wait_for", "add"]
 
 
 def test_what_computes_the_arguments_of_a_fetch_moves_up_with_its_start():
@@ -83,7 +80,7 @@ def test_what_computes_the_arguments_of_a_fetch_moves_up_with_its_start():
         return y
 
     program = overlapped(model, memory=100.0)
-    assert names(program) == [
+    assert operations(program) == [
         "getitem", "float_1", "start_on_thread", "getitem_1", "float_2", "start_on_thread_1",
         "sin", "cos", "wait_for", "add", "wait_for_1", "add_1",
     ]  # fmt: skip
@@ -99,9 +96,9 @@ def test_arguments_stay_behind_what_writes_to_them_draws_or_sets_modes():
         return torch.cos(y) + fetch("server", ids[0] + 1.0) + fetch("server", torch.rand_like(x) * 2)
 
     program = overlapped(model, memory=100.0)
-    order = [name for name in names(program) if name in ("add_", "getitem", "start_on_thread", "cos")]
+    order = [name for name in operations(program) if name in ("add_", "getitem", "start_on_thread", "cos")]
     assert order == ["add_", "getitem", "start_on_thread", "cos"]
-    assert names(program).index("rand_like") > names(program).index("add_")
+    assert operations(program).index("rand_like") > operations(program).index("add_")
 
 
 def test_arguments_move_no_further_than_the_start_that_needs_them():
@@ -112,7 +109,7 @@ def test_arguments_move_no_further_than_the_start_that_needs_them():
         second = fetch("a", torch.cos(x))  # starts behind the first, which is its server's
         return z + first + second
 
-    assert names(overlapped(model, memory=100.0))[:6] == [
+    assert operations(overlapped(model, memory=100.0))[:6] == [
         "sin", "tan", "start_on_thread", "cos", "start_on_thread_1", "exp",
     ]  # fmt: skip
 
@@ -123,7 +120,7 @@ def test_a_start_does_not_wait_for_the_arguments_of_a_later_one():
         second = fetch("b", torch.cos(x))
         return torch.tan(x) + first + second
 
-    assert names(overlapped(model, memory=100.0))[:4] == ["sin", "start_on_thread", "cos", "start_on_thread_1"]
+    assert operations(overlapped(model, memory=100.0))[:4] == ["sin", "start_on_thread", "cos", "start_on_thread_1"]
 
 
 def test_what_is_written_while_a_fetch_would_run_is_not_passed():
@@ -136,7 +133,7 @@ def test_what_is_written_while_a_fetch_would_run_is_not_passed():
         return torch.sin(z) + fetched
 
     program = overlapped(model)
-    assert names(program) == ["sin", "mul_", "start_on_thread", "cos", "wait_for", "mul__1", "sin_1", "add"]
+    assert operations(program) == ["sin", "mul_", "start_on_thread", "cos", "wait_for", "mul__1", "sin_1", "add"]
     assert torch.equal(program(torch.ones(2)), model(torch.ones(2)))
 
 
@@ -149,7 +146,7 @@ def test_calls_that_are_not_declared_independent_keep_their_order_among_effects_
         return torch.cos(z) + second
 
     program = overlapped(model)
-    assert names(program) == [
+    assert operations(program) == [
         "cos",  # the caller may have given parts of one tensor
         "push",
         "start_on_thread",
@@ -173,7 +170,7 @@ def test_calls_through_one_channel_start_in_order_and_those_through_others_may_p
     program = overlapped(model)
     started = [node.args[1] for node in program.graph.find_nodes(op="call_function") if "start" in node.name]
     assert started == ["b", "a", "a"]
-    assert names(program).index("start_on_thread_2") < names(program).index("sin")
+    assert operations(program).index("start_on_thread_2") < operations(program).index("sin")
 
 
 def test_a_server_that_only_the_program_knows_stands_for_every_server():
@@ -182,7 +179,7 @@ def test_a_server_that_only_the_program_knows_stands_for_every_server():
         first = fetch(server, late)
         return fetch("b", x) + first + late
 
-    assert names(overlapped(model))[0] == "sin"
+    assert operations(overlapped(model))[0] == "sin"
 
 
 def test_no_more_than_so_many_run_at_a_time():
@@ -194,7 +191,7 @@ def test_no_more_than_so_many_run_at_a_time():
 
     for most in (1, 2, 4):
         running = 0
-        for name in names(overlapped(model, in_flight=most, memory=100.0)):
+        for name in operations(overlapped(model, in_flight=most, memory=100.0)):
             running += name.startswith("start") - name.startswith("wait")
             assert running <= most
         assert running == 0
@@ -206,7 +203,7 @@ def test_the_next_starts_as_soon_as_the_first_is_there_where_no_more_may_run_at_
         y = torch.sin(x) if work else x
         return torch.stack([*(fetch(server, x) for server in "abcde"), y])
 
-    order = names(overlapped(model, in_flight=2, memory=100.0))
+    order = operations(overlapped(model, in_flight=2, memory=100.0))
     assert [name.split("_")[0] for name in order if name.startswith(("start", "wait"))] == [
         "start", "start", "wait", "start", "wait", "start", "wait", "start", "wait", "wait"
     ]  # fmt: skip
@@ -225,7 +222,7 @@ def test_a_start_passes_no_wait_for_what_it_needs_or_has_effects_with():
     ]  # fmt: skip
     first, second = list(program.graph.nodes)[1:3]
     assert (first.args[1], second.args[1]) == ("b", "c")
-    assert "start" not in "".join(names(overlapped(ordered, memory=100.0)))
+    assert "start" not in "".join(operations(overlapped(ordered, memory=100.0)))
 
 
 def test_large_results_wait_where_they_would_not_fit():
@@ -237,12 +234,12 @@ def test_large_results_wait_where_they_would_not_fit():
 
     program = fx.symbolic_trace(model)
     fx.passes.ShapeProp(program).propagate(torch.ones(1000))
-    assert names(OverlapCommunication(memory=1.001)(program))[:5] == [
+    assert operations(OverlapCommunication(memory=1.001)(program))[:5] == [
         "start_on_thread", "getitem", "sin", "sin_1", "sin_2"
     ]  # fmt: skip
     eager = fx.symbolic_trace(lambda x: x.exp().sum() + fetch("server", x).sum())
     fx.passes.ShapeProp(eager).propagate(torch.ones(1000))
-    assert "start_on_thread" not in names(OverlapCommunication(memory=1.0)(eager))
+    assert "start_on_thread" not in operations(OverlapCommunication(memory=1.0)(eager))
 
 
 def test_an_error_surfaces_at_the_wait_and_names_the_users_line():
@@ -355,12 +352,12 @@ def test_explain_says_what_runs_beside_each_call_and_changes_nothing():
     (found,) = OverlapCommunication().explain(program)
     assert (found.node, found.operations) == ("fetch", ("sin",))
     assert found.where.line == model.__code__.co_firstlineno + 2
-    assert names(program) == ["sin", "fetch", "add"]
+    assert operations(program) == ["sin", "fetch", "add"]
 
 
 def test_a_call_with_nothing_to_do_beside_it_is_left():
     program = overlapped(lambda x: fetch("server", x))
-    assert names(program) == ["fetch"]
+    assert operations(program) == ["fetch"]
 
 
 def test_calls_inside_of_a_submodule_keep_those_outside_in_order():
@@ -404,7 +401,7 @@ def test_collectives_start_when_their_input_is_there_and_are_waited_for_when_the
     second = graph.call_function(wait_tensor, (second,))
     graph.output((graph.call_function(torch.sin, (first,)), graph.call_function(torch.sin, (second,))))
     program = OverlapCommunication()(fx.GraphModule(torch.nn.Module(), graph))
-    assert [name.replace("_default", "") for name in names(program)] == [
+    assert [name.replace("_default", "") for name in operations(program)] == [
         "sin", "all_reduce", "cos", "all_reduce_1", "wait_tensor", "sin_1", "wait_tensor_1", "sin_2",
     ]  # fmt: skip
     assert not make_edits(OverlapCommunication(), program)
@@ -422,7 +419,7 @@ def test_what_is_not_moved_keeps_its_place_among_the_halves_of_others():
     used = graph.call_function(torch.sin, (first,))
     graph.output((used, graph.call_function(torch.sin, (second,))))
     program = OverlapCommunication()(fx.GraphModule(torch.nn.Module(), graph))
-    assert [name.replace("_default", "") for name in names(program)] == [
+    assert [name.replace("_default", "") for name in operations(program)] == [
         "all_reduce", "all_reduce_1", "wait_tensor", "sin", "wait_tensor_1", "sin_1",
     ]  # fmt: skip
 

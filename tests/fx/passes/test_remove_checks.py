@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import WithoutLeaves, names
 from torch import nn
 
 import fx
@@ -20,15 +21,6 @@ class Checked(nn.Module):
         rows = x.shape[0]
         assert rows > 1
         return x * rows
-
-
-class WithoutLeaves(fx.Tracer):
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return False
-
-
-def names(program: fx.GraphModule) -> str:
-    return " ".join(node.name for node in program.graph.nodes)
 
 
 def test_checks_go_with_what_only_they_used() -> None:

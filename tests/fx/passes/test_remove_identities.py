@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import AllLeaves, Calling, operations
 from torch import Tensor, nn
 
 import fx
@@ -17,26 +18,6 @@ from fx.passes import exact
 from fx.passes.registered_passes import get_pass
 from fx.passes.remove_identities import RemoveIdentities
 from model_zoo import get_model, list_models
-
-
-class Calling(nn.Module):
-    """Calls a function with itself and the input; its children are leaves."""
-
-    def __init__(self, call: Callable[[Any, Any], Any], **children: nn.Module) -> None:
-        super().__init__()
-        self.call = call
-        for name, child in children.items():
-            self.add_module(name, child)
-
-    def forward(self, x: Any) -> Any:
-        return self.call(self, x)
-
-
-class AllLeaves(fx.Tracer):
-    """Calls every child as a whole, empty containers and subclasses too."""
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return True
 
 
 def captured(model: nn.Module | Callable[..., Any], **shapes: tuple[int, ...]) -> fx.GraphModule:
@@ -48,10 +29,6 @@ def captured(model: nn.Module | Callable[..., Any], **shapes: tuple[int, ...]) -
         if node.name in shapes:
             node.meta["val"] = torch.empty(shapes[node.name])
     return program
-
-
-def operations(program: fx.GraphModule) -> list[str]:
-    return [node.name for node in program.graph.nodes if node.op.startswith("call")]
 
 
 def reasons(program: fx.GraphModule) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import body
 from torch import Tensor, nn
 
 import fx
@@ -24,12 +25,6 @@ def split(program: fx.GraphModule, *sets: str) -> fx.GraphModule:
         if isinstance(part, fx.GraphModule):
             part.graph.lint()
     return result
-
-
-def body(program: Any) -> list[str]:
-    """The generated statements, without what frees variables."""
-    lines = program.code.strip().splitlines()[1:]
-    return [line.strip().partition(";")[0] for line in lines]
 
 
 def diamond(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import WithoutLeaves
 from torch import Tensor, nn
 
 import fx
@@ -465,12 +466,8 @@ def test_split_takes_several_places_in_any_order_and_names_of_nodes() -> None:
 
 
 def test_split_finds_modules_in_programs_without_leaves() -> None:
-    class Tracer(fx.Tracer):
-        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return False
-
     model = Net()
-    program = fx.GraphModule(model, Tracer().trace(model))
+    program = fx.GraphModule(model, WithoutLeaves().trace(model))
     split = Split("head")(program)  # type: ignore[arg-type]
     assert [node.name for node in split.submod_1.graph.nodes if node.op.startswith("call")] == [
         "linear_1",

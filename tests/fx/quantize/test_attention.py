@@ -5,16 +5,13 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from building import decibels
 from torch import nn
 
 import fx
 from fx.canonical import canonical_form
 from fx.quantize import convert, prepare, prepare_qat, reference, report, zero_padding
 from fx.quantize.decomposition import decompose
-
-
-def decibels(value, expected):
-    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
 
 
 def split(model, *inputs, training=False):

@@ -5,6 +5,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from building import decibels
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -21,10 +22,6 @@ from fx.quantize import (
     reference,
     report,
 )
-
-
-def decibels(value, expected):
-    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
 
 
 def quantized(model, *inputs, scheme=None):

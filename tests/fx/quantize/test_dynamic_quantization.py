@@ -3,6 +3,7 @@ import warnings
 
 import pytest
 import torch
+from building import decibels
 from torch import nn
 
 import fx
@@ -25,10 +26,6 @@ from fx.quantize import (
 from fx.quantize.kernels import linear_kernels
 
 DYNAMIC = QuantizationScheme(Choice(precision="dynamic"))
-
-
-def decibels(value, expected):
-    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
 
 
 def converted(model, *inputs, scheme=DYNAMIC):

@@ -4,6 +4,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
+from building import decibels
 from torch import nn
 
 import fx
@@ -24,10 +25,6 @@ from fx.quantize import (
 )
 
 COARSE = QuantizationScheme(Choice(observer="moving-average", per_channel=False, weight_bits=4, activation_bits=6))
-
-
-def decibels(value, expected):
-    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
 
 
 def conv_net():

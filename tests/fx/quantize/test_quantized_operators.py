@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from building import decibels
 from step_check import StepCheck
 from torch import nn
 
@@ -26,10 +27,6 @@ from fx.quantize import (
     reference,
     report,
 )
-
-
-def decibels(value, expected):
-    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
 
 
 class Between(nn.Module):

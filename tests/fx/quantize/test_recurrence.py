@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from building import decibels
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -25,10 +26,6 @@ from fx.quantize import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
-
-
-def decibels(value, expected):
-    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
 
 
 def flat(value):

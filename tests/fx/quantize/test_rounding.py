@@ -5,16 +5,13 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from building import decibels
 from torch import nn
 
 import fx
 from fx.quantize import Choice, QuantizationScheme, convert, prepare, prepare_qat, reference
 
 SCHEME = QuantizationScheme(Choice(observer="moving-average"))
-
-
-def decibels(value, expected):
-    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
 
 
 class Stream(nn.Module):

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from building import decibels
 from selection import thorough_except
 from step_check import StepCheck
 from torch import nn
@@ -27,10 +28,6 @@ from fx.quantize import (
 from fx.quantize.transposed_convolution import swap_channels
 
 KINDS = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-
-
-def decibels(value, expected):
-    return float(10 * torch.log10(expected.square().sum() / (value - expected).square().sum()))
 
 
 def quantized_layer(model):

@@ -101,11 +101,6 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> None:
         Computed(1)  # computing without values loads parts of torch when it is done first
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "program.safetensors"
-
-
 def assert_refused(path: Path, part: str) -> None:
     with within_budget(), pytest.raises(LoadError) as caught:
         serialization.load(path)

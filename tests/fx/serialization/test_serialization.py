@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 import pytest
 import torch
+from building import assert_same_state
 from saved_files import reload, take_apart
 
 import fx
@@ -74,11 +75,6 @@ class Root(torch.nn.Module):
             setattr(self, name, value)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "program.safetensors"
-
-
 def of_value(value: Any) -> fx.GraphModule:
     """A program that calls a function with ``value``."""
     graph = fx.Graph()
@@ -105,19 +101,6 @@ def of_tensors(**tensors: torch.Tensor | None) -> fx.GraphModule:
         else:
             root.register_buffer(name, tensor)
     return fx.GraphModule(root, graph)
-
-
-def assert_same_state(ours: torch.nn.Module, theirs: torch.nn.Module) -> None:
-    for kind in ("named_parameters", "named_buffers"):
-        left, right = ([*getattr(module, kind)(remove_duplicate=False)] for module in (ours, theirs))
-        assert [name for name, _ in left] == [name for name, _ in right]
-        for (name, mine), (_, other) in zip(left, right, strict=True):
-            assert torch.equal(mine, other), name
-            assert (mine.dtype, mine.requires_grad, type(mine)) == (other.dtype, other.requires_grad, type(other)), name
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    assert {name: module.training for name, module in ours.named_modules()} == {
-        name: module.training for name, module in theirs.named_modules()
-    }
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])

@@ -19,11 +19,6 @@ from fx import serialization
 from fx.errors import LoadError, SaveError
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "program.safetensors"
-
-
 def unknown(x: Any) -> Any:
     return x
 

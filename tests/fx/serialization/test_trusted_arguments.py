@@ -37,11 +37,6 @@ class OfMatrices(Bags):
         return self.bag(x), embedding_bag(x, self.weight), embedding_bag(x, self.weight, None)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "program.safetensors"
-
-
 def test_offsets_of_the_caller_are_passed_on(path: Path) -> None:
     program = fx.symbolic_trace(OfCallers())
     x, offsets = torch.tensor([1, 2, 4, 0]), torch.tensor([0, 3])

@@ -66,12 +66,14 @@ def _enter_found(row: Wrong | Right, more: str = "") -> None:
         return found(row.pass_, min_changed=0, max_examples=row.programs or EXAMPLES)
 
 
-for _row in [*WRONG.values(), *RIGHT.values()]:
-    if _row.theme in THEMES:
-        for _witness in (_row.witness,) if isinstance(_row, Wrong) else _row.witnesses:
-            _enter(_row, _witness)
+_ROWS = [row for row in [*WRONG.values(), *RIGHT.values()] if row.theme in (*THEMES, "formulas")]
+_KINDS = list(dict.fromkeys(row.kind for row in _ROWS))
+for _row in sorted(_ROWS, key=lambda row: _KINDS.index(row.kind)):  # right ones beside the wrong ones of their kind
     if _row.theme == "formulas":
         _enter_found(_row)
+    else:
+        for _witness in (_row.witness,) if isinstance(_row, Wrong) else _row.witnesses:
+            _enter(_row, _witness)
 _enter_found(WRONG["erase_checks"], ", on random programs")
 
 

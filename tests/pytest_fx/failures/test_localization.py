@@ -6,6 +6,7 @@ import operator
 
 import pytest
 import torch
+from building import subject_of
 from judged import made_in_float64
 from torch import nn
 
@@ -16,10 +17,6 @@ from pytest_fx.failures.localization import localize
 from pytest_fx.failures.pairing import complete
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
-
-
-def subject_of(module, *inputs):
-    return Subject("own", module, lambda input_set: Arguments(inputs))
 
 
 def zoo_subject(name):

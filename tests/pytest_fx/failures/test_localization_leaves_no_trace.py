@@ -4,18 +4,13 @@ import weakref
 
 import pytest
 import torch
+from building import Counting, subject_of
 from judged import made_in_float64, violations_of
 from torch import nn
 
 import fx
 from fx.passes import close, exact
 from pytest_fx.failures.localization import localize
-from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.subject import Subject
-
-
-def subject_of(module, *inputs, **named):
-    return Subject("own", module, lambda input_set: Arguments(inputs, named))
 
 
 def tolerance(leaf, eager):
@@ -35,16 +30,6 @@ def unchanged(program):
 class Noisy(nn.Module):
     def forward(self, x):
         return x + torch.rand_like(x) + nn.functional.dropout(x, 0.5, True)
-
-
-class Counting(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x):
-        self.calls.add_(x.sum() * 0 + 1)
-        return x * self.calls
 
 
 class Keyed(nn.Module):

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from building import Scaled
 from selection import thorough_except
-from torch import nn
 
 import model_zoo
 from fx.passes import approximate, close, exact
@@ -11,7 +11,6 @@ from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import detection_limit
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import LawViolation, contract
 from pytest_fx.laws.judging import compared
@@ -25,18 +24,6 @@ NARROW = (
     "two_heads",
 )
 CASES = [(name, torch.float32) for name in NARROW] + [("mlp", torch.bfloat16), ("mlp", torch.float64)]
-
-
-class Scaled(nn.Module):
-    """Gives what a module gives, times a number."""
-
-    def __init__(self, module: nn.Module, times: float) -> None:
-        super().__init__()
-        self.module, self.times = module, times
-
-    def forward(self, *args: object, **kwargs: object) -> object:
-        found = self.module(*args, **kwargs)
-        return map_tensors(lambda tensor: tensor * self.times if tensor.is_floating_point() else tensor, found)
 
 
 def subject_of(name: str, dtype: torch.dtype) -> Subject:

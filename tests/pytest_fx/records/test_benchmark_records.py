@@ -53,27 +53,20 @@ def test_saved_timings_can_be_compared_with(pytester, timing):
         result.stdout.fnmatch_lines(f"mlp capture ({run}) *")
 
 
-def test_benchmark_only_runs_the_timings_and_nothing_else(pytester, timing):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", "--benchmark-only", "-v", timing)
-    result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines("*mlp capture *")
-
-
-def test_benchmark_skip_skips_the_timings_and_nothing_else(pytester, timing):
-    result = pytester.runpytest("--fx-model", "mlp", "--benchmark-skip", timing)
-    result.assert_outcomes(passed=1, skipped=1)
-
-
-def test_disabled_benchmarks_are_not_timed_and_the_reason_is_shown(pytester, timing):
-    result = pytester.runpytest("--fx-model", "mlp", "--benchmark-disable", "-rs", timing)
-    result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines("SKIPPED*benchmarks are switched off*")
-
-
-def test_without_pytest_benchmark_times_are_still_taken(pytester, timing):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "2", "-v", "-p", "no:benchmark", timing)
-    result.assert_outcomes(passed=2)
-    result.stdout.fnmatch_lines("mlp *capture * ms *")
+@pytest.mark.parametrize(
+    "options, outcomes, line",
+    [
+        ("--fx-rounds 2 --benchmark-only -v", {"passed": 1, "skipped": 1}, "*mlp capture *"),
+        ("--benchmark-skip", {"passed": 1, "skipped": 1}, "*1 passed, 1 skipped*"),
+        ("--benchmark-disable -rs", {"passed": 1, "skipped": 1}, "SKIPPED*benchmarks are switched off*"),
+        ("--fx-rounds 2 -v -p no:benchmark", {"passed": 2}, "mlp *capture * ms *"),
+    ],
+    ids=["only benchmarks", "no benchmarks", "disabled, for a reason that is shown", "timed without pytest-benchmark"],
+)
+def test_options_of_pytest_benchmark_are_those_of_timings(pytester, timing, options, outcomes, line):
+    result = pytester.runpytest("--fx-model", "mlp", *options.split(), timing)
+    result.assert_outcomes(**outcomes)
+    result.stdout.fnmatch_lines(line)
 
 
 OWN_BENCHMARK = """

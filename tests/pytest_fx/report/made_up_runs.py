@@ -1,24 +1,15 @@
-"""Runs that nobody made, of any size, and their pages in a browser."""
+"""Runs that nobody made, of any size."""
 
 from __future__ import annotations
 
-import html
-import json
 import random
-import re
-import shutil
-import subprocess
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from pytest_fx.report.reported_run import ReportedRun
 from pytest_fx.report.rows import SummaryRow
 from pytest_fx.timing.paired import PairedTiming
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-NARROWEST = 500
-"""Pixels that a window has at least; narrower pages stand in a frame."""
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)><!-- \u2028 ]]> ${1} 'q' \"q\""
 MACHINE = {"host": "quiet", "machine": "a processor", "cores": 2, "versions": {"torch": "2.10"}, "commit": "abc1234"}
 
@@ -67,45 +58,6 @@ def made_up_failure(test: str, model: str, program: str) -> dict[str, Any]:
     text = f"E   LawViolation: {program} changes what {model} computes"
     return {"kind": "failure", "test": test, "when": "call", "text": text, "place": {"file": "test_it.py", "line": 3},
             "facts": facts}  # fmt: skip
-
-
-def data_of(page: str) -> dict[str, Any]:
-    """The data of a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    return json.loads(found[1])
-
-
-def in_browser(page: str, script: str, folder: Path, width: int = 1000, flags: tuple[str, ...] = ()) -> Any:
-    """Return what a script in the page finds out once the page stands; ``errors`` has what went wrong before."""
-    watch = """<script>const errors = [];
-    addEventListener("error", (event) => errors.push(event.message || "no file"), true);
-    addEventListener("securitypolicyviolation", (event) => errors.push(event.violatedDirective));</script>"""
-    wrapped = f"""<script>
-    addEventListener("load", () => setTimeout(async () => {{
-      let found;
-      try {{ found = await (async () => {{ {script} }})(); }} catch (error) {{ found = "failed: " + error.stack; }}
-      const element = parent.document.createElement("pre");
-      element.id = "found";
-      element.textContent = JSON.stringify(found);
-      parent.document.body.append(element);
-    }}, 50));
-    </script>"""
-    path = folder / "driven.html"
-    driven = page.replace("<style>", f"{watch}<style>", 1).replace("</body>", f"{wrapped}</body>")
-    if width < NARROWEST:
-        frame = f'<iframe style="width:{width}px;height:900px;border:0" srcdoc="{html.escape(driven)}"></iframe>'
-        driven = f"<!doctype html><body>{frame}</body>"
-    path.write_text(driven, "utf-8")
-    assert BROWSER
-    given = ["--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--virtual-time-budget=8000"]
-    run = subprocess.run(
-        [BROWSER, *given, *flags, f"--user-data-dir={folder / 'profile'}", "--dump-dom", path.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    found = re.search(r'<pre id="found">(.*?)</pre>', run.stdout, re.DOTALL)
-    assert found, run.stderr[-2000:]
-    return json.loads(html.unescape(found[1]))
 
 
 def timed(ratios: list[float]) -> PairedTiming:

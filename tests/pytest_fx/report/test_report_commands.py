@@ -6,7 +6,8 @@ import json
 import random
 
 import pytest
-from made_up_runs import data_of, made_up_run, timed
+from building import data_of
+from made_up_runs import made_up_run, timed
 
 from pytest_fx.records.baseline import read_baseline
 from pytest_fx.report.report_commands import main

@@ -8,7 +8,8 @@ import re
 from typing import Any
 
 import pytest
-from made_up_runs import BROWSER, HOSTILE, data_of, in_browser, made_up_failure, made_up_run
+from building import BROWSER, data_of, in_browser
+from made_up_runs import HOSTILE, made_up_failure, made_up_run
 
 from pytest_fx.report.report_page import page_of
 from pytest_fx.report.reported_run import EarlierRun, ReportedRun

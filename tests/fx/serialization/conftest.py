@@ -1,0 +1,10 @@
+"""Where programs are saved."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "program.safetensors"

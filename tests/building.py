@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -94,6 +95,35 @@ def settle(model: nn.Module) -> nn.Module:
 def subject_of(module: nn.Module, *inputs: Any, **named: Any) -> Subject:
     """A module with the same arguments in every set of inputs."""
     return Subject("own", module, lambda input_set: Arguments(inputs, named))
+
+
+PLAIN_VALUES: dict[str, Any] = {
+    "none": None,
+    "int": -3,
+    "huge_int": 1 << 20000,
+    "float": 0.1,
+    "small_float": 5e-324,
+    "minus_zero": -0.0,
+    "inf": math.inf,
+    "minus_inf": -math.inf,
+    "nan": math.nan,
+    "complex": 1 + 2j,
+    "odd_complex": complex(-0.0, -math.inf),
+    "text": 'it\'s "here"\n\\{x}\u2028é\0',
+    "ellipsis": ...,
+    "dtype": torch.bfloat16,
+    "device": torch.device("cuda", 1),
+    "device_without_index": torch.device("cpu"),
+    "memory_format": torch.channels_last,
+    "layout": torch.sparse_coo,
+    "size": torch.Size([2, 3]),
+    "empty_size": torch.Size([]),
+    "slice": slice(None, -1, 2),
+    "slice_of_slices": slice(slice(1), (2, slice(3)), [4]),
+    "range": range(5, 0, -2),
+    "list": [1, [2.5, "a"], ()],
+}
+"""Arguments of every kind that Python and torch bring along."""
 
 
 # What is read off programs.

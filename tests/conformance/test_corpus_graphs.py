@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,9 +16,17 @@ from .programs import Program
 pytestmark = pytest.mark.filterwarnings("ignore:.*isinstance.treespec, LeafSpec:FutureWarning")
 
 
-def test_program_is_captured_as_the_same_nodes(program: Program) -> None:
-    ours, theirs = describe_graph(program.captured(OURS).graph), describe_graph(program.captured(THEIRS).graph)
-    assert_equal_unless_intended(ours, theirs, program.name, "nodes")
+@pytest.mark.parametrize(
+    "kind, of",
+    [
+        ("nodes", lambda captured: describe_graph(captured.graph)),
+        ("print", lambda captured: neutral(str(captured.graph))),
+        ("code", lambda captured: neutral(captured.code)),
+        ("names", lambda captured: module_stacks(captured.graph)),  # of the modules that nodes come from
+    ],
+)
+def test_a_captured_program_is_the_same(program: Program, kind: str, of: Callable[[Any], Any]) -> None:
+    assert_equal_unless_intended(of(program.captured(OURS)), of(program.captured(THEIRS)), program.name, kind)
 
 
 def test_targets_are_the_same_objects(program: Program) -> None:
@@ -25,21 +35,6 @@ def test_targets_are_the_same_objects(program: Program) -> None:
     for mine, other in zip(program.captured(OURS).graph.nodes, program.captured(THEIRS).graph.nodes, strict=True):
         if not (getattr(other.target, "__module__", None) or "").startswith(THEIRS.__name__):
             assert mine.target == other.target
-
-
-def test_graph_prints_the_same(program: Program) -> None:
-    ours, theirs = neutral(str(program.captured(OURS).graph)), neutral(str(program.captured(THEIRS).graph))
-    assert_equal_unless_intended(ours, theirs, program.name, "print")
-
-
-def test_code_is_the_same(program: Program) -> None:
-    ours, theirs = neutral(program.captured(OURS).code), neutral(program.captured(THEIRS).code)
-    assert_equal_unless_intended(ours, theirs, program.name, "code")
-
-
-def test_nodes_know_the_same_modules_they_came_from(program: Program) -> None:
-    ours, theirs = module_stacks(program.captured(OURS).graph), module_stacks(program.captured(THEIRS).graph)
-    assert_equal_unless_intended(ours, theirs, program.name, "names")
 
 
 def test_captured_module_holds_the_same_state(program: Program) -> None:

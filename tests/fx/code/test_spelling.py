@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from building import PLAIN_VALUES
 
 import fx
 
@@ -47,41 +48,18 @@ def keep(value: Any, *more: Any, **named: Any) -> Any:
 
 
 VALUES: dict[str, Any] = {
-    "none": None,
+    **PLAIN_VALUES,
+    "enum": Colour.RED,
     "true": True,
-    "int": -3,
     "big_int": 10**40,
-    "huge_int": 1 << 20000,
     "huge_range": range(0, 1 << 20000, 3),
-    "float": 0.1,
-    "small_float": 5e-324,
-    "minus_zero": -0.0,
-    "inf": math.inf,
-    "minus_inf": -math.inf,
-    "nan": math.nan,
-    "complex": 1 + 2j,
-    "odd_complex": complex(-0.0, -math.inf),
     "complex_with_minus_zero": complex(1, -0.0),
     "complex_nan": complex(math.nan, 2),
-    "text": 'it\'s "here"\n\\{x}\u2028é\0',
     "bytes": b"\x00'\"\n",
-    "ellipsis": ...,
-    "dtype": torch.bfloat16,
-    "device": torch.device("cuda", 1),
-    "device_without_index": torch.device("cpu"),
-    "memory_format": torch.channels_last,
-    "layout": torch.sparse_coo,
-    "size": torch.Size([2, 3]),
-    "empty_size": torch.Size([]),
-    "slice": slice(None, -1, 2),
-    "slice_of_slices": slice(slice(1), (2, slice(3)), [4]),
-    "range": range(5, 0, -2),
     "tuple": (1,),
     "empty_tuple": (),
-    "list": [1, [2.5, "a"], ()],
     "dict": {"a": [1], 2: {"b": None}, (1, "c"): torch.int8, None: 1},
     "named_tuple": Point(1, [Point(None, slice(2))]),
-    "enum": Colour.RED,
     "text_enum": Word.GO,
     "flags": Flags.A | Flags.B,
     "set": {1, "a"},

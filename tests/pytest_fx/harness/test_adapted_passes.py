@@ -102,19 +102,6 @@ def test_a_program_that_torch_fx_cannot_hold_is_refused() -> None:
         check_program(made, KeywordsOnly, lambda: ((torch.ones(2),), {"z": torch.ones(2)}))
 
 
-def test_an_input_behind_a_computation_is_as_good_as_one_in_front() -> None:
-    def moves_the_input(graph_module: torch.fx.GraphModule):
-        _, other, doubled, _, _ = graph_module.graph.nodes
-        doubled.append(other)
-        graph_module.recompile()
-
-    class Two(nn.Module):
-        def forward(self, one, other):
-            return one * 2 + other
-
-    check_program(moves_the_input, Two, lambda: ((torch.ones(2), torch.ones(2)), {}))
-
-
 class SetsAnElement(nn.Module):
     def forward(self, x):
         y = x + 1

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from fx.container_kinds import held_kind
+
 if TYPE_CHECKING:
     from fx.graph import Graph
     from fx.node import Node
@@ -209,12 +211,8 @@ def _inputs_by_place(node: Node) -> Iterator[tuple[tuple[Any, ...], Node]]:
         place, value = pending.pop()
         if isinstance(value, type(node)):
             yield place, value
-        elif isinstance(value, (tuple, list)):
-            pending += [((*place, index), item) for index, item in enumerate(value)]
-        elif isinstance(value, dict):
-            pending += [((*place, key), item) for key, item in value.items()]
-        elif isinstance(value, slice):
-            pending += [((*place, end), getattr(value, end)) for end in ("start", "stop", "step")]
+        elif (kind := held_kind(value)) is not None:
+            pending += [((*place, at), part) for at, part in zip(kind.labels(value), kind.parts(value), strict=True)]
 
 
 def complete_origins(graph: Graph) -> None:

@@ -17,7 +17,7 @@ from fx.modules.attributes import is_own, prefixes
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg, nodes_in
 from fx.operators.effects import effect_of
-from fx.provenance import record_origins
+from fx.origins import record_origins
 
 
 class Rewrite:

@@ -44,7 +44,8 @@ class ContainerKind:
     """Returns the arguments from which its class makes an equal one, which is how a captured program makes it; None
     if its class makes another. Without it, arguments hold the container."""
     spelling: str | None = "{name}({parts})"
-    """What generated code writes for one that arguments hold; None if its own object stands there."""
+    """What generated code writes for one that arguments hold; None if its own object stands there, so that one of
+    other parts is of the class ``frozen``."""
     tag: str | None = None
     """What files call one that arguments hold. That of a family stands beside the name of the class."""
     in_files: bool = False
@@ -58,7 +59,7 @@ class ContainerKind:
         """Return what arguments of nodes hold for a container like ``held`` of these parts."""
         made = self.rebuild(held, parts)
         assert self.frozen is not None
-        return made if isinstance(made, self.frozen) else self.frozen(made)
+        return made if isinstance(made, self.frozen) and self.spelling is not None else self.frozen(made)
 
     def shape(self, held: Any) -> Hashable:
         """Return what two containers share whose parts can be compared one by one."""

@@ -314,7 +314,7 @@ class TracerBase:
             return a.__fx_create_arg__(self)
         if (container := container_kind(a)) is not None:
             if container.call is None:
-                return container.rebuild(a, [self.create_arg(part) for part in container.parts(a)])
+                return container.freeze(a, [self.create_arg(part) for part in container.parts(a)])
             if (call := container.call(a)) is not None:
                 args, kwargs = call
                 return self.create_node("call_function", type(a), self.create_arg(args), self.create_arg(kwargs))

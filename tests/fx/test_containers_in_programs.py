@@ -217,6 +217,15 @@ def test_containers_of_constants_are_held_as_they_are(name: str) -> None:
     assert fx.GraphModule({}, graph)() == 2
 
 
+def test_what_torch_returns_is_a_tuple_in_arguments_and_keeps_its_class_in_values() -> None:
+    returned = CONSTANTS["values"]
+    program = fx.symbolic_trace(lambda x: (x, returned))
+    assert type(program.graph.output_node().args[0][1]) is tuple
+    kind = container_kind(returned)
+    assert kind is not None
+    assert type(kind.rebuild(returned, [1, 0])) is type(returned)
+
+
 def test_arguments_are_leaves_in_order_at_any_depth() -> None:
     assert list(leaves_of(Span([1, {"a": 2}], (slice(3, 4, 5), Record(X)))))[:-1] == [1, 2, 3, 4, 5]
 

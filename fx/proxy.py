@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import abc
 import copy
-import dataclasses
 import enum
 import functools
 import inspect
 import operator
 import sys
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, GetSetDescriptorType, NoneType
@@ -21,7 +19,6 @@ import torch
 from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
-from fx._pytree import constructor_call
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
@@ -38,10 +35,11 @@ from fx.checks.recognition import (
     leaves,
     pending_check,
 )
+from fx.container_kinds import container_kind, leaves_of
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_ours, is_users, user_location, user_stack
 from fx.graph import Graph
-from fx.immutable_collections import immutable_dict, immutable_list
+from fx.immutable_collections import immutable_dict
 from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
@@ -314,23 +312,16 @@ class TracerBase:
             return fetched
         if hasattr(a, "__fx_create_arg__"):
             return a.__fx_create_arg__(self)
-        if isinstance(a, tuple):
-            elements = [self.create_arg(element) for element in a]
-            return type(a)(*elements) if hasattr(a, "_fields") else tuple(elements)
-        if isinstance(a, list) and type(a) not in (list, immutable_list):
-            if (made := self._made_container(a)) is not None:
-                return made
-        elif isinstance(a, list):
-            return [self.create_arg(element) for element in a]
-        if isinstance(a, (Mapping, deque)) and (made := self._made_container(a)) is not None:
-            return made
+        if (container := container_kind(a)) is not None:
+            if container.call is None:
+                return container.freeze(a, [self.create_arg(part) for part in container.parts(a)])
+            if (call := container.call(a)) is not None:
+                args, kwargs = call
+                return self.create_node("call_function", type(a), self.create_arg(args), self.create_arg(kwargs))
         if isinstance(a, range):
             return range(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
         if isinstance(a, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
             return a
-        if dataclasses.is_dataclass(a) and not isinstance(a, type):
-            fields = {field.name: self.create_arg(getattr(a, field.name)) for field in dataclasses.fields(a)}
-            return self.create_node("call_function", type(a), (), fields)
         if isinstance(a, (*base_types, enum.Enum)):
             return a
         if _is_numpy_number(a) and not self._returns:
@@ -343,14 +334,6 @@ class TracerBase:
             why="arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these",
             remedy="make it an attribute of the module, pass its parts, or put the call in a function marked fx.wrap",
         )
-
-    def _made_container(self, a: Any) -> Argument | None:
-        """A node that makes a container of another class than Python's own; ``None`` where that gives another one."""
-        call = constructor_call(a)
-        if call is None:
-            return None
-        args, kwargs = call
-        return self.create_node("call_function", type(a), self.create_arg(args), self.create_arg(kwargs))
 
     def _dict_arg(self, a: Mapping[Any, Any]) -> dict[Any, Argument]:
         for key in a:
@@ -1100,17 +1083,10 @@ def _unread(consequence: str) -> str:
 def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:
     """The tracer of all proxies among the arguments of a call."""
     tracers: dict[int, TracerBase] = {}
-    pending: list[Any] = [*args, *kwargs.values()]
-    for value in pending:
+    for value in leaves_of((args, kwargs)):
         if isinstance(value, Proxy):
             # those that append to one graph are as one
             tracers.setdefault(id(getattr(value.tracer, "graph", value.tracer)), value.tracer)
-        elif isinstance(value, (tuple, list)):
-            pending.extend(value)
-        elif isinstance(value, dict):
-            pending.extend(value.values())
-        elif isinstance(value, slice):
-            pending.extend((value.start, value.stop, value.step))
     if len(tracers) == 1:
         return next(iter(tracers.values()))
     live = next((tracer for tracer in tracers.values() if not tracer._finished), next(iter(tracers.values())))

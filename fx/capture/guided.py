@@ -21,6 +21,7 @@ from fx.analysis.guards import GUARDS, spelled
 from fx.arguments import shown
 from fx.assertions import KINDS, check_kind, check_value, is_false
 from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of, same_elements
+from fx.container_kinds import leaves_of
 from fx.errors import TracedValueError, TraceError
 from fx.graph import Graph
 from fx.naming.printing import describe
@@ -377,15 +378,7 @@ def _of_no_tensor(value: Any) -> Any:
 
 
 def _nodes_in(value: Any) -> set[Node]:
-    if isinstance(value, Proxy):
-        return {value.node}
-    if isinstance(value, dict):
-        value = list(cast("dict[Any, Any]", value).values())
-    if isinstance(value, slice):
-        value = [value.start, value.stop, value.step]
-    if isinstance(value, (tuple, list)):
-        return {node for one in cast("list[Any]", value) for node in _nodes_in(one)}
-    return set()
+    return {one.node for one in leaves_of(value) if isinstance(one, Proxy)}
 
 
 def _key(node: Any) -> Any:

@@ -21,7 +21,9 @@ from torch.overrides import TorchFunctionMode
 from fx.assertions import check_value
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
+from fx.capture.whole_calls import find_proxy
 from fx.checks.questions import decided
+from fx.container_kinds import leaves_of
 from fx.errors import TraceError
 from fx.frames import callers, user_location
 from fx.node import Argument, Node
@@ -169,7 +171,7 @@ class RealTensors(TorchFunctionMode):
         for kind in types:
             if issubclass(kind, Proxy):
                 return self._with_traced(kind, func, types, args, kwargs)
-        if _holds_traced((args, kwargs)):
+        if find_proxy((args, kwargs)) is not None:
             return self._with_traced(Proxy, func, types, args, kwargs)
         if self._of_clients and any(frame.f_code in self._of_clients for frame in callers(sys._getframe())):
             return func(*args, **kwargs)
@@ -423,24 +425,7 @@ def _written_by(
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in a value."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for element in value:
-            yield from _tensors(element)
-    elif isinstance(value, dict):
-        for element in value.values():
-            yield from _tensors(element)
-
-
-def _holds_traced(value: Any) -> bool:
-    if isinstance(value, Proxy):
-        return True
-    if isinstance(value, (tuple, list)):
-        return any(map(_holds_traced, value))
-    if isinstance(value, dict):
-        return any(map(_holds_traced, value.values()))
-    return isinstance(value, slice) and any(map(_holds_traced, (value.start, value.stop, value.step)))
+    return (one for one in leaves_of(value) if isinstance(one, torch.Tensor))
 
 
 def _is_plain(value: Any) -> bool:

@@ -44,8 +44,9 @@ from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
 from fx.operators import effects
-from fx.operators.effect_rules import Effect, find_rule
-from fx.operators.python import COMPARISONS, OPERATORS, PythonOperator
+from fx.operators.effect_rules import Effect, changes_layout, find_rule
+from fx.operators.python import COMPARISONS, IN_PLACE_OF, OPERATORS, PythonOperator
+from fx.operators.tensor_queries import names_of
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.traceback import current_meta
 
@@ -102,10 +103,6 @@ _PROPERTIES = frozenset(
     if isinstance(value, (property, GetSetDescriptorType))
 )
 """Attributes of tensors that are not methods."""
-_NEW_LAYOUT = frozenset(
-    "as_strided_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
-)
-"""Methods after which these attributes are others."""
 
 
 class TracerBase:
@@ -255,9 +252,8 @@ class TracerBase:
             expect_callable(
                 proxy_factory_fn, "proxy_factory_fn of create_proxy makes a Proxy of a node", error=TraceError
             )
-        if (
-            self._attributes_read
-            and (target if kind == "call_method" else getattr(target, "__name__", "")) in _NEW_LAYOUT
+        if self._attributes_read and changes_layout(
+            target if kind == "call_method" else getattr(target, "__name__", "")
         ):
             read, self._attributes_read = self._attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
@@ -981,25 +977,24 @@ def _add_operators() -> None:
 
         return binary_method
 
-    def augmented_method(row: PythonOperator) -> Callable[..., Proxy]:
-        name = row.method.removeprefix("i")
-        function = getattr(operator, f"{name}_" if name in ("and", "or") else name)
-
+    def augmented_method(function: Callable[..., Any], in_place: Callable[..., Any]) -> Callable[..., Proxy]:
         def augmented(self: Proxy, other: Any) -> Proxy:
             tracer = self.tracer
             if sys._getframe(1).f_code.co_filename in GENERATED_FILES:  # where it was written because it shows
                 named = function.__name__ if tracer._tracing else None
-                return tracer.create_proxy("call_function", row.function, (self, other), {}, named)
+                return tracer.create_proxy("call_function", in_place, (self, other), {}, named)
             result = tracer.create_proxy("call_function", function, (self, other), {})
             tracer.augmented.append(result.node)
             return result
 
         return augmented
 
+    for function, in_place in IN_PLACE_OF.items():
+        name = f"__{in_place.__name__}__"
+        if hasattr(torch.Tensor, name):
+            setattr(Proxy, name, augmented_method(function, in_place))
     for row in OPERATORS:
         if row.in_place:
-            if hasattr(torch.Tensor, f"__{row.method}__") and row.function is not operator.setitem:
-                setattr(Proxy, f"__{row.method}__", augmented_method(row))
             continue
         setattr(Proxy, f"__{row.method}__", method(row, reflected=False))  # also __eq__, beside the __hash__ above
         if row.reflected:
@@ -1009,8 +1004,7 @@ def _add_operators() -> None:
 _add_operators()
 
 
-_OF_EVERY_TENSOR = frozenset({"dim", "ndim", "ndimension", "shape", "size", "numel", "nelement", "dtype", "device",
-                              "is_floating_point", "is_complex", "is_cuda", "layout", "requires_grad"})  # fmt: skip
+_OF_EVERY_TENSOR = names_of("sizes", "kind", "autograd")
 
 
 def _cannot_fail(node: Node) -> bool:

@@ -27,13 +27,13 @@ from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.python import COMPARISONS
+from fx.operators.tensor_queries import names_of
 from fx.proxy import IMMEDIATE_TYPES, Attribute, Proxy
 
 _ABSENT = object()
 _NUMBERS = (bool, int, float, complex)
-_QUESTIONS = frozenset(
-    "size dim ndimension numel nelement element_size stride storage_offset is_contiguous is_floating_point is_complex "
-    "getattr getitem len int float list tuple max min is_false is_signed".split()
+_QUESTIONS = names_of("sizes", "kind", "memory").union(
+    "getattr getitem len int float list tuple max min is_false".split()
 )
 """What computes nothing of a tensor, and may go where nobody uses it."""
 

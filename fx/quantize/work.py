@@ -12,7 +12,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from fx.node import Node
-from fx.operators.families import Family, Operator, find_operator
+from fx.operators.facts import Family, Operator
+from fx.operators.families import find_operator
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 

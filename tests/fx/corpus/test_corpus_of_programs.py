@@ -21,6 +21,7 @@ from . import (
     decorated,
     everyday,
     example_inputs,
+    function_transforms,
     functional_calls,
     grad_mode,
     hooks,
@@ -42,8 +43,8 @@ from .judge import REFUSED, RIGHT, judge, names_in
 from .programs import REGISTRY, Program
 
 THEMES = (augmented_assignment, autocast, autograd_functions, caught, counters, damage, decorated, everyday,
-          example_inputs, functional_calls, grad_mode, hooks, idioms, library_models, marked, mutability,
-          questions, random_numbers, repositories, results, sizes, state, surroundings, torch_parts,
+          example_inputs, function_transforms, functional_calls, grad_mode, hooks, idioms, library_models, marked,
+          mutability, questions, random_numbers, repositories, results, sizes, state, surroundings, torch_parts,
           training_flag)  # fmt: skip
 HERE = Path(__file__).parent
 NOT_YET = names_in(HERE / "not_yet.txt")

@@ -55,7 +55,18 @@ CAPTURED_SINCE = {"sizes.assert_sizes_equal": (3, 13)}
 """Versions of Python whose byte code says enough of a program that others refuse."""
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+COMPILED = frozenset(
+    f"function_transforms.{name}"
+    for name in ("Chosen", "ChosenByBuffer", "chosen_twice", "chosen_structures", "looped")
+)
+"""Programs that eager compiles anew for each run, as ``torch.cond`` does, which takes seconds."""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(one, marks=pytest.mark.thorough if one.name in COMPILED else ()) for one in PROGRAMS],
+    ids=[one.name for one in PROGRAMS],
+)
 def test_a_program_means_what_eager_means_or_is_refused_by_its_line(program: Program) -> None:
     verdict = judge(program, fx)
     if program.name in NOT_YET:

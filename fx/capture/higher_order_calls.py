@@ -6,8 +6,10 @@ that do much before they call the function (``jacrev``, ``cond``) are replaced w
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,6 +24,14 @@ from fx.errors import TraceError
 from fx.frames import user_location
 from fx.proxy import Proxy
 
+_HIGHER_ORDER = "torch._higher_order_ops"
+_LOOPS = ("cond", "while_loop", "map", "scan", "associative_scan")
+HOMES: tuple[dict[str, Any], ...] = (
+    torch.__dict__,
+    torch.func.__dict__,
+    *(sys.modules[name].__dict__ for name in (_HIGHER_ORDER, *(f"{_HIGHER_ORDER}.{name}" for name in _LOOPS))),
+)
+"""The namespaces of torch whose functions are replaced where traced code has imported them, too."""
 _CLOSED = (_NormBase, torch.nn.RNNBase, torch.nn.RNNCellBase, torch.nn.MultiheadAttention, torch.nn.Transformer,
            torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer, torch.nn.TransformerEncoder,
            torch.nn.TransformerDecoder)  # fmt: skip
@@ -29,33 +39,30 @@ _CLOSED = (_NormBase, torch.nn.RNNBase, torch.nn.RNNCellBase, torch.nn.Multihead
 Inner = Callable[[Any], Callable[[Any], Any]]
 
 
-def homes() -> list[dict[str, Any]]:
-    """The namespaces of torch where functions are replaced that traced code may have imported."""
-    names = ("torch", "torch.func", "torch._functorch.eager_transforms", "functorch", "torch._higher_order_ops")
-    found = [sys.modules[name].__dict__ for name in names if name in sys.modules]
-    found += [sys.modules[f"torch._higher_order_ops.{name}"].__dict__ for name in _CONTROL_FLOW]
-    return found
-
-
 def replace(trace: Trace) -> None:
     """Let a trace see these calls."""
-    trace.replace(higher_order.__dict__, ("is_recorded",), _make_is_recorded)
-    functorch: Any = sys.modules["torch._functorch.eager_transforms"]
+    for home, name, make in _replacements():
+        trace.replace(home, (name,), make)
+
+
+@functools.cache
+def _replacements() -> tuple[tuple[dict[str, Any], str, Callable[[Any], Any]], ...]:
+    """What is replaced where, and by what it makes of it."""
     apis: Any = sys.modules["torch._functorch.apis"]
-    trace.replace(apis.__dict__, ("vmap_impl",), _make_vmap)
-    trace.replace(functorch.__dict__, ("grad_impl",), _make_grad(higher_order.grad, _of_grad))
-    trace.replace(
-        functorch.__dict__, ("grad_and_value_impl",), _make_grad(higher_order.grad_and_value, _of_grad_and_value)
-    )
-    trace.replace(functorch.__dict__, ("_vjp_with_argnums",), _make_vjp)
-    trace.replace(functorch.__dict__, ("_jvp_with_argnums",), _make_jvp)
-    for home in homes():
-        for name, make in _MADE.items():
-            if name in home:
-                trace.replace(home, (name,), make)
-        for name, make in _CONTROL_FLOW.items():
-            if callable(home.get(name)):
-                trace.replace(home, (name,), make)
+    transforms: Any = sys.modules["torch._functorch.eager_transforms"]
+    rows = [
+        (higher_order.__dict__, "is_recorded", _make_is_recorded),
+        (apis.__dict__, "vmap_impl", _make_vmap),
+        (transforms.__dict__, "grad_impl", _make_grad(higher_order.grad, _of_grad)),
+        (transforms.__dict__, "grad_and_value_impl", _make_grad(higher_order.grad_and_value, _of_grad_and_value)),
+        (transforms.__dict__, "_vjp_with_argnums", _make_vjp),
+        (transforms.__dict__, "_jvp_with_argnums", _make_jvp),
+    ]
+    named = {**_MADE, **_CONTROL_FLOW}
+    for home in HOMES:
+        names = [name for name in named if isinstance(home.get(name), FunctionType)]
+        rows += [(home, name, named[name]) for name in names]
+    return tuple(rows)
 
 
 def is_opened_in_body(tracer: Any, module: torch.nn.Module) -> bool:

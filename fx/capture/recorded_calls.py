@@ -72,7 +72,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, An
     package = _package_of(namespace)
     numpy: Any = sys.modules.get("numpy")
     checkpoints = _codes_of_checkpoint()
-    of_torch = trace.stand_ins(*higher_order_calls.homes())
+    of_torch = trace.stand_ins(*higher_order_calls.HOMES)
     homes: dict[int, dict[str, Any]] = {}
     for name, value in list(namespace.items()):
         kind = type(value)

@@ -88,6 +88,15 @@ class ExampleValues:
         """A tensor like ``value`` that has all but its elements."""
         return _outside(lambda: self._mode.from_tensor(value, static_shapes=True))
 
+    def computed(self, compute: Callable[[], T]) -> T:
+        """Return ``compute()``, which makes fake tensors, as what is evaluated here is."""
+
+        def run() -> T:
+            with self._mode:
+                return compute()
+
+        return _outside(run)
+
     def know(self, node: Node, value: Any) -> None:
         """Note what an input is."""
         self._known[node] = value

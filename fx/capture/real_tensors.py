@@ -19,6 +19,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fx.assertions import check_value
+from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
 from fx.capture.whole_calls import find_proxy
@@ -26,6 +27,7 @@ from fx.checks.questions import decided
 from fx.container_kinds import leaves_of
 from fx.errors import TraceError
 from fx.frames import callers, user_location
+from fx.graph import Graph
 from fx.node import Argument, Node
 from fx.operators.effect_rules import Effect, changes_layout, find_rule
 from fx.operators.python import OPERATORS
@@ -54,6 +56,8 @@ _MOST_VALUES = 256
 
 class Recorder(Protocol):
     """The tracer that operations are recorded by."""
+
+    graph: Graph
 
     def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
         """Make a node and its proxy."""
@@ -88,6 +92,8 @@ class _Call:
     """What it returned."""
     written: tuple[torch.Tensor, ...]
     """The arguments that it wrote to."""
+    graph: Graph
+    """The graph that nodes went into then."""
 
 
 def _methods_of_clients(tracer: type) -> frozenset[CodeType]:
@@ -214,7 +220,7 @@ class RealTensors(TorchFunctionMode):
         result = func(*args, **kwargs)
         made = list(_tensors(result))
         if made or written:
-            self._calls.append(_Call(func, args, kwargs, result, tuple(written)))
+            self._calls.append(_Call(func, args, kwargs, result, tuple(written), self._tracer.graph))
             self._made.update((id(tensor), tensor) for tensor in made)
         return result
 
@@ -319,7 +325,8 @@ class RealTensors(TorchFunctionMode):
         """Record all that led to a tensor which is about to be written to, unless the program has it anyway."""
         if id(tensor) in self._made and id(tensor) not in self._recorded:
             for call in self._history(tensor):
-                self._replay(call)
+                with within(self._tracer, call.graph):
+                    self._replay(call)
         self._stale[id(tensor)] = tensor
 
     def _history(self, tensor: torch.Tensor) -> list[_Call]:

@@ -138,10 +138,7 @@ def test_a_check_within_the_call_whose_result_is_compared_with_none_is_not_taken
         def forward(self, x: torch.Tensor) -> Any:
             y = None
             for part in self.parts:
-                if y is None:
-                    y = part(x)
-                else:
-                    y = y + part(x)
+                y = part(x) if y is None else y + part(x)
             return y
 
     model, x = Sums().eval(), torch.ones(1, 2, 3, 3)

@@ -25,6 +25,7 @@ from fx.errors import FxError, TraceError
 from fx.graph import Graph
 from fx.node import Node
 from fx.operators.asynchronous import remote_calls
+from fx.operators.effect_rules import CONTAINER_WRITES, changes_layout
 
 T = TypeVar("T")
 _torch: Any = torch
@@ -32,10 +33,6 @@ _set_grad_enabled: Any = _torch._C._set_grad_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _enter_autocast: Any = _torch.amp._enter_autocast
 _exit_autocast: Any = _torch.amp._exit_autocast
-_CHANGES_LAYOUT = frozenset(
-    "as_strided_ requires_grad_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
-)
-_CHANGES_CONTAINER = frozenset("append clear extend insert pop popitem remove setdefault update".split())
 _LONGEST_CAUSE = 160
 _Autocast = tuple[str, Any, bool]
 """Of a region: kind of device, dtype, whether it is on."""
@@ -45,10 +42,11 @@ class UnknownValueError(Exception):
     """The example inputs do not say what a value is; the message is why."""
 
 
-def changes_layout(node: Node) -> bool:
+def _changes_more_than_elements(node: Node) -> bool:
     """Return whether a node writes to its first argument so that more than elements of a tensor become others."""
     if node._op == "call_method":
-        return node._target in _CHANGES_LAYOUT or node._target in _CHANGES_CONTAINER
+        name = str(node._target)
+        return changes_layout(name) or name in CONTAINER_WRITES or name == "requires_grad_"
     return node._op == "call_function" and node._target in (operator.setitem, operator.delitem, operator.iconcat)
 
 
@@ -90,6 +88,15 @@ class ExampleValues:
         """A tensor like ``value`` that has all but its elements."""
         return _outside(lambda: self._mode.from_tensor(value, static_shapes=True))
 
+    def computed(self, compute: Callable[[], T]) -> T:
+        """Return ``compute()``, which makes fake tensors, as what is evaluated here is."""
+
+        def run() -> T:
+            with self._mode:
+                return compute()
+
+        return _outside(run)
+
     def know(self, node: Node, value: Any) -> None:
         """Note what an input is."""
         self._known[node] = value
@@ -123,7 +130,7 @@ class ExampleValues:
         for node in reversed(new):
             self._scanned.add(node)
             target = node._target
-            if changes_layout(node):
+            if _changes_more_than_elements(node):
                 self._writes.append(node)
             elif target is _set_grad_enabled:
                 enabled = node._args[0]

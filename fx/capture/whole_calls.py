@@ -10,7 +10,7 @@ from fx.capture.patching import is_tracing, running_tracer
 from fx.container_kinds import container_kind
 from fx.naming.targets import torch_path
 from fx.operators.asynchronous import remote_calls
-from fx.proxy import Proxy, TracerBase
+from fx.proxy import Proxy
 
 
 def recording(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -18,7 +18,7 @@ def recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         proxy = find_proxy((args, kwargs))
-        tracer = _tracer_of_remote_call(function) if proxy is None else proxy.tracer
+        tracer = (running_tracer() if function in remote_calls() else None) if proxy is None else proxy.tracer
         if tracer is None:
             return function(*args, **kwargs)
         result = tracer.create_proxy("call_function", function, args, kwargs)
@@ -31,11 +31,6 @@ def recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _RECORDED = recording(len).__code__
-
-
-def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
-    """Return what captures the program of this thread, if ``function`` calls other processes."""
-    return running_tracer() if function in remote_calls() else None
 
 
 def is_importable(function: Callable[..., Any]) -> bool:

@@ -14,12 +14,7 @@ from fx.container_kinds import held_kind, map_parts
 from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.node import Node
-
-_VIEWS = frozenset(
-    "view view_as t transpose permute unsqueeze squeeze narrow select expand expand_as detach diagonal unfold movedim "
-    "swapaxes swapdims chunk split unbind unflatten".split()
-)
-"""Functions and methods whose result shares the memory of their first argument, whatever that is."""
+from fx.operators.families import find_operator
 
 _STATE = "its own state"
 _WRITING = frozenset({"write", "unknown", "state"})
@@ -179,10 +174,10 @@ def _memory_of(value: Any, aliases: Aliases) -> Node | None:
     while isinstance(value, Node):
         if value.op in ("placeholder", "get_attr"):
             return value
-        name = value.target if isinstance(value.target, str) else getattr(value.target, "__name__", "")
+        row = find_operator(value.target)
         effect = aliases.effects[aliases.position[value]]
         in_place = effect is not None and effect.kind == "write" and effect.written == 0
-        if value.op == "call_module" or not (in_place or name in _VIEWS or _is_element(value)):
+        if value.op == "call_module" or not (in_place or (row is not None and row.is_view) or _is_element(value)):
             return None
         value = value.args[0] if value.args else None
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import gc
 import random
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-RESAMPLES = 2000
+from pytest_fx.timing.paired import median_interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,8 @@ class Measurement:
 
 def median_ratio(times: list[float], baseline: list[float]) -> Ratio:
     """The median of the paired ratios with its bootstrap 95 % interval (fixed seed, percentile method)."""
-    ratios = np.asarray(times) / np.asarray(baseline)
-    draws = np.random.default_rng(0).integers(0, len(ratios), size=(RESAMPLES, len(ratios)))
-    low, high = np.percentile(np.median(ratios[draws], axis=1), [2.5, 97.5])
-    return Ratio(float(np.median(ratios)), float(low), float(high))
+    ratios = tuple(one / other for one, other in zip(times, baseline, strict=True))
+    return Ratio(statistics.median(ratios), *median_interval(ratios))
 
 
 def measure(

@@ -12,8 +12,10 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import torch
+from torch.nn import Parameter
 
 from fx.errors import FxError
 from fx.immutable_collections import immutable_dict, immutable_list
@@ -43,9 +45,9 @@ class ContainerKind:
     call: Callable[[Any], Call | None] | None = None
     """Returns the arguments from which its class makes an equal one, which is how a captured program makes it; None
     if its class makes another. Without it, arguments hold the container."""
-    spelling: str | None = "{name}({parts})"
-    """What generated code writes for one that arguments hold; None if its own object stands there, so that one of
-    other parts is of the class ``frozen``."""
+    spelling: tuple[str, str] | None = ("{name}(", ")")
+    """What generated code writes before and behind the parts of one that arguments hold, with the name of its class.
+    None if its own object stands there, so that one of other parts is of the class ``frozen``."""
     tag: str | None = None
     """What files call one that arguments hold. That of a family stands beside the name of the class."""
     in_files: bool = False
@@ -74,12 +76,15 @@ class ContainerKind:
             key: writes a key.
             name: writes its class.
         """
-        if self.is_keyed:
+        if self.is_keyed and texts:
             texts = [f"{key(label)}: {text}" for label, text in zip(self.labels(held), texts, strict=True)]
         assert self.spelling is not None
-        comma = "," if len(texts) == 1 and self.spelling == "({parts})" else ""
-        called = name(type(held)) if "{name}" in self.spelling else ""
-        return self.spelling.format(name=called, parts=", ".join(texts) + comma)
+        opening, closing = self.spelling
+        if opening == "(" and len(texts) == 1:
+            closing = ",)"
+        elif opening.startswith("{name}"):
+            opening = name(type(held)) + opening.removeprefix("{name}")
+        return f"{opening}{', '.join(texts)}{closing}"
 
 
 def _same(held: Any) -> Any:
@@ -130,7 +135,7 @@ _LIST = ContainerKind(
     parts=_same,
     rebuild=lambda held, parts: parts,
     frozen=immutable_list,
-    spelling="[{parts}]",
+    spelling=("[", "]"),
     tag="list",
 )
 _TUPLE = ContainerKind(
@@ -138,7 +143,7 @@ _TUPLE = ContainerKind(
     parts=_same,
     rebuild=lambda held, parts: tuple(parts),
     frozen=tuple,
-    spelling="({parts})",
+    spelling=("(", ")"),
     tag="tuple",
 )
 _DICT = ContainerKind(
@@ -148,7 +153,7 @@ _DICT = ContainerKind(
     names=list,
     is_keyed=True,
     frozen=immutable_dict,
-    spelling="{{{parts}}}",
+    spelling=("{", "}"),
     tag="dict",
 )
 NAMED_TUPLE = ContainerKind(
@@ -174,7 +179,7 @@ _kinds: list[ContainerKind] = [
         frozen=slice,
         tag="slice",
     ),
-    dataclasses.replace(_TUPLE, classes=(torch.Size,), rebuild=_of_its_class, spelling="{name}([{parts}])", tag="size"),
+    dataclasses.replace(_TUPLE, classes=(torch.Size,), rebuild=_of_its_class, spelling=("{name}([", "])"), tag="size"),
     dataclasses.replace(
         _DICT,
         classes=(OrderedDict,),
@@ -235,7 +240,17 @@ _kinds: list[ContainerKind] = [
     ),
 ]
 """The table. A class without a row of its own is of the first family that has it."""
-_by_class = {one: kind for kind in _kinds for one in kind.classes}
+_by_class: dict[type, ContainerKind | None] = {one: kind for kind in _kinds for one in kind.classes}
+_of_families: WeakKeyDictionary[type, ContainerKind | None] = WeakKeyDictionary()
+"""What was found for other classes."""
+
+
+def expect_no_container(*classes: type) -> None:
+    """Note classes that are no containers, as nearly all that is asked for is of a few classes, and asked often."""
+    _by_class.update(dict.fromkeys(classes))
+
+
+expect_no_container(bool, int, float, str, type(None), type(...), torch.dtype, torch.device, torch.Tensor, Parameter)
 
 
 def register_container(kind: ContainerKind) -> None:
@@ -276,20 +291,29 @@ def register_container(kind: ContainerKind) -> None:
             )
     _kinds.insert(0, kind)
     _by_class.update(dict.fromkeys(kind.classes, kind))
+    _of_families.clear()
 
 
 def container_kind(value: Any) -> ContainerKind | None:
     """Return the kind of a container, None for what is none."""
     of = type(value)
-    if (known := _by_class.get(of)) is not None:
-        return known
-    return next((kind for kind in _kinds if kind.family is not None and kind.family(of)), None)
+    if of in _by_class:
+        return _by_class[of]
+    if of not in _of_families:
+        _of_families[of] = next((kind for kind in _kinds if kind.family is not None and kind.family(of)), None)
+    return _of_families[of]
 
 
 def held_kind(value: Any) -> ContainerKind | None:
     """Return the kind of a container that arguments of nodes hold themselves, None for all else."""
-    kind = container_kind(value)
+    of = type(value)
+    kind = _by_class[of] if of in _by_class else container_kind(value)  # the former again, as it is asked most often
     return None if kind is None or kind.frozen is None else kind
+
+
+def held_classes() -> list[type]:
+    """Return the classes of containers that arguments of nodes hold and code can write, families aside."""
+    return [one for kind in _kinds if kind.frozen is not None and kind.spelling is not None for one in kind.classes]
 
 
 def kind_by_tag(tag: str) -> ContainerKind | None:

@@ -13,7 +13,7 @@ import torch
 
 from fx import operator_schemas
 from fx.arguments import DEEPEST, expect, expect_callable, explained, here, nesting, refusal, shown
-from fx.container_kinds import ContainerKind, held_kind
+from fx.container_kinds import ContainerKind, expect_no_container, held_kind
 from fx.errors import ArgumentIndexError, GraphError, with_article
 from fx.immutable_collections import immutable_dict
 from fx.naming.printing import format_argument, format_node, target_name
@@ -622,6 +622,7 @@ class Node:
 
 
 _NO_KWARGS: dict[str, Argument] = immutable_dict()
+expect_no_container(Node)
 
 
 def _nodes_to_use(a: Argument) -> Sequence[Node]:

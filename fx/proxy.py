@@ -35,7 +35,7 @@ from fx.checks.recognition import (
     leaves,
     pending_check,
 )
-from fx.container_kinds import container_kind, leaves_of
+from fx.container_kinds import container_kind, held_kind
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_ours, is_users, user_location, user_stack
 from fx.graph import Graph
@@ -1089,10 +1089,13 @@ def _unread(consequence: str) -> str:
 def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:
     """The tracer of all proxies among the arguments of a call."""
     tracers: dict[int, TracerBase] = {}
-    for value in leaves_of((args, kwargs)):
+    pending: list[Any] = [*args, *kwargs.values()]
+    for value in pending:
         if isinstance(value, Proxy):
             # those that append to one graph are as one
             tracers.setdefault(id(getattr(value.tracer, "graph", value.tracer)), value.tracer)
+        elif (kind := held_kind(value)) is not None:
+            pending.extend(kind.parts(value))
     if len(tracers) == 1:
         return next(iter(tracers.values()))
     live = next((tracer for tracer in tracers.values() if not tracer._finished), next(iter(tracers.values())))

@@ -15,6 +15,7 @@ from torch import nn
 import model_zoo
 from fx.arguments import shown
 from fx.errors import FxError, add_note
+from fx.provenance import defined_at
 from pytest_fx.collection import ModelCase
 from pytest_fx.errors import CannotLoadError, InputError
 from pytest_fx.harness.capture import Tracing
@@ -101,9 +102,7 @@ def _leaf(asked: Any) -> Any:
 
 def _users_line(error: BaseException, factory: Any) -> str:
     """The line of the user's that raised, or where the factory is defined if the error comes from torch."""
-    code = getattr(factory, "__code__", None)
-    defined = repr(factory) if code is None else f"{code.co_filename}:{code.co_firstlineno}, {factory.__name__}"
-    return users_line(error, or_torchs=False) or defined
+    return users_line(error, or_torchs=False) or defined_at(factory) or repr(factory)
 
 
 def _subject(case: ModelCase, made: Any) -> Subject:

@@ -62,6 +62,7 @@ from fx.arguments import expect, expect_all
 from fx.assertions import check_value
 from fx.canonical.calls import CallSpeller
 from fx.canonical.inlining import Inliner, Inlining, copy_graph
+from fx.container_kinds import held_kind
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import find_attribute, training_flag
@@ -230,7 +231,9 @@ class Canonicalizer:
 
 def _filled(value: Argument, values: dict[Node, Argument]) -> Argument:
     """An argument of a template, in terms of the program that it is copied to."""
-    return values[value] if isinstance(value, Node) else map_arg(value, values.__getitem__)
+    if isinstance(value, Node):
+        return values[value]
+    return value if held_kind(value) is None else map_arg(value, values.__getitem__)
 
 
 def _add_notes(made: Node, call: Node, node: Node, path: str, is_users: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fx.checks.bytecode import steps
 from fx.errors import TraceError
-from fx.provenance import SourceLocation
+from fx.provenance import SourceLocation, defined_at
 
 
 def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,7 +26,7 @@ def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..
     if not isinstance(function, FunctionType) or not any(_holds(cell, behind) for cell in cells):
         raise TraceError(
             f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured",
-            where=_line_of(function),
+            where=defined_at(function),
             why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input, and "
             "the decorator keeps what it calls where capture does not find it",
             remedy="name the parameters of the function one by one, or give the decorator a def that calls it",
@@ -45,7 +45,7 @@ def expect_keywords_taken(function: Callable[..., Any], args: Sequence[Any], key
     except TypeError as error:
         raise TraceError(
             f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured: {error}",
-            where=_line_of(function),
+            where=defined_at(function),
             why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input that "
             "is handed on by keyword",
             remedy="let the decorator take **kwargs and hand them on, or name the function's parameters one by one",
@@ -74,11 +74,6 @@ def _holds(cell: CellType, value: object) -> bool:
         return cell.cell_contents is value
     except ValueError:
         return False
-
-
-def _line_of(function: Any) -> str | None:
-    code = getattr(function, "__code__", None)
-    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}"
 
 
 def _keywords_asked_for(code: CodeType, name: str) -> SourceLocation | None:

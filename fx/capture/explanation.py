@@ -365,7 +365,7 @@ def _part(nodes: list[Node]) -> Part:
 
 
 def _place(location: SourceLocation | None) -> str:
-    return "an unknown line" if location is None else f"{location.file}:{location.line}"
+    return "an unknown line" if location is None else location.place
 
 
 def _counted(count: int, what: str) -> str:

@@ -11,6 +11,7 @@ import torch
 from fx.arguments import shown
 from fx.errors import TraceError, type_in_words
 from fx.modules.containers import QuickModule
+from fx.provenance import defined_at
 
 
 class Tracer(Protocol):
@@ -34,7 +35,7 @@ def own_method(root: torch.nn.Module, name: str) -> Any:
         return own.__func__
     raise TraceError(
         f"cannot trace {name!r} of {type_in_words(root)}, which its instance has replaced",
-        where=_where(own),
+        where=defined_at(own),
         value=shown(own),
         why=f"the {name} of its class would be captured, and is not what a call of it runs",
         remedy=f"override {name} in a subclass, or capture a module that calls this one",
@@ -49,7 +50,7 @@ def _refuse_other_calls(root: torch.nn.Module) -> None:
     if not known and isinstance(call, FunctionType):
         raise TraceError(
             f"cannot trace {type_in_words(root)}, whose class replaces __call__",
-            where=_where(call),
+            where=defined_at(call),
             value=shown(root),
             why="its forward would be captured alone, without what its __call__ does",
             remedy="move that into forward, or capture a module that calls this one",
@@ -58,7 +59,7 @@ def _refuse_other_calls(root: torch.nn.Module) -> None:
         for hook in hooks.values():
             raise TraceError(
                 f"cannot trace {type_in_words(root)} that has backward hooks itself",
-                where=_where(hook),
+                where=defined_at(hook),
                 value=shown(hook),
                 why="they belong to the call of this module, which the program takes the place of",
                 remedy="capture it without, and register them on the program; inner modules may have some",
@@ -89,8 +90,3 @@ def calling(root: torch.nn.Module, called: Callable[..., Any], tracer: Tracer) -
 
     with_hooks.__annotations__ = getattr(called, "__annotations__", {})
     return with_hooks
-
-
-def _where(function: Any) -> str | None:
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}"

@@ -20,7 +20,7 @@ from fx.capture.optional_inputs import asked_for, asked_keywords
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
-from fx.provenance import GENERATED_FILES, SourceLocation
+from fx.provenance import GENERATED_FILES, SourceLocation, defined_at
 from fx.proxy import Proxy, TracerBase
 
 if sys.version_info >= (3, 14):
@@ -80,7 +80,7 @@ class Signature:
             if code.co_argcount == 0:
                 raise TraceError(
                     "``self`` argument cannot be part of *args expansion!",
-                    where=f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}",
+                    where=defined_at(code),
                     remedy="write the method as def forward(self, *args)",
                 )
             names = names[1:]
@@ -206,8 +206,7 @@ class Signature:
 
     def _placed(self, guide: Any, name: str, proxy: Proxy) -> Any:
         """Return what stands for an input: its proxy, or what example inputs say that it is."""
-        place = f"{self.code.co_filename}:{self.code.co_firstlineno}, in {self.code.co_name}"
-        return proxy if guide is None else guide.placed(name, proxy, place)
+        return proxy if guide is None else guide.placed(name, proxy, defined_at(self.code))
 
     def _find_asked_for(self, owner: Any) -> None:
         """Find the optional inputs that the function asks for being given."""

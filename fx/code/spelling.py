@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fx.container_kinds import ContainerKind, held_kind, map_parts
+from fx.container_kinds import held_classes, held_kind, map_parts
 from fx.errors import CodegenError, type_in_words
 from fx.naming.names import GENERATED_GLOBALS, Namespace, NoneType, is_identifier, snake_case
 from fx.naming.targets import is_builtin, qualified_name, torch_path
@@ -188,8 +188,8 @@ class Speller:
             if isinstance(member, str) and is_identifier(member) and getattr(owner, member, None) is value:
                 return f"{self.callable(owner)}.{member}"
             return self._object(value)
-        if (container := held_kind(value)) is not None and container.spelling is not None:
-            return self._container(container, value)
+        if (kind := held_kind(value)) is not None and kind.spelling is not None:
+            return self._container(value)
         if isinstance(value, type) or callable(value):
             return self.callable(value)
         return self._object(value)
@@ -212,7 +212,9 @@ class Speller:
             return repr(value)
         return f"{self._well_known('complex', complex)}({self._float(value.real)}, {self._float(value.imag)})"
 
-    def _container(self, kind: ContainerKind, value: Any) -> str:
+    def _container(self, value: Any) -> str:
+        kind = held_kind(value)
+        assert kind is not None
         return kind.written(value, [self.argument(part) for part in kind.parts(value)], self._untraced, self.callable)
 
     def _set(self, value: set[Any] | frozenset[Any]) -> str:
@@ -292,6 +294,7 @@ def _quoted(text: str) -> str:
 
 
 _SPELLINGS: dict[type, Callable[[Speller, Any], str]] = {
+    **dict.fromkeys(held_classes(), Speller._container),
     float: Speller._float,
     complex: Speller._complex,
     set: Speller._set,

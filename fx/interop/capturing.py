@@ -20,7 +20,7 @@ from fx.frames import is_pythons_file, is_users_file
 from fx.graph_module import GraphModule
 from fx.interop.exporting import Call, ExportedModel, returns_cache, settings_with_cache, without_cache
 from fx.interop.node_notes import location_of
-from fx.provenance import SourceLocation
+from fx.provenance import SourceLocation, defined_at
 
 WAYS = ("symbolic", "guided", "export")
 """Ways to capture a model, in the order in which they are tried."""
@@ -156,10 +156,9 @@ def _expect_call(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     try:
         signature.bind(*args, **kwargs) if args or kwargs else None
     except TypeError as error:
-        code = getattr(inspect.unwrap(function), "__code__", None)
         raise TraceError(
             f"{_name_of(model)} does not take its example inputs: {error}",
-            where=None if code is None else f"{code.co_filename}:{code.co_firstlineno}",
+            where=defined_at(inspect.unwrap(function)),
             value=f"{getattr(function, '__qualname__', _name_of(model))}{signature}",
             remedy="give the arguments of a call: fx.capture(model, (x,), {'name': y})",
         ) from None

@@ -66,10 +66,10 @@ def format_argument(argument: Any) -> str:
     kind = held_kind(argument)
     if kind is not None and kind.spelling is not None:
         return kind.written(argument, list(map(format_argument, kind.parts(argument))), str, _class_name)
-    if isinstance(argument, enum.Enum):
-        return str(argument)
     if hasattr(argument, "users") and hasattr(argument, "op"):
         return f"%{argument}"
+    if isinstance(argument, enum.Enum):
+        return str(argument)
     try:
         return str(argument)
     except Exception:  # its own method fails, or it is an integer with more digits than Python converts

@@ -96,11 +96,6 @@ def _repetitions(graph_module: GraphModule) -> list[tuple[Node, Node, str | None
 def _key(node: Node, stands_for: dict[Node, Node]) -> Hashable:
     """Return what two calls have in common if they are the same."""
     target: Any = node.target if isinstance(node.target, str) else id(node.target)
-    return node.op, target, _frozen(node.args, stands_for), _frozen(node.kwargs, stands_for)
-
-
-def _frozen(argument: Any, stands_for: dict[Node, Node]) -> Hashable:
-    """``argument`` as something that is equal to another one only if a call cannot tell them apart."""
 
     def leaf(value: Any) -> Hashable:
         kind: Any = type(value)
@@ -112,4 +107,4 @@ def _frozen(argument: Any, stands_for: dict[Node, Node]) -> Hashable:
             return kind, struct.pack("d", value)
         return (kind, struct.pack("dd", value.real, value.imag)) if kind is complex else (kind, id(value))
 
-    return key_of(argument, leaf)
+    return node.op, target, key_of(node.args, leaf), key_of(node.kwargs, leaf)

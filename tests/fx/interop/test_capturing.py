@@ -387,7 +387,8 @@ def test_a_call_that_does_not_fit_is_refused_before_anything_is_tried(
         fx.capture(model, args, kwargs)
     assert not isinstance(caught.value, CaptureError)
     if isinstance(model, Scaled):
-        shown = r"\n  where  \S*test_capturing.py:\d+\n  value  Scaled.forward\(x: .*\n  try    give the arguments of"
+        where = r"\n  where  \S*test_capturing.py:\d+, in forward"
+        shown = where + r"\n  value  Scaled.forward\(x: .*\n  try    give the arguments of"
         assert re.search(shown, str(caught.value))
 
 

@@ -1,6 +1,6 @@
 """pytest_fx.harness.structure: leaves of nested values and the paths to them."""
 
-from collections import namedtuple
+from collections import deque, namedtuple
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,15 @@ def test_each_leaf_comes_with_the_path_that_one_would_write():
         ("['pair'].right[1][0]", 3),
         ("['record'].value", None),
     ]
+
+
+def test_containers_that_the_table_of_kinds_has_are_looked_into():
+    value = deque([torch.ones(1), slice(1, torch.ones(1))], maxlen=2)
+    assert [path for path, _ in leaves(value)] == ["[0]", "[1].start", "[1].stop", "[1].step"]
+    assert describe(value) == "deque(tensor, slice(int, tensor, NoneType))"
+    doubled = map_tensors(lambda tensor: tensor * 2, value)
+    assert doubled == deque([torch.full((1,), 2.0), slice(1, torch.full((1,), 2.0))], maxlen=2)
+    assert doubled.maxlen == 2
 
 
 def test_a_leaf_alone_has_an_empty_path():

@@ -24,13 +24,13 @@ LEAST_NAME = 12
 
 
 def shown_seconds(seconds: float) -> str:
-    """Return a time in the unit that reads best.
+    """Return a time in the unit that reads best, a second at least.
 
-    >>> shown_seconds(42.3), shown_seconds(200), shown_seconds(7300)
-    ('42 s', '3 min', '2.0 h')
+    >>> shown_seconds(0.2), shown_seconds(42.3), shown_seconds(200), shown_seconds(7300)
+    ('1 s', '42 s', '3 min', '2.0 h')
     """
     if seconds < 90:
-        return f"{seconds:.0f} s"
+        return f"{max(seconds, 1):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 

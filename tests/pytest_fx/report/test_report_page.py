@@ -232,6 +232,18 @@ def test_rows_are_found_sorted_and_opened_and_everything_is_reached_by_keyboard(
 
 @pytest.mark.thorough
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_a_narrow_page_shows_the_first_wrong_node_of_both_programs_on_lines_that_are_equal_too(tmp_path):
+    run = made_up_run(8, 1)
+    run.failures()[0]["facts"].update(before_line=32, after_line=31)
+    script = """
+    const marked = [...document.querySelectorAll(".marked")];
+    return [errors, marked.map((one) => [one.querySelector(".number").textContent, one.offsetHeight > 0])];
+    """
+    assert in_browser(page_of(run), script, tmp_path, 400) == [[], [["31", True], ["32", True]]]
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_columns_of_users_are_sorted_by_their_numbers_and_found_by_their_words(tmp_path):
     script = """
     const calls = () => [...document.querySelectorAll("table.rows tbody td.own")].map((one) => one.textContent);

@@ -53,8 +53,8 @@ verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writ
 looseness: $(INSTALLED)  ## how far outputs may be off before the harness says so; writes results/looseness.md
 	PYTHONPATH=tests $(BIN)/python tests/properties/looseness.py
 
-docs: $(INSTALLED)  ## the pages as a site with search, in build/site; fails for a link that leads nowhere
-	$(PIP) mkdocs-material
+docs: $(INSTALLED)  ## the pages, and a reference from docstrings, as a site with search, in build/site; fails for a link that leads nowhere
+	$(PIP) mkdocs-material mkdocstrings-python
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet $(ARGS)
 
 models: $(LIBRARIES)/.installed  ## capture models of torchvision, timm and transformers; writes results/models.md; ARGS=--suite checks more

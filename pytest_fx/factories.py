@@ -24,7 +24,7 @@ from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.precision import mixed_dtypes
 from pytest_fx.loading import check_device, load_dtype, zoo_model
-from pytest_fx.named_objects import import_attribute, is_path
+from pytest_fx.named_objects import import_attribute, is_path, place_of, require_call
 from pytest_fx.option_table import CAPTURES
 from pytest_fx.tracebacks import users_line
 
@@ -43,6 +43,8 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
     name: Any = case.model
     check_device(case.device)
     factory: Any = name if callable(name) else import_attribute(name, "factory") if is_path(name) else None
+    if factory is not None:
+        require_call(factory, f"the factory {case.label!r} cannot be called without arguments")
     try:
         made: Any = factory() if factory is not None else zoo_model(name)
         subject = _subject(case, made)
@@ -141,7 +143,7 @@ def require_callable(subject: Subject, arguments: Arguments) -> None:
     given = _told_arguments(arguments)
     if isinstance(error, TypeError) and (mismatch := _mismatch(forward, arguments)) is not None:
         why, remedy = mismatch
-        raise InputError(what, where=_defined(forward), value=given, why=why, remedy=remedy) from None
+        raise InputError(what, where=place_of(forward), value=given, why=why, remedy=remedy) from None
     mixed = mixed_dtypes(subject.tensors) if "type" in str(error) else []
     raise InputError(
         what,
@@ -182,13 +184,6 @@ def _mismatch(forward: Any, arguments: Arguments) -> tuple[str, str] | None:
     except TypeError as error:
         return f"{error}; forward has {', '.join(names) or 'no parameters'}", _OTHER_INPUTS
     return None
-
-
-def _defined(forward: Any) -> str | None:
-    """Return where ``forward`` is defined, with its parameters."""
-    code = getattr(forward, "__code__", None)
-    place = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}, in "
-    return f"{place}{forward.__qualname__}{inspect.signature(forward)}"
 
 
 def _told_arguments(arguments: Arguments) -> str:

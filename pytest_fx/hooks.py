@@ -81,7 +81,9 @@ def pytest_fx_veto(config: pytest.Config, model: str, pass_name: str) -> str | N
 def pytest_fx_summary_columns(config: pytest.Config) -> Sequence[SummaryColumn]:  # type: ignore[empty-body]
     """Give columns of the table at the end of the run; those of all implementations stand side by side.
 
-    By default those of the plugin come first::
+    The plugin's own come first. The page and the lines of ``--fx-report``, and the summary of ``--fx-annotate``, have
+    them too, and a comparison of two runs says where one shows something else, unless it is made with
+    ``is_compared=False``, as one that shows a measured time should be::
 
         def pytest_fx_summary_columns(config):
             from pytest_fx.report.summary import SummaryColumn

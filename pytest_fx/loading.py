@@ -35,7 +35,14 @@ from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import pass_as_written
 from pytest_fx.errors import CannotLoadError
 from pytest_fx.harness.pass_run import parts_of
-from pytest_fx.named_objects import import_attribute, import_from, is_nearly_path, is_path, refuse_without_colon
+from pytest_fx.named_objects import (
+    import_attribute,
+    import_from,
+    is_nearly_path,
+    is_path,
+    refuse_without_colon,
+    require_call,
+)
 from pytest_fx.option_table import TABLE
 from pytest_fx.options import OPTIONS, Options, origin_of
 from pytest_fx.tracebacks import users_line
@@ -233,6 +240,8 @@ def _runnable(given: Any) -> Pass:
             value=shown(made),
             remedy="give a function or an object that takes a program, a registered name, or package.module:callable",
         )
+    if not hasattr(made, "with_data"):
+        require_call(made, f"the pass {pass_name(made)!r} cannot be called with a program alone", None)
     chosen: Any = adapt(made) if is_for_torch(made) else made
     return chosen
 
@@ -383,4 +392,5 @@ def check_device(device: str) -> None:
     """Raise ``CannotLoadError`` for a device that there is not here."""
     # is_available() would start CUDA in this process, and in no child that is forked from it CUDA could start again.
     if device == "cuda" and not torch.cuda.device_count():
-        raise CannotLoadError("there is no CUDA device to run on", why=f"torch {torch.__version__} finds none")
+        why, remedy = f"torch {torch.__version__} finds none", "leave out --fx-device, or install a torch for this GPU"
+        raise CannotLoadError("there is no CUDA device to run on", why=why, remedy=remedy)

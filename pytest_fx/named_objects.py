@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import inspect
 import re
 import sys
 import sysconfig
@@ -95,7 +96,39 @@ def _import_module(module_name: str, name: str, kind: str) -> Any:
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
             nearest = _nearest(name)
             raise CannotLoadError(what, where=_searched(missing), why=why, remedy=_did_you_mean(nearest)) from error
-        raise CannotLoadError(what, where=line_of_import(error), why=why) from error
+        raise CannotLoadError(what, where=line_of_import(error), why=why, remedy=_install(missing)) from error
+
+
+def place_of(function: Any) -> str:
+    """Return where a function is defined, with its parameters."""
+    code = getattr(function, "__code__", None)
+    place = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}, in "
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{place}{name}{inspect.signature(function)}"
+
+
+def require_call(function: Any, what: str, *given: Any) -> None:
+    """Raise ``CannotLoadError``, which begins with ``what``, if a function is not called with ``given`` alone."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # it does not say
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        raise CannotLoadError(
+            what,
+            where=place_of(function),
+            why=str(error),
+            remedy="give its other parameters defaults, or name a function that calls it with what it needs",
+        ) from None
+
+
+def _install(missing: str | None) -> str | None:
+    """What to try where a module of a user's imports one that is not installed."""
+    if missing is None or "." in missing:
+        return None
+    return f"correct the name, or install the package that has {missing!r} into the environment of pytest"
 
 
 def _searched(missing: str) -> str:

@@ -65,10 +65,11 @@ from pytest_fx.records.benchmark_records import presented_as_benchmarks, table_l
 from pytest_fx.report.check_summary import write_checks
 from pytest_fx.report.columns import CHANGE, COLUMNS
 from pytest_fx.report.other_reports import add_to_html, flatten_properties
-from pytest_fx.report.progress import PROGRESS, progress_of
+from pytest_fx.report.progress import PROGRESS
 from pytest_fx.report.rows import records_on
 from pytest_fx.report.run_report import report_run
 from pytest_fx.report.summary import INTERRUPTED, write_interruption, write_summary
+from pytest_fx.report.workers_progress import open_progress
 from pytest_fx.timing import clock  # noqa: F401  # pyright: ignore[reportUnusedImport] - before programs are imported
 from pytest_fx.tracebacks import show_the_users
 
@@ -145,14 +146,15 @@ def _choose_suites(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Open the line that shows how far a run is, before workers of pytest-xdist are started."""
+    open_progress(session.config)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Name the test in which the process of an earlier run has ended, and open the line that shows how far a run is."""
-    config = session.config
-    tell_of_the_last_run(config)
-    if config.stash[OPTIONS].used or config.option.fx_tables is not None:
-        progress = progress_of(config)
-        if progress is not None:
-            config.stash[PROGRESS] = progress
+    """Name the test in which the process of an earlier run has ended."""
+    tell_of_the_last_run(session.config)
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -22,6 +22,7 @@ from pytest_fx.failures.explanation import Explanation, locate_in
 from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import DetectionLimit, detection_limit
+from pytest_fx.harness.evaluation import threads
 from pytest_fx.harness.pass_run import PassRun, applied, may_change, parts_of
 from pytest_fx.harness.run import layout_notes
 from pytest_fx.harness.subject import Subject
@@ -73,20 +74,37 @@ class EqualityCheck:
         contract = None if contract is None else load_contract(contract)
         require_inputs(self._subject)
         self._require_working_model()
-        if isinstance(transform, nn.Module):
-            promise = contract or with_tolerances(self._options, close)
-            given = PassRun.given(self._subject, transform, promise, label or self._item.name, input_sets)
-            comparison = self._recorded(
-                given, SummaryRow(self._subject.name, given.name, nodes_after=_nodes(transform))
-            )
-            violations = self._broken(given, leaves)
-            if violations:
-                self._record_wrong(given, violations)
-                self._report(given, comparison, violations[0])
-                message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
-                raise with_cause(violations, violations[0].with_message(message))
-            self._require_detection(given, comparison)
-            return comparison
+        with threads(self._subject.threads):  # also while it is found out where a pass goes wrong
+            if isinstance(transform, nn.Module):
+                return self._of_program(transform, contract, label, leaves, input_sets)
+            return self._of_pass(transform, contract, label, leaves, input_sets, unless_reported)
+
+    def _of_program(
+        self, program: nn.Module, contract: Contract | None, label: str | None, leaves: bool, input_sets: int | None
+    ) -> Comparison:
+        __tracebackhide__ = True
+        promise = contract or with_tolerances(self._options, close)
+        given = PassRun.given(self._subject, program, promise, label or self._item.name, input_sets)
+        comparison = self._recorded(given, SummaryRow(self._subject.name, given.name, nodes_after=_nodes(program)))
+        violations = self._broken(given, leaves)
+        if violations:
+            self._record_wrong(given, violations)
+            self._report(given, comparison, violations[0])
+            message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
+            raise with_cause(violations, violations[0].with_message(message))
+        self._require_detection(given, comparison)
+        return comparison
+
+    def _of_pass(
+        self,
+        transform: str | Pass,
+        contract: Contract | None,
+        label: str | None,
+        leaves: bool,
+        input_sets: int | None,
+        unless_reported: bool,
+    ) -> Comparison:
+        __tracebackhide__ = True
         pass_ = chosen_pass(self._item.config, transform)
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
         announce(self._item.config, f"{name} on {self._subject.name}")

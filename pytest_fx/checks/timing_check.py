@@ -136,16 +136,16 @@ class TimingCheck:
     def _announce(self, label: str, seconds: float) -> None:
         """Say how long a timing takes before it does: on a terminal, and if it is long in any case."""
         progress = self._item.config.stash.get(PROGRESS, None)
-        if progress is not None:
-            progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
-        if seconds <= paired.LONG_TIMING:
-            return
         reporter = self._item.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None:
+        if reporter is not None and seconds > paired.LONG_TIMING:
+            if progress is not None:
+                progress.clear()  # what follows is written where the line is
             reporter.write_line(
                 f"fx: {self._options.rounds} rounds of {self._subject.name} with {label} take about "
                 f"{seconds / 60:.0f} min; --fx-rounds takes fewer"
             )
+        if progress is not None:
+            progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
 
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
         """Return how the timing compares with its row of the earlier run, if there is one, or else with eager."""

@@ -25,6 +25,7 @@ from pytest_fx.options import OPTIONS, options_of
 from pytest_fx.parallel.distribution import leave_turns
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
 from pytest_fx.records.running import REPORT, time_limit
+from pytest_fx.report.progress import PROGRESS, SentProgress
 
 _START = Limits(seconds=60.0)
 """What a child may take until it is ready, and to end in order."""
@@ -102,6 +103,7 @@ class IsolatedRun:
             child = self._living(item.session)
             until = float("inf") if limits.seconds is None else time.monotonic() + limits.seconds
             child.send(_written("run", self._position(item), self._position(nextitem)))
+            reports.show()
             while not reports.done:
                 reports.take(*json.loads(child.receive(limits, until)))
             if reports.exit is not None:
@@ -159,6 +161,8 @@ class IsolatedRun:
         self._channel = channel
         config = self._config
         config.stash[REPORT] = self._report
+        if PROGRESS in config.stash:
+            config.stash[PROGRESS] = SentProgress(lambda test, what: self._report("progress", what))
         leave_turns(config)
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         for plugin in list(config.pluginmanager.get_plugins()):
@@ -242,6 +246,7 @@ class _ChildReports:
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
+        self._progress = item.config.stash.get(PROGRESS, None)
         self._last: str | None = None
         self._records: list[Any] = []
         self._doing: str | None = None
@@ -251,6 +256,11 @@ class _ChildReports:
         self.exit: list[Any] | None = None
         """With what ``pytest.exit`` was called, if it was."""
 
+    def show(self) -> None:
+        """Show which test runs, on a terminal."""
+        if self._progress is not None:
+            self._progress.show_test()
+
     def take(self, kind: str, *values: Any) -> None:
         """Take one message."""
         item, hook = self._item, self._item.config.hook
@@ -259,7 +269,11 @@ class _ChildReports:
                 report = hook.pytest_report_from_serializable(config=item.config, data=_with_tuples(values[0]))
                 if values[0].get("_report_type") != "SubTestReport":  # which comes in the call, before that ends
                     self._last = report.when
-                item.ihook.pytest_runtest_logreport(report=report)
+                self._log(report)
+                if report.when == "setup":
+                    self.show()
+            case "progress":
+                self._take_progress(values[0])
             case "record":
                 self._records.append(values[0])
                 load("pytest_fx.report.recording").keep(item.config, item.nodeid, values[0])
@@ -302,10 +316,22 @@ class _ChildReports:
             duration=time.time() - self._started, start=self._started, stop=time.time(),
             user_properties=[("fx", record) for record in self._records],
         )  # fmt: skip
-        item.ihook.pytest_runtest_logreport(report=report)
+        self._log(report)
         if when != "teardown":  # those who count tests count teardowns
-            end = pytest.TestReport(item.nodeid, item.location, report.keywords, "passed", None, "teardown")
-            item.ihook.pytest_runtest_logreport(report=end)
+            self._log(pytest.TestReport(item.nodeid, item.location, report.keywords, "passed", None, "teardown"))
+
+    def _take_progress(self, what: str | None) -> None:
+        """Show what the test does, or do not expect that others take as little time."""
+        if self._progress is not None and what is not None:
+            self._progress.doing(what)
+        elif self._progress is not None:
+            self._progress.expect_longer()
+
+    def _log(self, report: pytest.TestReport) -> None:
+        """Log a report, which pytest writes where the line is."""
+        if self._progress is not None:
+            self._progress.clear()
+        self._item.ihook.pytest_runtest_logreport(report=report)
 
 
 def _written(*message: Any) -> bytes:

@@ -16,6 +16,8 @@ from pytest_fx.records.reading import has_types, parsed
 
 LARGEST = 1e6
 """A speed-up above it, or below its inverse, is none that was measured."""
+_FILES = "give .pytest_fx/last_run.json of an earlier run, or what --benchmark-json wrote in one"
+"""What can be compared with."""
 
 Key = tuple[str, str, int | None, str, str, int]
 """Model, pass, batch, dtype, device and threads: what must agree for two speed-ups to be compared."""
@@ -226,13 +228,11 @@ def read_baseline(path: Path, name: str) -> Baseline:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise pytest.UsageError(f"--fx-baseline: cannot read {name}: {reason}") from None
+        what = f"--fx-baseline: cannot read {name}: {reason}"
+        raise pytest.UsageError(f"{what}\n  try    {_FILES}") from None
     measurements, match_counts = list(_measurements(text)), list(_match_counts(text))
     if not measurements and not match_counts:
-        raise pytest.UsageError(
-            f"--fx-baseline: {name} holds no timings of pytest-fx: give .pytest_fx/last_run.json of an earlier run, "
-            "or what --benchmark-json wrote in one"
-        )
+        raise pytest.UsageError(f"--fx-baseline: {name} holds no timings of pytest-fx: {_FILES}")
     return Baseline.of(name, measurements, match_counts)
 
 

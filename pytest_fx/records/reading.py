@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -22,8 +22,9 @@ def parsed(text: str) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def has_types(kind: type, values: Mapping[str, Any]) -> bool:
-    """Return whether each field of the dataclass ``kind`` has a value of its type; floats may be integers.
+def has_types(kind: type, values: Mapping[str, Any], but: Sequence[str] = ()) -> bool:
+    """Return whether each field of the dataclass ``kind``, ``but`` these, has a value of its type, or an
+    integer for a float.
 
     >>> from dataclasses import make_dataclass
     >>> kind = make_dataclass("Kind", [("rows", "int | None"), ("seconds", float)])
@@ -31,7 +32,7 @@ def has_types(kind: type, values: Mapping[str, Any]) -> bool:
     (True, False)
     """
     hints: dict[str, Any] = get_type_hints(kind)
-    return all(name in values and _has_type(hint, values[name]) for name, hint in hints.items())
+    return all(name in values and _has_type(hint, values[name]) for name, hint in hints.items() if name not in but)
 
 
 def _has_type(hint: Any, value: Any) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from pytest_fx.options import TOO_NOISY
+from pytest_fx.records.baseline import BASELINE
 from pytest_fx.report.rows import NOT_JUDGED, REFUSED, RIGHT, WRONG, SummaryRow, verdict_of
+from pytest_fx.tracebacks import users_line
 
 WIDE = 100
 """Columns of a terminal from which on the table has nodes and errors."""
@@ -36,17 +40,63 @@ class SummaryColumn:
     """What it shows without ``-v``, if that is less."""
     markup: Callable[[SummaryRow], Markup] = _no_markup
     """How its cell is written where the terminal has colours."""
+    is_compared: bool = True
+    """Of a column of :func:`~pytest_fx.hooks.pytest_fx_summary_columns`: whether a comparison of two runs says where it
+    shows something else; what is measured does so in each run."""
 
     def is_shown(self, width: int, *, verbose: bool) -> bool:
         """Return whether a terminal of ``width`` columns has it."""
         return verbose or (self.narrowest is not None and width >= self.narrowest)
 
     def shown(self, row: SummaryRow, *, verbose: bool) -> str:
-        """Return what it shows of ``row``."""
-        return self.cell(row) if verbose or self.short is None else self.short(row)
+        """Return what it shows of ``row``: of a function that raises, the name of the exception; for None, a dash."""
+        try:
+            value: Any = self.cell(row) if verbose or self.short is None else self.short(row)
+        except Exception as error:
+            return f"raises {type(error).__name__}"
+        return "-" if value is None else str(value)
+
+    def problem(self, rows: Iterable[SummaryRow]) -> str | None:
+        """Return what the function of the column raises for the first row that it does not take, if there is one."""
+        for row in rows:
+            try:
+                self.cell(row)
+            except Exception as error:
+                said, where = _raised(error)
+                return f"fx: the column {self.heading!r} {said} for {row.program} of {row.model}{where}"
+        return None
 
 
 Column = SummaryColumn  # the name that hooks once imported
+
+
+def _raised(error: Exception) -> tuple[str, str]:
+    """Return what was raised, and where in the user's code, in words."""
+    said, where = f"raises {type(error).__name__}: {error}", users_line(error, or_torchs=False)
+    return said, f"\n  where  {where}" if where else ""
+
+
+def columns_of(config: pytest.Config) -> tuple[list[SummaryColumn], list[str]]:
+    """Return the columns that all implementations of the hook give, the plugin's first, and what is wrong with them."""
+    try:
+        given: list[Any] = config.hook.pytest_fx_summary_columns(config=config)
+    except Exception as error:
+        own = COLUMNS if config.stash[BASELINE] is None else (*COLUMNS, CHANGE)
+        said, where = _raised(error)
+        return list(own), [f"fx: pytest_fx_summary_columns {said}; the table is without its columns{where}"]
+    columns, problems = list[SummaryColumn](), list[str]()
+    for one in given:
+        for column in one if isinstance(one, Iterable) else [one]:
+            if isinstance(column, SummaryColumn):
+                columns.append(column)
+            else:
+                problems.append(f"fx: pytest_fx_summary_columns gives {column!r}, which is no SummaryColumn")
+    return columns, problems
+
+
+def is_users(column: SummaryColumn) -> bool:
+    """Return whether a column is none of the plugin's own."""
+    return column not in COLUMNS and column is not CHANGE
 
 
 def _verdict(row: SummaryRow) -> str:

@@ -39,7 +39,7 @@ def summary_of(run: ReportedRun, earlier: EarlierRun | None = None, limit: int =
     counts = Counter(row.verdict for row in rows)
     counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     head = [f"## pytest-fx: {counted or 'no rows'}", ""]
-    lines = [*_failure_lines(run), *_change_lines(changes, earlier), *_row_lines(rows, earlier)]
+    lines = [*_failure_lines(run), *_change_lines(changes, earlier), *_row_lines(rows, run.headings(), earlier)]
     notice = "> **This summary is cut: {} of {} lines are left out, as GitHub shows 1 MiB.** The report has everything."
     room = limit - len("\n".join(head).encode()) - len(notice.encode()) - 40
     kept = _fitting(lines, room)
@@ -131,12 +131,14 @@ def _change_lines(changes: Sequence[RowChange], earlier: EarlierRun | None) -> I
         yield ""
 
 
-def _row_lines(rows: Sequence[ReportedRow], earlier: EarlierRun | None) -> Iterator[str]:
+def _row_lines(rows: Sequence[ReportedRow], headings: Sequence[str], earlier: EarlierRun | None) -> Iterator[str]:
     shown = [row for row in rows if row.verdict != CHANGES_NOTHING]
-    before = " before |" if earlier is not None else ""
+    heads = ["model", "program", "verdict", "nodes", "error (by rounding)", "speed-up (95 % interval)"]
+    heads += ["before"] if earlier is not None else []
+    heads += [_cell(heading) for heading in headings]
     if shown:
-        yield f"| model | program | verdict | nodes | error (by rounding) | speed-up (95 % interval) |{before}"
-        yield f"| --- | --- | --- | --- | --- | --- |{' --- |' if before else ''}"
+        yield f"| {' | '.join(heads)} |"
+        yield f"|{' --- |' * len(heads)}"
     for row in shown:
         known = row.row
         nodes = " → ".join(str(count) for count in (known.nodes_before, known.nodes_after) if count is not None)
@@ -147,6 +149,7 @@ def _row_lines(rows: Sequence[ReportedRow], earlier: EarlierRun | None) -> Itera
         if earlier is not None:
             timed = old is not None and old.speedup is not None
             cells.append("new" if old is None else f"{old.verdict}, {old.speedup:.3f}" if timed else old.verdict)
+        cells += [row.columns.get(heading, "") for heading in headings]
         yield f"| {' | '.join(map(_cell, cells))} |"
     idle = len(rows) - len(shown)
     if idle:

@@ -47,6 +47,7 @@ def merged_run(parts: Sequence[ReportedRun]) -> ReportedRun:
         last.update({str(line["test"]): number for line in part.lines})
     lines = [line for number, part in enumerate(parts) for line in part.lines if last[str(line["test"])] == number]
     runs = [part.run for part in parts]
+    columns = {column["heading"]: column for run in runs for column in run.get("columns") or () if "heading" in column}
     commits = dict.fromkeys(str(run["commit"]) for run in runs if run.get("commit"))
     run = {
         "id": "+".join(sorted(str(run.get("id")) for run in runs)),
@@ -57,6 +58,7 @@ def merged_run(parts: Sequence[ReportedRun]) -> ReportedRun:
         "outcomes": dict(outcomes),
         "commit": ", ".join(commits) or None,
         "parts": len(parts),
+        **({"columns": list(columns.values())} if columns else {}),
     }
     return ReportedRun(run, lines)
 

@@ -25,6 +25,8 @@ MOST_BYTES = 10_000_000
 """Bytes that a page takes at most."""
 MOST_ROWS = 40_000
 """Rows that a page has at most."""
+LONGEST_CELL = 200
+"""Characters of a cell of the user's columns that a page shows."""
 _FOLDER = Path(__file__).parent / "page"
 _SCRIPTS = ("elements.js", "plots.js", "failures.js", "report.js")
 _NUMBERS = (
@@ -156,6 +158,7 @@ def _data(
         facts = failure.get("facts") or {}
         by_key.setdefault((facts.get("model", ""), facts.get("program", "")), number)
     reasons = {line["test"]: line["text"] for line in run.lines if line["kind"] == "skip"}
+    headings = [one for one in run.headings() if any(row.columns.get(one, "-") != "-" for row in kept)]
     compact: list[list[Any]] = []
     for row in kept:
         failure = by_key.get(row.key, next((by_test[test] for test in row.tests if test in by_test), None))
@@ -171,6 +174,7 @@ def _data(
                 text(row.tests[-1]),
                 machines.index(json.dumps(row.machine, sort_keys=True, default=str)),
                 _ratios(row) if contents.samples else None,
+                [text(_own_cell(row, heading)) for heading in headings],
             ]
         )
     return {
@@ -178,7 +182,8 @@ def _data(
         "run": {name: run.run.get(name) for name in ("begun", "ended", "commit", "outcomes", "interrupted", "parts")},
         "command": " ".join(map(str, run.run.get("arguments") or ())),
         "verdicts": Counter(row.verdict for row in rows),
-        "fields": ["judged", *_TEXTS, *_NUMBERS, "noisy", "failure", "why", "test", "machine", "ratios"],
+        "fields": ["judged", *_TEXTS, *_NUMBERS, "noisy", "failure", "why", "test", "machine", "ratios", "own"],
+        "own": headings,
         "texts": ["judged", *_TEXTS, "why", "test"],
         "rows": compact,
         "strings": list(strings),
@@ -205,6 +210,12 @@ def _most_telling(rows: Sequence[ReportedRow], most: int) -> list[ReportedRow]:
         return list(rows)
     order = sorted(range(len(rows)), key=lambda place: _FIRST.get(rows[place].verdict, 1))
     return [rows[place] for place in sorted(order[:most])]
+
+
+def _own_cell(row: ReportedRow, heading: str) -> str | None:
+    """What a column of the user shows of a row, as far as a table has room for it."""
+    shown = row.columns.get(heading, "-")
+    return None if shown == "-" else shown if len(shown) <= LONGEST_CELL else f"{shown[:LONGEST_CELL]} …"
 
 
 def _short(value: Any) -> Any:

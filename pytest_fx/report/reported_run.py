@@ -16,6 +16,7 @@ from typing import Any
 from pytest_fx.errors import ReportError
 from pytest_fx.records.reading import has_types
 from pytest_fx.records.records import read_records, write_atomically
+from pytest_fx.report.columns import SummaryColumn
 from pytest_fx.report.rows import SummaryRow, verdict_of
 
 SCHEMA = 1
@@ -43,6 +44,8 @@ class ReportedRow:
     """The machine that it was found out on; of a timed one, where it was timed."""
     worker: str | None
     """The worker of pytest-xdist."""
+    columns: Mapping[str, str]
+    """What columns of users show of it, by their headings."""
 
     @property
     def key(self) -> Key:
@@ -73,6 +76,8 @@ class Entry:
     """Lower end of its 95 % interval."""
     high: float | None = None
     """Upper end of its 95 % interval."""
+    columns: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What columns of users show of it that are compared, by their headings."""
 
     @property
     def key(self) -> Key:
@@ -80,16 +85,21 @@ class Entry:
         return self.model, self.program
 
     @classmethod
-    def of(cls, reported: ReportedRow) -> Entry:
-        """Return what is kept of a row; no speed-up of a wrong program."""
+    def of(cls, reported: ReportedRow, compared: Sequence[str] = ()) -> Entry:
+        """Return what is kept of a row; no speed-up of a wrong program. ``compared`` are columns of users."""
         row = reported.row
         times = (row.speedup, row.speedup_low, row.speedup_high) if row.outcome is None else (None, None, None)
-        return cls(row.model, row.program, reported.verdict, reported.machine.get("host"), *times)
+        columns = {heading: reported.columns[heading] for heading in compared if heading in reported.columns}
+        return cls(row.model, row.program, reported.verdict, reported.machine.get("host"), *times, columns)
 
     def as_list(self) -> list[Any]:
-        """Return the fields, numbers with five digits."""
-        values = [getattr(self, each.name) for each in fields(self)]
+        """Return the fields but the columns, numbers with five digits."""
+        values = [getattr(self, name) for name in _LISTED]
         return [float(f"{value:.5g}") if isinstance(value, float) else value for value in values]
+
+
+_LISTED = tuple(each.name for each in fields(Entry) if each.name != "columns")
+"""The fields of an entry that its line of a history has in this order."""
 
 
 @dataclass(slots=True)
@@ -109,13 +119,30 @@ class ReportedRun:
                 found.setdefault((line["row"]["model"], line["row"]["program"]), []).append(line)
         return [_merged(lines) for lines in found.values()]
 
+    def headings(self, *, compared: bool = False) -> list[str]:
+        """Return the headings of columns of users, of all or of those that are compared."""
+        given: Any = self.run.get("columns")
+        columns = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+        return [str(one.get("heading")) for one in columns if one.get("compared") or not compared]
+
+    def add_columns(self, columns: Sequence[SummaryColumn]) -> None:
+        """Add what columns of users show of each row to the last of its lines."""
+        if not columns:
+            return
+        self.run["columns"] = [{"heading": one.heading, "compared": one.is_compared} for one in columns]
+        shown = {row.key: {one.heading: one.shown(row.row, verbose=True) for one in columns} for row in self.rows()}
+        for line in reversed(self.lines):
+            if line["kind"] == "row" and (cells := shown.pop((line["row"]["model"], line["row"]["program"]), None)):
+                line["columns"] = cells
+
     def failures(self) -> list[dict[str, Any]]:
         """Return the lines on tests that failed."""
         return [line for line in self.lines if line["kind"] == "failure"]
 
     def entries(self) -> list[Entry]:
         """Return what is kept of the run when another one is reported in the same folder."""
-        return [Entry.of(row) for row in self.rows()]
+        compared = self.headings(compared=True)
+        return [Entry.of(row, compared) for row in self.rows()]
 
     def write(self, folder: Path) -> None:
         """Replace ``rows.jsonl`` in ``folder``."""
@@ -132,7 +159,14 @@ def _merged(lines: Sequence[dict[str, Any]]) -> ReportedRow:
     last = timed or next((line for line in reversed(lines) if line.get("machine")), lines[-1])
     tests = tuple(dict.fromkeys(str(line["test"]) for line in lines))
     machine: dict[str, Any] = last.get("machine") or {}
-    return ReportedRow(row, tests, None if timed is None else timed["timing"], machine, last.get("worker"))
+    timing = None if timed is None else timed["timing"]
+    return ReportedRow(row, tests, timing, machine, last.get("worker"), _columns_of(lines))
+
+
+def _columns_of(lines: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """What columns of users show, by the last of the lines of a row that has any."""
+    given: Any = next((line["columns"] for line in reversed(lines) if line.get("columns")), None)
+    return {str(name): str(text) for name, text in given.items()} if isinstance(given, dict) else {}
 
 
 _FIELDS = frozenset(each.name for each in fields(SummaryRow))
@@ -205,16 +239,18 @@ class EarlierRun:
     def as_line(self) -> dict[str, Any]:
         """Return its line."""
         rows = [entry.as_list() for entry in self.entries.values()]
-        return {"schema": SCHEMA, "kind": "history", "run": dict(self.run), "rows": rows}
+        line = {"schema": SCHEMA, "kind": "history", "run": dict(self.run), "rows": rows}
+        columns = [dict(entry.columns) for entry in self.entries.values()]
+        return {**line, "columns": columns} if any(columns) else line
 
 
-def _entry(row: Any) -> Entry | None:
+def _entry(row: Any, columns: Any) -> Entry | None:
     """The entry that a row of a history is, if it is a whole one."""
-    names = [each.name for each in fields(Entry)]
-    if not isinstance(row, list) or len(row) != len(names):
+    if not isinstance(row, list) or len(row) != len(_LISTED):
         return None
-    known = dict(zip(names, row, strict=True))
-    return Entry(**known) if has_types(Entry, known) else None
+    known = dict(zip(_LISTED, row, strict=True))
+    shown = {str(name): str(text) for name, text in columns.items()} if isinstance(columns, dict) else {}
+    return Entry(**known, columns=shown) if has_types(Entry, known, but=["columns"]) else None
 
 
 def read_history(folder: Path) -> list[EarlierRun]:
@@ -223,7 +259,10 @@ def read_history(folder: Path) -> list[EarlierRun]:
     for record in read_records(folder / HISTORY):
         rows: Any = record.get("rows")
         if record.get("kind") == "history" and _is_readable(record) and isinstance(rows, list):
-            entries = [entry for row in rows if (entry := _entry(row)) is not None]
+            given: Any = record.get("columns")
+            columns: list[Any] = given if isinstance(given, list) and len(given) == len(rows) else [None] * len(rows)
+            pairs = zip(rows, columns, strict=True)
+            entries = [entry for row, cells in pairs if (entry := _entry(row, cells)) is not None]
             found.append(EarlierRun(dict(record.get("run") or {}), {entry.key: entry for entry in entries}))
     return found
 

@@ -17,7 +17,7 @@ class RowChange:
     """What is not as it was in an earlier run."""
 
     kind: str
-    """``"new"``, ``"gone"``, ``"verdict"``, ``"slower"`` or ``"faster"``."""
+    """``"new"``, ``"gone"``, ``"verdict"``, ``"slower"``, ``"faster"`` or ``"column"``."""
     model: str
     """The model's name."""
     program: str
@@ -44,7 +44,7 @@ def changes_between(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> li
     return sorted(found, key=lambda change: _ORDER.index(change.kind))
 
 
-_ORDER = ("verdict", "slower", "gone", "new", "faster")
+_ORDER = ("verdict", "slower", "gone", "column", "new", "faster")
 
 
 def _rows_of_one(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> Iterator[RowChange]:
@@ -63,6 +63,9 @@ def _rows_of_both(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> Iter
             continue
         if old.verdict != entry.verdict:
             yield RowChange("verdict", *key, f"was {old.verdict}, is {entry.verdict}")
+        for heading, shown in entry.columns.items():
+            if old.columns.get(heading, shown) != shown:
+                yield RowChange("column", *key, f"{heading} was {old.columns[heading]}, is {shown}")
         change = change_of(old, entry)
         if change is None:
             continue

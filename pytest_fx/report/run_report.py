@@ -17,6 +17,7 @@ from pytest_fx.lazy import load
 from pytest_fx.options import OPTIONS
 from pytest_fx.parallel.distribution import is_worker, plain_name
 from pytest_fx.records.running import FOLDER
+from pytest_fx.report.columns import columns_of, is_users
 from pytest_fx.report.rows import FAILURE, collect_rows, records_on
 
 LONGEST_TEXT = 20_000
@@ -83,9 +84,10 @@ class RunReport:
             "outcomes": dict(self._outcomes),
         }
         options, folder = self._config.stash[OPTIONS], self._config.invocation_params.dir
+        columns = [column for column in columns_of(self._config)[0] if is_users(column)]
         writing: Any = load("pytest_fx.report.written_report")
         self._messages = writing.write(
-            run, self._lines, None if options.report is None else folder / options.report,
+            run, self._lines, columns, None if options.report is None else folder / options.report,
             self._config.rootpath / FOLDER if options.annotate else None, self._config.rootpath,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ import pytest
 from pytest_fx.lines import fit
 from pytest_fx.options import Options
 from pytest_fx.records.baseline import BASELINE
-from pytest_fx.report.columns import COLUMNS, WIDE, SummaryColumn, shown_error
+from pytest_fx.report.columns import COLUMNS, WIDE, SummaryColumn, columns_of, shown_error
 from pytest_fx.report.layout import format_rows, text_of
 from pytest_fx.report.rows import CHANGES_NOTHING, WRONG, SummaryRow, collect_rows, verdict_of
 
@@ -52,7 +52,10 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     reporter.section(_title(width, verbose=verbose))
     for line in of_a_loaded_machine(rows):
         reporter.write_line(fit(line, width), yellow=True)
-    _write_table(reporter, rows, width, verbose=verbose)
+    columns, problems = columns_of(reporter.config)
+    _write_table(reporter, rows, columns, width, verbose=verbose)
+    for line in (*problems, *filter(None, (column.problem(rows) for column in columns))):
+        reporter.write_line(fit(line, width), yellow=True)
     for line in _of_the_baseline(reporter.config, rows):
         reporter.write_line(fit(line, width))
     for line in _ways_in(rows, verbose=verbose):
@@ -71,12 +74,18 @@ def _title(width: int, *, verbose: bool) -> str:
     return "fx: verdicts, largest errors against eager in float64, speed-ups" if width >= WIDE else "fx: verdicts"
 
 
-def _write_table(reporter: pytest.TerminalReporter, rows: Sequence[SummaryRow], width: int, *, verbose: bool) -> None:
+def _write_table(
+    reporter: pytest.TerminalReporter,
+    rows: Sequence[SummaryRow],
+    columns: Sequence[SummaryColumn],
+    width: int,
+    *,
+    verbose: bool,
+) -> None:
     """Print the rows, those of passes that found nothing to change in a line for each model unless all are asked for.
 
     With ``-v`` and no terminal whose width is known, the table is as wide as it gets.
     """
-    given: list[Sequence[SummaryColumn]] = reporter.config.hook.pytest_fx_summary_columns(config=reporter.config)
     idle: dict[str, list[str]] = {}
     for row in rows:
         if not verbose and verdict_of(row) == CHANGES_NOTHING:
@@ -84,7 +93,6 @@ def _write_table(reporter: pytest.TerminalReporter, rows: Sequence[SummaryRow], 
     others = [row for row in rows if row.program not in idle.get(row.model, ())]
     known = shutil.get_terminal_size(fallback=(0, 0)).columns > 0
     if others:
-        columns = [column for columns in given for column in columns]
         for line in format_rows(others, columns, width if known or not verbose else None, verbose=verbose):
             for text, markup in line:
                 reporter.write(text, **markup)

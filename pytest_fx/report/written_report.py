@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_fx.errors import ReportError
 from pytest_fx.records.records import describe_machine, write_atomically
+from pytest_fx.report.columns import SummaryColumn
 from pytest_fx.report.pull_request import annotations_of, summary_of, write_summary_file
 from pytest_fx.report.report_page import page_of
 from pytest_fx.report.reported_run import (
@@ -26,6 +27,7 @@ from pytest_fx.report.run_comparison import changes_between
 def write(
     run: Mapping[str, Any],
     lines: Sequence[dict[str, Any]],
+    columns: Sequence[SummaryColumn],
     folder: Path | None,
     summary_folder: Path | None,
     root: Path,
@@ -35,11 +37,13 @@ def write(
     Args:
         run: what is known of the run.
         lines: its rows and tests.
+        columns: columns of users.
         folder: where the report goes, if one is asked for.
         summary_folder: the plugin's own folder, if a pull request is to be annotated.
         root: pytest's root folder, from which paths are shown.
     """
     reported = ReportedRun({**run, "commit": describe_machine()["commit"]}, list(lines))
+    reported.add_columns(columns)
     messages: list[str] = []
     earlier: EarlierRun | None = None
     if folder is not None:

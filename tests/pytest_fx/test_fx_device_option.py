@@ -28,7 +28,13 @@ def test_model_inputs_and_program_are_on_the_gpu(pytester):
 def test_a_gpu_that_is_not_there_is_a_usage_error(pytester):
     result = pytester.runpytest("--fx-model", "mlp", "--fx-device", "cuda")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: there is no CUDA device to run on", "*torch * finds none"])
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: there is no CUDA device to run on",
+            "*torch * finds none",
+            "  try    leave out --fx-device, or install a torch for this GPU",
+        ]
+    )
 
 
 def test_another_device_is_refused(pytester):

@@ -270,9 +270,6 @@ def in_torch():
 def own():
     raise ValueError("no weights here")
 
-def demanding(width):
-    return nn.Linear(width, width)
-
 def of_a_builder():
     return ZooModel("built", Net, lambda batch=1, seed=0: (torch.ones(batch, 4),), source="here")
 
@@ -292,7 +289,6 @@ def of_inputs():
             "self.linear = nn.Linear(-1, 2)",
         ),
         ("own", "ValueError: no weights here", 'raise ValueError("no weights here")'),
-        ("demanding", "TypeError: demanding() missing 1 required *", "demanding"),
         ("of_a_builder", "RuntimeError: Trying to create tensor *", "self.linear = nn.Linear(-1, 2)"),
         ("of_inputs", "ZeroDivisionError: division by zero", "return 1 / 0"),
     ],
@@ -307,6 +303,21 @@ def test_a_factory_that_raises_is_told_once_with_the_users_line(user, factory, e
     for ours in ("fx_model", "load_subject", "_subject", "_zoo_arguments"):
         result.stdout.no_fnmatch_line(f"*def {ours}(*")
         result.stdout.no_fnmatch_line(f"*: in {ours}")
+
+
+def test_a_factory_that_asks_for_arguments_is_refused_with_its_line_and_none_of_ours(user):
+    user.makepyfile(asking="def asking(width, depth=2):\n    return width")
+    result = user.runpytest("--fx-model", "asking:asking", "-k", "capture_equals_eager")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "E *CannotLoadError: the factory 'asking:asking' cannot be called without arguments",
+            "*where *asking.py:1, in asking(width, depth=2)",
+            "*why    missing a required argument: 'width'",
+            "*try    give its other parameters defaults, or name a function that calls it with what it needs",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*watched_tests.py*")
 
 
 def test_a_factory_that_raises_leaves_the_tests_of_other_models_alone(user):
@@ -345,6 +356,7 @@ def test_a_module_that_lacks_another_one_is_not_called_misspelt(user):
         [
             "*where *lacking.py:1, in <module>:  import torchvisoin",
             "*why    ModuleNotFoundError: No module named 'torch*",
+            "*try    correct the name, or install the package that has 'torchvisoin' into the environment of pytest",
         ]
     )
     result.stderr.no_fnmatch_line("*did you mean*")

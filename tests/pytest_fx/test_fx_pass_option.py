@@ -122,6 +122,32 @@ def test_an_unknown_pass_is_answered_with_the_nearest_names_and_no_traceback(use
     result.stderr.no_fnmatch_line("*Traceback*")
 
 
+@pytest.mark.parametrize(
+    "definition, why",
+    [
+        ("def asking(program, sizes): return program", "missing a required argument: 'sizes'"),
+        ("def asking(): return None", "too many positional arguments"),
+        (
+            "class asking:\n    def __call__(self, program, *, sizes): return program",
+            "missing a required *argument: 'sizes'",
+        ),
+    ],
+)
+def test_a_pass_that_asks_for_more_or_less_than_a_program_is_refused_before_anything_runs(user, definition, why):
+    user.makepyfile(asking=definition)
+    for option in ("--fx-pass", "--fx-check"):
+        result = user.runpytest("--fx-model", "mine:pair", option, "asking:asking")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(
+            [
+                "ERROR: the pass 'asking' cannot be called with a program alone",
+                "  where  *asking(*)",
+                f"  why    {why}",
+                "  try    give its other parameters defaults, or name a function that calls it with what it needs",
+            ]
+        )
+
+
 def test_a_pipeline_in_text_is_one_pass(user):
     pipeline = "fuse-conv-bn,remove-dead-code"
     result = user.runpytest("--fx-model", "resnet_tiny", "--fx-pass", pipeline, "-k", CONTRACT, "-v")

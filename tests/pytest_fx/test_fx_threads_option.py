@@ -51,3 +51,52 @@ def test_several_numbers_are_timed_one_after_the_other_and_have_rows_of_their_ow
     result.stdout.fnmatch_lines(
         ["resnet_tiny  fuse-conv-bn, 1 thread(s) *", "resnet_tiny  fuse-conv-bn, 2 thread(s) *"]
     )
+
+
+def test_where_a_pass_goes_wrong_is_found_out_with_the_same_threads(pytester):
+    path = pytester.makepyfile(
+        counting="""
+        import torch
+        from torch import nn
+        import fx
+
+        COUNTS = set()
+
+        def counted(x):
+            COUNTS.add(torch.get_num_threads())
+            return x * 2
+
+        fx.wrap("counted")
+
+        class Net(nn.Module):
+            def forward(self, x):
+                return torch.relu(counted(x))
+
+        def net():
+            return Net(), torch.ones(2, 4)
+
+        def tanh(program):
+            for node in program.graph.find_nodes(op="call_function", target=torch.relu):
+                node.target = torch.tanh
+            program.recompile()
+        """,
+        test_counting="""
+        import counting
+        import pytest
+        import torch
+        from pytest_fx import LawViolation
+
+        def test_tanh(fx_equal):
+            torch.set_num_threads(2)
+            counting.COUNTS.clear()
+            with pytest.raises(LawViolation, match="the first node that goes wrong"):
+                fx_equal(counting.tanh)
+            assert (counting.COUNTS, torch.get_num_threads()) == ({1}, 2)
+        """,
+    )
+    threads = torch.get_num_threads()
+    try:
+        result = pytester.runpytest("--fx-model", "counting:net", path.parent / "test_counting.py")
+    finally:
+        torch.set_num_threads(threads)
+    result.assert_outcomes(passed=1)

@@ -1,5 +1,8 @@
 """pytest_fx.hooks: models, passes, contracts, vetoes and columns from a conftest.py."""
 
+import json
+import re
+
 import pytest
 
 CONTRACT = "test_pass_keeps_its_contract"
@@ -81,6 +84,75 @@ def test_columns_of_a_conftest_stand_behind_the_plugins(pytester):
     )
     result = pytester.runpytest("--fx-model", "mlp", "-k", "capture_equals_eager")
     result.stdout.fnmatch_lines(["model *program *verdict *shout", "mlp *capture * MLP"])
+
+
+COLUMNS = """
+from pytest_fx.report.summary import SummaryColumn
+
+def inverse(row):
+    return 1 / (row.nodes_after - 5)
+
+def pytest_fx_summary_columns():
+    return [
+        SummaryColumn("shout", lambda row: row.model.upper()),
+        SummaryColumn("nodes", lambda row: row.nodes_after, is_compared=False),
+        SummaryColumn("share", inverse),
+    ]
+"""
+CAPTURE = ("--fx-model", "mine:pair", "--fx-no-timing", "-k", "capture_equals_eager")
+
+
+def test_columns_of_a_conftest_are_in_the_report_and_in_the_summary_of_a_pull_request(user, monkeypatch):
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    user.makeconftest(COLUMNS)
+    user.runpytest(*CAPTURE, "--fx-report", "report", "--fx-annotate")
+    run, *lines = map(json.loads, (user.path / "report" / "rows.jsonl").read_text("utf-8").splitlines())
+    assert [(one["heading"], one["compared"]) for one in run["columns"]] == [
+        ("shout", True), ("nodes", False), ("share", True)
+    ]  # fmt: skip
+    shown = {"shout": "MINE:PAIR", "nodes": "5", "share": "raises ZeroDivisionError"}
+    assert [line["columns"] for line in lines if "columns" in line] == [shown]
+    data = re.search(r'id="data">(.*?)</script>', (user.path / "report" / "index.html").read_text("utf-8"), re.DOTALL)
+    page = json.loads(data[1])
+    row = dict(zip(page["fields"], page["rows"][0], strict=True))
+    assert dict(zip(page["own"], (page["strings"][place] for place in row["own"]), strict=True)) == shown
+    markdown = (user.path / ".pytest_fx" / "summary.md").read_text("utf-8").splitlines()
+    assert markdown[2].endswith(" speed-up (95 % interval) | shout | nodes | share |")
+    assert markdown[4].endswith(" | MINE:PAIR | 5 | raises ZeroDivisionError |")
+
+
+def test_a_column_that_raises_costs_its_cell_and_is_told_with_its_line(user):
+    user.makeconftest(COLUMNS)
+    result = user.runpytest(*CAPTURE)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "mine:pair *capture *right *MINE:PAIR *5 *raises ZeroDivisionError",
+            "fx: the column 'share' raises ZeroDivisionError: division by zero for capture of mine:pair",
+            "  where  *conftest.py:4, in inverse:  return 1 / (row.nodes_after - 5)",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "body, told",
+    [
+        ("return 3", ["fx: pytest_fx_summary_columns gives 3, which is no SummaryColumn"]),
+        ("return ['shout']", ["fx: pytest_fx_summary_columns gives 'shout', which is no SummaryColumn"]),
+        (
+            "return shout",
+            [
+                "fx: pytest_fx_summary_columns raises NameError: name 'shout' is not defined; *without its columns",
+                "  where  *conftest.py:1, in pytest_fx_summary_columns:  *",
+            ],
+        ),
+    ],
+)
+def test_a_hook_that_gives_no_columns_is_told_and_the_table_stands(user, body, told):
+    user.makeconftest(f"def pytest_fx_summary_columns(): {body}")
+    result = user.runpytest(*CAPTURE)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["mine:pair *capture *right*", *told])
 
 
 @pytest.mark.parametrize("hook", ["register", "contract", "tracer", "capture", "veto", "summary_columns"])

@@ -32,7 +32,8 @@ const rows = data.rows.map((values, number) => {
     const value = values[place];
     row[name] = texts.has(name) && value !== null ? data.strings[value] : value;
   });
-  row.words = `${row.model}\n${row.program}\n${row.judged}\n${row.outcome || ""}`.toLowerCase();
+  row.own = row.own.map((place) => (place === null ? null : data.strings[place]));
+  row.words = [row.model, row.program, row.judged, row.outcome, ...row.own].filter(Boolean).join("\n").toLowerCase();
   return row;
 });
 

@@ -13,6 +13,7 @@ function codeTable(code) {
     }
     const [number, text, other, textAfter] = row;
     const isSame = text === textAfter && number && other;
+    const isEitherMarked = (number && number === markedBefore) || (other && other === markedAfter);
     const side = (line, words, marked, kind) => {
       const isMarked = line && line === marked;
       const names = ["side", isMarked ? "marked" : "", !line ? "absent" : isSame ? "" : kind].filter(Boolean).join(" ");
@@ -20,7 +21,7 @@ function codeTable(code) {
       if (isMarked) cell.append(make("span", { class: "flag" }, "first wrong node"));
       return cell;
     };
-    box.append(make("div", { class: isSame ? "pair same" : "pair", role: "row" }, side(number, text, markedBefore, "gone"), side(other, textAfter, markedAfter, "new")));
+    box.append(make("div", { class: isSame && !isEitherMarked ? "pair same" : "pair", role: "row" }, side(number, text, markedBefore, "gone"), side(other, textAfter, markedAfter, "new")));
   }
   const parts = [make("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "code" }, box)];
   if (code.leftOut) parts.push(make("p", { class: "hint" }, `${code.leftOut} more lines are in rows.jsonl.`));

@@ -12,9 +12,18 @@ const COLUMNS = [
   ["speed-up (95 % interval)", "speedup", speedupCell, (row) => (isTimed(row) ? row.speedup : null)],
   ["transformed", "seconds", (row) => seconds(row.seconds), (row) => row.seconds],
   ["peak memory", "memory", (row) => bytes(row.peak_memory), (row) => row.peak_memory],
+  ...data.own.map(ownColumn),
 ];
 const barRange = limits(rows.filter(isTimed).map((row) => [Math.max(row.speedup_low, 0.25), Math.min(row.speedup_high, 4)]));
 const state = { words: "", verdict: "", model: "", column: null, down: false, shown: AT_ONCE, found: rows, open: new Set() };
+
+// A column of the user's: sorted by numbers where all that it shows begins with one.
+function ownColumn(heading, place) {
+  const shown = rows.map((row) => row.own[place]).filter((one) => one !== null);
+  const areNumbers = shown.every((one) => !Number.isNaN(parseFloat(one)));
+  const value = (text) => (text !== null && areNumbers ? parseFloat(text) : text);
+  return [heading, "own", (row) => row.own[place] ?? "–", (row) => value(row.own[place])];
+}
 
 function errorCell(row) {
   if (row.error === null) return "–";
@@ -190,7 +199,7 @@ function timingSection() {
 
 function changeSection() {
   if (data.earlier === null) return null;
-  const words = { new: "new", gone: "gone", verdict: "other verdict", slower: "slower", faster: "faster" };
+  const words = { new: "new", gone: "gone", verdict: "other verdict", slower: "slower", faster: "faster", column: "other value" };
   if (!data.changeCount) return section("changes", "Since the run before", make("p", {}, `Nothing changed since ${data.earlier}.`));
   const places = new Map(rows.map((row) => [`${row.model}\n${row.program}`, row.number]));
   const lines = data.changes.map(([kind, model, program, text]) => {

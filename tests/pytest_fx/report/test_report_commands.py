@@ -10,6 +10,7 @@ from building import data_of
 from made_up_runs import made_up_run, timed
 
 from pytest_fx.records.baseline import read_baseline
+from pytest_fx.report.columns import SummaryColumn
 from pytest_fx.report.report_commands import main
 from pytest_fx.report.reported_run import EarlierRun, Entry, read_history, read_run, write_history
 from pytest_fx.report.run_comparison import changes_between
@@ -72,6 +73,48 @@ def test_two_runs_are_compared_row_by_row(tmp_path):
 def test_a_run_beside_itself_is_no_news(tmp_path):
     made_up_run(40, 0).write(tmp_path)
     assert run("compare", tmp_path, tmp_path) == (0, "0 change(s) in 40 row(s)\n")
+
+
+def with_columns(run_, *columns):
+    """A run with columns of users: ``(heading, cell, is_compared)``."""
+    run_.add_columns([SummaryColumn(heading, cell, is_compared=compared) for heading, cell, compared in columns])
+    return run_
+
+
+def test_columns_of_users_are_compared_but_for_those_that_are_measured(tmp_path):
+    shown = ["calls", lambda row: 3, True], ["clock", lambda row: "1 s", False]
+    with_columns(made_up_run(3, 0), *shown).write(tmp_path / "before")
+    now = ["calls", lambda row: 4 if row.program == "pass-1" else 3, True], ["clock", lambda row: "2 s", False]
+    later = with_columns(made_up_run(3, 0), *now, ["new one", lambda row: "x", True])
+    later.write(tmp_path / "now")
+    status, said = run("compare", tmp_path / "before", tmp_path / "now")
+    assert (status, said) == (0, "column  pass-1 of model0: calls was 3, is 4\n1 change(s) in 3 row(s)\n")
+    write_history(tmp_path, [EarlierRun.of(read_run(tmp_path / "before"))])
+    (kept,) = read_history(tmp_path)
+    entries = {entry.key: entry for entry in later.entries()}
+    assert [str(one) for one in changes_between(kept.entries, entries)] == ["pass-1 of model0: calls was 3, is 4"]
+
+
+def test_a_history_of_an_earlier_version_has_no_columns_and_is_read(tmp_path):
+    write_history(tmp_path, [EarlierRun.of(made_up_run(3, 0))])
+    assert '"columns"' not in (tmp_path / "history.jsonl").read_text("utf-8")
+    (kept,) = read_history(tmp_path)
+    assert [dict(entry.columns) for entry in kept.entries.values()] == [{}] * 3
+    line = json.loads((tmp_path / "history.jsonl").read_text("utf-8"))
+    for damaged in (3, [{}], [3, 4, 5]):
+        (tmp_path / "history.jsonl").write_text(json.dumps(line | {"columns": damaged}) + "\n", "utf-8")
+        assert len(read_history(tmp_path)[0].entries) == 3
+
+
+def test_parts_of_a_run_keep_the_columns_of_users(shards):
+    for name, heading in (("one", "calls"), ("two", "size")):
+        with_columns(read_run(shards / name), [heading, lambda row: row.program, True]).write(shards / name)
+    run("merge", shards / "one", shards / "two", "-o", shards / "all")
+    merged = read_run(shards / "all")
+    assert merged.headings() == ["calls", "size"]
+    shown = {row.row.program: dict(row.columns) for row in merged.rows()}
+    assert (shown["pass-0"], shown["pass-1"]) == ({"calls": "pass-0"}, {"size": "pass-1"})
+    assert data_of((shards / "all" / "index.html").read_text("utf-8"))["own"] == ["calls", "size"]
 
 
 def test_of_two_equal_programs_at_most_one_in_forty_seems_slower():

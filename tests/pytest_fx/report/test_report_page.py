@@ -11,6 +11,7 @@ import pytest
 from building import BROWSER, data_of, in_browser
 from made_up_runs import HOSTILE, made_up_failure, made_up_run
 
+from pytest_fx.report.columns import SummaryColumn
 from pytest_fx.report.report_page import page_of
 from pytest_fx.report.reported_run import EarlierRun, ReportedRun
 from pytest_fx.report.side_by_side import MOST_LINES, side_by_side
@@ -40,6 +41,7 @@ def test_a_page_is_allowed_nothing_from_outside():
 def test_hostile_names_are_data_and_no_markup():
     run = made_up_run(1, 0)
     run.lines[0]["row"].update(model=HOSTILE, program=HOSTILE, outcome=HOSTILE)
+    run.add_columns([SummaryColumn(HOSTILE, lambda row: HOSTILE)])
     run.lines.append(made_up_failure(HOSTILE, HOSTILE, HOSTILE) | {"text": HOSTILE})
     run.run["arguments"], run.run["commit"] = [HOSTILE], HOSTILE
     page = page_of(run)
@@ -169,7 +171,10 @@ for (const element of document.querySelectorAll("body *")) {
 @pytest.mark.parametrize("width", [400, 1000, 1600])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overflows_is_missing_or_faint(tmp_path, width, scheme):
-    page = page_of(made_up_run(60, 3), history(1, 2, rows=60))
+    run = made_up_run(60, 3)
+    own = ("calls", lambda row: row.nodes_after), ("a longer heading", lambda row: f"{row.program} " * 9)
+    run.add_columns([SummaryColumn(*one) for one in own])
+    page = page_of(run, history(1, 2, rows=60))
     flags = ("--blink-settings=preferredColorScheme=0", "--force-dark-mode") if scheme == "dark" else ()
     is_dark = "matchMedia('(prefers-color-scheme: dark)').matches"
     script = f"{WIDE}{CONTRAST} return [errors, overflow(), innerWidth, [...faint], {is_dark}]"
@@ -224,6 +229,41 @@ def test_rows_are_found_sorted_and_opened_and_everything_is_reached_by_keyboard(
     assert "what went wrong" in found["opened"] and found["id"] == "failure-2"
     assert found["marked"] == ["a30 = self.layer30(a", "a30 = self.other30(a"]
     assert (found["unreachable"], found["maps"]) == (0, 1)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_a_narrow_page_shows_the_first_wrong_node_of_both_programs_on_lines_that_are_equal_too(tmp_path):
+    run = made_up_run(8, 1)
+    run.failures()[0]["facts"].update(before_line=32, after_line=31)
+    script = """
+    const marked = [...document.querySelectorAll(".marked")];
+    return [errors, marked.map((one) => [one.querySelector(".number").textContent, one.offsetHeight > 0])];
+    """
+    assert in_browser(page_of(run), script, tmp_path, 400) == [[], [["31", True], ["32", True]]]
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_columns_of_users_are_sorted_by_their_numbers_and_found_by_their_words(tmp_path):
+    script = """
+    const calls = () => [...document.querySelectorAll("table.rows tbody td.own")].map((one) => one.textContent);
+    const head = [...document.querySelectorAll("thead th button")].find((one) => one.textContent === "calls");
+    head.click();
+    const up = calls();
+    head.click();
+    const down = calls();
+    const words = document.getElementById("words");
+    words.value = "11 calls";
+    words.dispatchEvent(new Event("input"));
+    await new Promise((done) => setTimeout(done, 120));
+    return [errors, up, down, calls()];
+    """
+    run = made_up_run(4, 0)
+    shown = iter(("9 calls", "11 calls", "-", "100 calls"))
+    run.add_columns([SummaryColumn("calls", lambda row: next(shown))])
+    up = ["9 calls", "11 calls", "100 calls", "\u2013"]
+    assert in_browser(page_of(run), script, tmp_path) == [[], up, [*up[2::-1], "\u2013"], ["11 calls"]]
 
 
 @pytest.mark.thorough

@@ -79,7 +79,7 @@ def make_plan(
         if failure is not None:
             if (misfit := find_misfit(graph_module, example_inputs, failure)) is not None:
                 raise misfit from None  # it says why; a cause that is not ours would be a fault of the pass `lower`
-            if flops.keys() != set(_calls(program)):
+            if flops.keys() != {node for node in program.graph.nodes if node.op not in _NOT_DIVIDED}:
                 notes.append(_why_not_followed(failure))
         backend.study(program, example_inputs)
     subject = KnownProgram(program)
@@ -104,10 +104,6 @@ def make_plan(
     regions = Regions(GraphModule.of_capture(own, graph, type(graph_module).__name__), home)
     parts = tuple(_part(region, flops) for region in regions.regions)
     return Plan(regions, Coverage(backend.name, placements, parts, tuple(notes)))
-
-
-def _calls(program: GraphModule) -> Iterable[Node]:
-    return (node for node in program.graph.nodes if node.op not in _NOT_DIVIDED)
 
 
 def _why_not_followed(failure: Exception) -> str:

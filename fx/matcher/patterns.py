@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -229,8 +229,4 @@ def _reach(root: Node, found: set[Node]) -> None:
         node = pending.pop()
         if node not in found:
             found.add(node)
-            pending.extend(_unfound(node, found))
-
-
-def _unfound(node: Node, found: set[Node]) -> Iterable[Node]:
-    return (used for used in node.all_input_nodes if used not in found)
+            pending.extend(used for used in node.all_input_nodes if used not in found)

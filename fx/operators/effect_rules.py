@@ -20,11 +20,11 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch._higher_order_ops import effects as registered_effects
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from fx.assertions import ASSERTIONS, is_false
 from fx.naming.targets import words
-from fx.operators.families import find_in_place
+from fx.operators.families import find_in_place, find_operator
 from fx.operators.overloads import Overload, get_overloads, get_python_signature
 from fx.operators.python import BUILTINS, IN_PLACE
 from fx.operators.tensor_queries import FUNCTIONS
@@ -254,8 +254,8 @@ def _is_seeded(overload: Overload) -> bool:
 
 def _has_tag(name: str, tag: torch.Tag) -> bool:
     """Return whether an overload of the operator of this name has a tag."""
-    packet = getattr(torch.ops.aten, name, None)
-    return packet is not None and any(tag in getattr(packet, one).tags for one in packet.overloads())
+    packet = getattr(torch.ops.aten, name, None)  # the namespace has a name, too
+    return isinstance(packet, OpOverloadPacket) and any(tag in getattr(packet, one).tags for one in packet.overloads())
 
 
 @functools.cache
@@ -308,13 +308,14 @@ class ArgumentReader:
 
 def _functional_rule(target: Callable[..., Any]) -> Rule:
     """The rule of a Python function of ``torch.nn.functional``, which its own arguments tell."""
+    row = find_operator(target) or find_in_place(target)
+    draws = row is not None and row.draws
     if target.__name__.endswith("_"):
-        row = find_in_place(target)
-        return DRAWS_INTO_FIRST if row is not None and row.draws else WRITES_FIRST
+        return DRAWS_INTO_FIRST if draws else WRITES_FIRST
     signature = get_python_signature(target)
     reader = ArgumentReader(signature or Signature())
     names = reader.names
-    always_draws = target.__name__ == "gumbel_softmax" or "_random_samples" in names
+    always_draws = "_random_samples" in names or (draws and "training" not in names)
     if not always_draws and names <= {"p"}:
         return None
 

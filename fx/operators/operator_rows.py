@@ -224,9 +224,9 @@ _MOVING = (
     Operator(_torch.diagonal, "view", shares="view"),
     Operator(_torch.detach, "view", shares="view"),
     Operator(_torch.Tensor.view, "view", needs=(-1,), shares="view"),
-    Operator(_torch.Tensor.view_as, "view", shares="view"),
+    Operator(_torch.Tensor.view_as, "view", value_preserving=False, shares="view"),  # of two tensors
     Operator(_torch.Tensor.expand, "view", needs=(2, 2, 4, 4), shares="view"),
-    Operator(_torch.Tensor.expand_as, "view", shares="view"),
+    Operator(_torch.Tensor.expand_as, "view", value_preserving=False, shares="view"),
     Operator(_torch.Tensor.unfold, "view", needs=(0, 1, 1), shares="view"),
     Operator(_torch.Tensor.contiguous, "view", is_contiguous=True),
     Operator(operator.getitem, "view", keeps=frozenset(), needs=(0,)),  # of what may be no tensor

@@ -263,7 +263,7 @@ def test_flags_that_the_program_computes_count_as_set() -> None:
 
 
 PURE_METHODS = (
-    "add encode size view sum relu unbind numel dim item numpy keys items values get split upper count index copy"
+    "add encode size view sum relu unbind numel dim item numpy keys items values get split upper count index copy name"
 )
 DUNDERS = "__getitem__ __add__ __len__ __contains__ __eq__ __float__"
 WRITING_METHODS = (

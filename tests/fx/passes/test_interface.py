@@ -258,3 +258,8 @@ def test_tensors_that_torch_does_not_count_are_taken_as_they_are() -> None:
         model = nn.Linear(2, 2)
     for made in (model, nn.Linear(2, 2, device="meta")):
         ProgramSnapshot.of(fx.symbolic_trace(nn.Sequential(made)))
+
+
+def test_a_write_to_what_only_has_the_name_of_a_view_is_not_one_to_the_input() -> None:
+    assert interface(lambda x: x.unfold(0, 1, 1).add_(1)).writes.keys() == {"input 'x'"}
+    assert interface(lambda x: nn.functional.unfold(x, 1).add_(1)).writes == {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from fx.capture.patching import is_tracing, running_tracer
@@ -56,12 +58,14 @@ def find_proxy(value: Any) -> Proxy | None:
     """The first traced value in a value or container."""
     if isinstance(value, Proxy):
         return value
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list, deque)):
         found = map(find_proxy, value)
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         found = map(find_proxy, value.values())
     elif isinstance(value, slice):
         found = map(find_proxy, (value.start, value.stop, value.step))
+    elif is_dataclass(value) and not isinstance(value, type):
+        found = (find_proxy(getattr(value, field.name, None)) for field in fields(value))
     else:
         return None
     return next((proxy for proxy in found if proxy is not None), None)

@@ -89,8 +89,6 @@ WAYS: dict[str, Callable[[fx.GraphModule], fx.GraphModule]] = {
 
 NOT_IN_FILES = {"deque"}
 """Those whose class a file names only where the user allows it."""
-NOT_LOOKED_INTO = {"deque", "dataclass"}
-"""Those in which :func:`fx.wrap` does not find a traced value, so that the function is called at once."""
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -106,7 +104,7 @@ def test_a_container_that_a_program_returns_is_the_one_of_eager(name: str, way: 
     assert parts_of(WAYS[way](program)(X)) == parts_of(make(X.sqrt()))
 
 
-@pytest.mark.parametrize("name", [name for name in CONTAINERS if name not in NOT_LOOKED_INTO])
+@pytest.mark.parametrize("name", CONTAINERS)
 def test_a_pattern_is_found_by_the_container_that_an_operation_is_given(name: str) -> None:
     make = CONTAINERS[name]
 

@@ -1,0 +1,68 @@
+"""Which function a frame is calling, where the source names it: what C calls back has no frame of its own."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import linecache
+from collections.abc import Iterator
+from functools import lru_cache
+from types import FrameType
+from typing import Any
+
+_UNKNOWN = object()
+
+
+def is_calling(frame: FrameType, function: Any) -> bool:
+    """Return whether ``frame`` calls ``function``, by whatever name: a variable, an attribute or an entry of a dict.
+
+    Nothing of the program runs to find that out. Where byte code has no columns, each call in the line counts.
+    """
+    file = frame.f_code.co_filename
+    place = next(itertools.islice(_positions(frame), frame.f_lasti // 2, None), None)
+    for call in _calls_in(file, len(linecache.getlines(file))).get(frame.f_lineno, ()):
+        here = (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset)
+        is_other = place is not None and None not in place and here != place
+        if not is_other and _value_of(call.func, frame) is function:
+            return True
+    return False
+
+
+def _positions(frame: FrameType) -> Iterator[Any]:
+    code: Any = frame.f_code
+    return code.co_positions() if hasattr(code, "co_positions") else iter(())  # from Python 3.11 on
+
+
+@lru_cache(maxsize=50)
+def _calls_in(file: str, _: int) -> dict[int, list[ast.Call]]:
+    """The calls in each line of a file."""
+    found: dict[int, list[ast.Call]] = {}
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                found.setdefault(line, []).append(node)
+    return found
+
+
+def _value_of(expression: ast.expr, frame: FrameType) -> Any:
+    """Return what names, attributes and constant subscripts stand for in a frame."""
+    if isinstance(expression, ast.Name):
+        for names in (frame.f_locals, frame.f_globals, frame.f_builtins):
+            if expression.id in names:
+                return names[expression.id]
+    elif isinstance(expression, ast.Attribute):
+        owner = _value_of(expression.value, frame)
+        return _UNKNOWN if owner is _UNKNOWN else inspect.getattr_static(owner, expression.attr, _UNKNOWN)
+    elif isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
+        owner = _value_of(expression.value, frame)
+        if type(owner) in (dict, list, tuple):
+            try:
+                return owner[expression.slice.value]
+            except (KeyError, IndexError, TypeError):
+                return _UNKNOWN
+    return _UNKNOWN

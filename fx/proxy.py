@@ -25,7 +25,6 @@ from fx._pytree import constructor_call
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count, unpack_ends
-from fx.checks.callees import is_calling
 from fx.checks.flow import Comparison
 from fx.checks.messages import MessageTemplate, template_of
 from fx.checks.questions import IDENTITIES, TracedText, asks_for_class, count_of, is_compared_by_identity, kind_of
@@ -40,6 +39,7 @@ from fx.checks.recognition import (
     pending_check,
 )
 from fx.checks.starred import count_to_unpack
+from fx.checks.syntax import is_calling
 from fx.checks.texts import is_only_shown
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_ours, is_users, user_location, user_stack
@@ -180,7 +180,8 @@ class TracerBase:
     ) -> Node:
         """Insert a node into the graph. Override to add notes to it, or to refuse it."""
         if self.check_mutable_operations:
-            self._refuse_writes(kind, target, args, kwargs)
+            where = user_location(sys._getframe(1), self._locations)
+            self._refuse_writes(kind, target, args, kwargs, where)
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         node.source = location = user_location(sys._getframe(1), self._locations)
         meta = current_meta()
@@ -206,9 +207,13 @@ class TracerBase:
         """Called with a node whose value the code at its location may compare by identity."""
 
     def _refuse_writes(
-        self, kind: str, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Argument, ...],
+        kwargs: dict[str, Argument],
+        where: SourceLocation | None,
     ) -> None:
-        where = user_location(sys._getframe(2), self._locations)
         if kind == "call_function":
             check_for_mutable_operation(target, args, kwargs, where=where)  # type: ignore[arg-type]
         effect = None

@@ -514,6 +514,9 @@ class Tracer(RootTracer):
                 self.guide.expect_containers_kept(user_location(None, {}))
                 self.guide.drop_unused()
             write_where_it_shows(self.augmented, self.root)
+            for node in self.augmented if self.check_mutable_operations else ():
+                if not node._erased:
+                    self._refuse_writes(node.op, node.target, node.args, node.kwargs, node.source)
             flags.drop_unused()
             flags.expect_kept()
 

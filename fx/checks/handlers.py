@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 import contextlib
 import dis
-import linecache
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from fx.checks.bytecode import CONSTANTS, steps
+from fx.checks.syntax import once_a_file
 from fx.frames import is_pythons_file, is_users_file
 
 _HAS_TABLE = "PUSH_EXC_INFO" in dis.opmap  # from Python 3.11 on
@@ -109,10 +108,9 @@ def _handles(code: CodeType) -> bool:
     names = code.co_code[::2]
     if names.count(_TRY) <= (names.count(_WITH) if _HAS_TABLE else 0):
         return False
-    lines = linecache.getlines(code.co_filename)
     last = max(line or 0 for *_, line in code.co_lines())
-    known = _handlers(code.co_filename, len(lines))
-    return not lines or any(one.goes_on and code.co_firstlineno <= one.first <= last for one in known)
+    known = _handlers(code.co_filename)
+    return known is None or any(one.goes_on and code.co_firstlineno <= one.first <= last for one in known)
 
 
 def handled_at(frame: FrameType, managers: Mapping[str, tuple[str, ...]] = SUPPRESS) -> tuple[str, ...]:
@@ -125,28 +123,19 @@ def handled_at(frame: FrameType, managers: Mapping[str, tuple[str, ...]] = SUPPR
         frame: where something may be raised.
         managers: what context managers that swallow exceptions are called, as ``SUPPRESS`` is.
     """
-    file = frame.f_code.co_filename
-    found = _around(file, frame.f_lineno, len(linecache.getlines(file)))
+    line = frame.f_lineno
     return tuple(
         name
-        for one in found
+        for one in _handlers(frame.f_code.co_filename) or ()
+        if one.first <= line <= one.last
         if not one.manager or one.manager in managers
         for name in managers.get(one.manager) or one.names
     )
 
 
-@lru_cache(maxsize=1000)
-def _around(file: str, line: int, lines: int) -> tuple[_Handled, ...]:
-    return tuple(one for one in _handlers(file, lines) if one.first <= line <= one.last)
-
-
-@lru_cache(maxsize=50)
-def _handlers(file: str, _: int) -> tuple[_Handled, ...]:
+@once_a_file
+def _handlers(tree: ast.Module) -> tuple[_Handled, ...]:
     """The bodies in a file around which something is handled."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return ()
     return tuple(one for node in ast.walk(tree) for one in _handled_by(node))
 
 

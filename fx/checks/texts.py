@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import linecache
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from types import FrameType
 
+from fx.checks.syntax import once_a_file
 from fx.frames import callers, is_ours, is_pythons_file, is_users
 
 _SHOWN_BY = "print|pprint|debug|info|warn|warning|critical|exception"
@@ -52,27 +51,24 @@ def is_only_shown(frame: FrameType, method: str) -> bool:
     """
     if is_ours(frame) or not is_users(frame) or is_pythons_file(frame.f_code.co_filename):
         return True
-    made, lines = _around(frame)
-    here = [one for one in made if method in one.asks]
-    if not lines or (all(one.is_shown for one in here) and (here or method != "format")):
+    made = _made_in(frame.f_code.co_filename)
+    if made is None:
         return True
-    return any(one.is_shown and "show" in one.asks for outer in callers(frame) for one in _around(outer)[0])
+    here = [one for one in made if method in one.asks and one.first <= frame.f_lineno <= one.last]
+    if all(one.is_shown for one in here) and (here or method != "format"):
+        return True
+    return any(map(_shows, callers(frame)))
 
 
-def _around(frame: FrameType) -> tuple[list[_Made], int]:
-    """The expressions in the line of ``frame`` that make text, and how many lines its file has."""
-    file = frame.f_code.co_filename
-    lines = len(linecache.getlines(file))
-    return [one for one in _made_in(file, lines) if one.first <= frame.f_lineno <= one.last], lines
+def _shows(frame: FrameType) -> bool:
+    """Return whether what ``frame`` is calling may be for a message."""
+    made = _made_in(frame.f_code.co_filename) or ()
+    return any("show" in one.asks and one.first <= frame.f_lineno <= one.last for one in made)
 
 
-@lru_cache(maxsize=50)
-def _made_in(file: str, _: int) -> tuple[_Made, ...]:
+@once_a_file
+def _made_in(tree: ast.Module) -> tuple[_Made, ...]:
     """The expressions of a file that make text or show some."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return ()
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     found: list[_Made] = []
     for node in ast.walk(tree):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch.overrides import TorchFunctionMode
 
+from fx.modules.attributes import LEFT_BY_SCRIPTING
 from fx.serialization.allow_list import Refused
 
 _nn: Any = torch.nn
@@ -226,7 +227,11 @@ def _difference(made: torch.nn.Module, module: torch.nn.Module, path: str = "") 
     where = f"{path}." if path else ""
     if type(made) is not type(module):
         return f"{path or 'it'} would be a {type(made).__qualname__}, not a {type(module).__qualname__}"
-    skipped = {*_STATE, *next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), ())}
+    skipped = {
+        *_STATE,
+        *LEFT_BY_SCRIPTING,
+        *next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), ()),
+    }
     left, right = made.__dict__, module.__dict__
     for name in dict.fromkeys((*left, *right)):
         if name not in skipped and (name not in left or name not in right or not _equal(left[name], right[name])):

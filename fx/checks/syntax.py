@@ -1,17 +1,46 @@
-"""Which function a frame is calling, where the source names it: what C calls back has no frame of its own."""
+"""The syntax of the files of traced code, parsed once, and which function a frame calls by it."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import linecache
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _UNKNOWN = object()
+_MOST_FILES = 50
+
+
+def once_a_file(compute: Callable[[ast.Module], T]) -> Callable[[str], T | None]:
+    """Let a function of the syntax of a file be one of its name, which computes when there is new source of it.
+
+    It returns ``None`` where there is no source, or none that Python can read.
+    """
+    known: dict[str, tuple[list[str], T | None]] = {}
+
+    @functools.wraps(compute)
+    def of_file(file: str) -> T | None:
+        lines = linecache.getlines(file)
+        found = known.get(file)
+        if found is None or found[0] is not lines:
+            if len(known) >= _MOST_FILES:
+                known.clear()
+            found = known[file] = lines, _computed(compute, lines)
+        return found[1]
+
+    return of_file
+
+
+def _computed(compute: Callable[[ast.Module], T], lines: list[str]) -> T | None:
+    try:
+        return compute(ast.parse("".join(lines))) if lines else None
+    except (SyntaxError, ValueError):
+        return None
 
 
 def is_calling(frame: FrameType, function: Any) -> bool:
@@ -19,9 +48,8 @@ def is_calling(frame: FrameType, function: Any) -> bool:
 
     Nothing of the program runs to find that out. Where byte code has no columns, each call in the line counts.
     """
-    file = frame.f_code.co_filename
     place = next(itertools.islice(_positions(frame), frame.f_lasti // 2, None), None)
-    for call in _calls_in(file, len(linecache.getlines(file))).get(frame.f_lineno, ()):
+    for call in (_calls_by_line(frame.f_code.co_filename) or {}).get(frame.f_lineno, ()):
         here = (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset)
         is_other = place is not None and None not in place and here != place
         if not is_other and _value_of(call.func, frame) is function:
@@ -34,14 +62,10 @@ def _positions(frame: FrameType) -> Iterator[Any]:
     return code.co_positions() if hasattr(code, "co_positions") else iter(())  # from Python 3.11 on
 
 
-@lru_cache(maxsize=50)
-def _calls_in(file: str, _: int) -> dict[int, list[ast.Call]]:
+@once_a_file
+def _calls_by_line(tree: ast.Module) -> dict[int, list[ast.Call]]:
     """The calls in each line of a file."""
     found: dict[int, list[ast.Call]] = {}
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return found
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):

@@ -227,11 +227,8 @@ def _difference(made: torch.nn.Module, module: torch.nn.Module, path: str = "") 
     where = f"{path}." if path else ""
     if type(made) is not type(module):
         return f"{path or 'it'} would be a {type(made).__qualname__}, not a {type(module).__qualname__}"
-    skipped = {
-        *_STATE,
-        *LEFT_BY_SCRIPTING,
-        *next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), ()),
-    }
+    derived = next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), frozenset[str]())
+    skipped = {*_STATE, *LEFT_BY_SCRIPTING, *derived}
     left, right = made.__dict__, module.__dict__
     for name in dict.fromkeys((*left, *right)):
         if name not in skipped and (name not in left or name not in right or not _equal(left[name], right[name])):

@@ -8,7 +8,7 @@ from torch import nn
 
 import fx
 from fx import quantize
-from fx.errors import CodegenError
+from fx.errors import CodegenError, QuantizationError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 X = torch.linspace(-2, 2, 12).reshape(2, 6)
@@ -92,7 +92,7 @@ def test_programs_of_quantization_are_refused(step):
 def test_a_prepared_program_is_not_exported_and_a_converted_one_is(prepare):
     prepared = prepare(fx.symbolic_trace(nn.Sequential(nn.Linear(6, 3), nn.ReLU())), quantize.QuantizationScheme())
     prepared(X)
-    with pytest.raises(fx.QuantizationError, match=r"a prepared program cannot be exported\n(.|\n)*convert it first"):
+    with pytest.raises(QuantizationError, match=r"a prepared program cannot be exported\n(.|\n)*convert it first"):
         torch.export.export(prepared.eval(), (X,))
     with pytest.raises(CodegenError, match=r"or convert it\s+and\s+use\s+torch.export"):
         torch.jit.script(prepared)

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
-from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
+from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count, unpack_ends
 from fx.checks.flow import Comparison
 from fx.checks.messages import MessageTemplate, template_of
 from fx.checks.questions import IDENTITIES, TracedText, asks_for_class, count_of, is_compared_by_identity, kind_of
@@ -35,6 +35,9 @@ from fx.checks.recognition import (
     leaves,
     pending_check,
 )
+from fx.checks.starred import count_to_unpack
+from fx.checks.syntax import is_calling
+from fx.checks.texts import is_only_shown
 from fx.container_kinds import container_kind, held_kind
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_ours, is_users, user_location, user_stack
@@ -133,6 +136,8 @@ class TracerBase:
     """What stands for the elements of shapes that a call spreads, until that call is recorded."""
     guide: Any = None
     """What knows example inputs, if there are some."""
+    _writes_message: bool = False
+    """Whether the message of a check is being written, which is not shown yet."""
     _indexed: Any = ()
     """The guards of integers that instructions asked for, until a node is made."""
     _returned_by: Any = None
@@ -170,7 +175,8 @@ class TracerBase:
     ) -> Node:
         """Insert a node into the graph. Override to add notes to it, or to refuse it."""
         if self.check_mutable_operations:
-            self._refuse_writes(kind, target, args, kwargs)
+            where = user_location(sys._getframe(1), self._locations)
+            self._refuse_writes(kind, target, args, kwargs, where)
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         node.source = location = user_location(sys._getframe(1), self._locations)
         meta = current_meta()
@@ -196,9 +202,13 @@ class TracerBase:
         """Called with a node whose value the code at its location may compare by identity."""
 
     def _refuse_writes(
-        self, kind: str, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Argument, ...],
+        kwargs: dict[str, Argument],
+        where: SourceLocation | None,
     ) -> None:
-        where = user_location(sys._getframe(2), self._locations)
         if kind == "call_function":
             check_for_mutable_operation(target, args, kwargs, where=where)  # type: ignore[arg-type]
         effect = None
@@ -418,6 +428,7 @@ class TracerBase:
         Where that cannot be found out ahead, it is the source of the message.
         """
         last, names, refused = next(reversed(self.graph.nodes)), copy.deepcopy(self.graph._namespace), self._refused
+        self._writes_message = True
         variables: dict[str, Any] = {**_RECORDED, **frame.f_globals, **frame.f_locals}
         try:
             exec(found.raised or "", variables)
@@ -425,6 +436,8 @@ class TracerBase:
             text = "" if isinstance(raised, type) else str.__str__(str(raised))
         except Exception:  # whatever the user's message raises: it is not needed yet
             text = ""
+        finally:
+            self._writes_message = False
         made = self._made_since(last)
         template = template_of(text, self.graph, made) if text and " at 0x" not in text else None
         for node in reversed(made):
@@ -552,6 +565,8 @@ class TracerBase:
         that.
         """
         found = count_of(obj.node)
+        if found is None and (needed := count_to_unpack(frame)) is not None:
+            found = needed, False
         if found is None:
             return None
         count, certain = found
@@ -648,21 +663,32 @@ class Proxy:
         self.node = node
 
     def __repr__(self) -> str:
-        return self._text(f"Proxy({self.node.name})")
+        return self._text(self._shown(), "repr", repr, sys._getframe(1))
 
-    def _text(self, text: str) -> str:
+    def _shown(self) -> str:
+        return f"Proxy({self.node.name})"
+
+    def _text(self, text: str, method: str, write: Callable[[Any], str], frame: FrameType) -> str:
+        """Text for ``frame``, which calls ``method``: what stands for that of the value, or that itself where it
+        becomes a part of text that something may be decided by.
+        """
         tracer = self.tracer
         if not tracer._tracing or tracer._finished:
             return text
-        return TracedText.of(text, functools.partial(tracer._text_of, self))
+        if not tracer._writes_message and not is_only_shown(frame, method):
+            return tracer._text_of(self, write, text)
+        return TracedText.of(text, functools.partial(tracer._text_of, self), write)
 
     def __str__(self) -> str:
-        text = repr(self)
-        return text.by(str) if isinstance(text, TracedText) else text
+        return self._text(self._as_shown(), "str", str, sys._getframe(1))
 
     def __format__(self, spec: str) -> str:
         # messages of checks are formatted when these fail: see fx.checks.messages
-        return f"{repr(self)[:-1]}:{spec})" if spec else str(self)
+        shown = f"{self._as_shown()[:-1]}:{spec})" if spec else self._as_shown()
+        return self._text(shown, "format", lambda value: format(value, spec), sys._getframe(1))
+
+    def _as_shown(self) -> str:
+        return self._shown() if type(self).__repr__ is Proxy.__repr__ else str.__str__(repr(self))
 
     def __getattr__(self, k: str) -> Attribute:
         # reading an attribute records nothing yet: most are methods about to be called
@@ -687,7 +713,7 @@ class Proxy:
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # torch asks too, before it takes an object for a tensor: only what is written in the traced code is answered
         kind, tracer = type(self), self.tracer
-        if tracer._tracing and is_users(frame := sys._getframe(1)) and asks_for_class(frame):
+        if tracer._tracing and is_users(frame := sys._getframe(1)) and _asks_for_class(frame):
             found, certain = kind_of(self.node)
             return tracer.is_of_kind(self, certain, found, user_location(frame, {}))
         return kind
@@ -707,7 +733,18 @@ class Proxy:
         count = unpack_count(frame)
         if count is not None:
             return (self[index] for index in range(count))  # type: ignore[index]
-        return self.tracer.iter(self)
+        ends = unpack_ends(frame)
+        return self.tracer.iter(self) if ends is None else self._ends(*ends, frame)
+
+    def _ends(self, first: int, last: int, frame: FrameType) -> Iterator[Any]:
+        """The elements at both ends, for a program that asks for no others."""
+        tracer = self.tracer
+        if first and last and ((known := count_of(self.node)) is None or not known[1] or known[0] < first + last):
+            count = tracer.create_proxy("call_function", len, (self,), {})
+            enough = tracer.create_proxy("call_function", operator.ge, (count, first + last), {})
+            message = f"not enough values to unpack (expected at least {first + last}): "
+            tracer._assert(enough, MessageTemplate(f"{message}{user_location(frame, tracer._locations)}"))
+        return (self[index] for index in (*range(first), *range(-last, 0)))  # type: ignore[index]
 
     def __abs__(self) -> Proxy:
         return self.tracer.create_proxy("call_function", operator.abs, (self,), {})
@@ -862,9 +899,9 @@ class Attribute(Proxy):
             raise AttributeError(f"'torch.Size' object has no attribute {k!r}")
         return super().__getattr__(k)
 
-    def __repr__(self) -> str:
+    def _shown(self) -> str:
         # printing it is no use
-        return self._text(f"{repr(self.root)[:-1]}.{self.attr})") if self._node is None else super().__repr__()
+        return f"{self.root._shown()[:-1]}.{self.attr})" if self._node is None else super()._shown()
 
     @property
     def node(self) -> Node:  # type: ignore[override]
@@ -953,7 +990,7 @@ class _Recorded:
     __slots__ = ("text",)
 
     def __init__(self, value: Proxy, name: str) -> None:
-        self.text = f"{repr(value)[:-1]}|{name})"
+        self.text = f"{value._shown()[:-1]}|{name})"
 
     def __repr__(self) -> str:
         return self.text
@@ -1057,6 +1094,11 @@ def _outside_fx(frame: FrameType | None) -> FrameType:
 def caller_location(tracer: TracerBase) -> SourceLocation | None:
     """The user's line that uses a traced value; the last of the program where it has returned."""
     return user_location(sys._getframe(1), tracer._locations) or _last_line(tracer._returned_by)
+
+
+def _asks_for_class(frame: FrameType) -> bool:
+    """Return whether a line of the user's asks for a class, and not torch, called by it."""
+    return asks_for_class(frame) or is_calling(frame, isinstance)
 
 
 def _is_compared(frame: FrameType) -> bool:

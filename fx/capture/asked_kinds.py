@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import sys
 from collections.abc import Callable
-from types import FrameType
+from types import BuiltinFunctionType, FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from torch.fx import Proxy as TorchProxy
 from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS
-from fx.checks.questions import kind_of
+from fx.checks.questions import decided, kind_of
 from fx.errors import with_article
 from fx.frames import user_location
 from fx.naming.printing import describe
@@ -23,6 +25,16 @@ from fx.proxy import Proxy, TracerBase
 def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
     """Let a trace see what code with these globals asks of values."""
     trace.replace_builtins(namespace, _ASKING)
+    for name, value in list(namespace.items()):
+        kind = type(value)
+        if kind is ModuleType:
+            if value is builtins and name != "__builtins__":  # where Python itself looks for builtins
+                trace.replace(namespace, (name,), _AskedBuiltins)
+        elif kind is BuiltinFunctionType or kind is type:
+            if _ORIGINALS.get(value) not in (None, name):  # from builtins import isinstance as is_a
+                trace.replace(namespace, (name,), _ASKING[_ORIGINALS[value]])
+        elif kind is functools.partial and _holds_question(value):
+            trace.replace(namespace, (name,), _asking_partial)
 
 
 def _make_type(original: Any) -> Any:
@@ -136,14 +148,15 @@ def make_is_tensor(original: Any) -> Any:
 def _make_hasattr(original: Any) -> Any:
     def hasattr(value: Any, name: str) -> bool:
         if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            return original(_kind_answered(value, sys._getframe(1)), name)
-        return original(value, name)
+            return original(_kind_answered(value, sys._getframe(1)), decided(name))
+        return original(value, decided(name))
 
     return hasattr
 
 
 def _make_getattr(original: Any) -> Any:
     def getattr(value: Any, name: str, *default: Any) -> Any:
+        name = decided(name)
         if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
             kind = _kind_answered(value, sys._getframe(1))
             if not hasattr(kind, name):
@@ -197,3 +210,31 @@ _QUESTIONS: dict[str, Callable[[Any], Any]] = {
 }
 """Functions of Python that ask what a value is."""
 _ASKING = {**_QUESTIONS, **FUNCTIONS}
+_ORIGINALS = {getattr(builtins, name): name for name in _ASKING}
+"""These functions themselves, with their names."""
+
+
+class _AskedBuiltins(ModuleType):
+    """The module ``builtins``, as the globals of traced code see it."""
+
+    def __init__(self, original: ModuleType) -> None:
+        super().__init__(original.__name__)
+        self.__dict__.update({name: make(getattr(original, name)) for name, make in _ASKING.items()})
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(builtins, name)
+
+
+def _holds_question(value: Any) -> bool:
+    """Return whether a ``functools.partial`` calls one of these functions, or hands one on."""
+    held = (value.func, *value.args, *value.keywords.values())
+    return any(isinstance(one, (BuiltinFunctionType, type)) and one in _ORIGINALS for one in held)
+
+
+def _asking_partial(original: Any) -> Any:
+    def asking(value: Any) -> Any:
+        is_question = isinstance(value, (BuiltinFunctionType, type)) and value in _ORIGINALS
+        return _ASKING[_ORIGINALS[value]](value) if is_question else value
+
+    keywords = {name: asking(value) for name, value in original.keywords.items()}
+    return functools.partial(asking(original.func), *map(asking, original.args), **keywords)

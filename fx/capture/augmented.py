@@ -7,23 +7,31 @@ from typing import Any
 
 import torch
 
+from fx.checks.questions import kind_of
 from fx.modules.attributes import find_attribute
 from fx.node import Node, map_arg
 from fx.operators.python import IN_PLACE_OF
 from fx.operators.sharing import Sharing, find_sharing, module_sharing
 
+_torch: Any = torch
+_GRAD_MODE = _torch._C._set_grad_enabled
+_AUTOCAST = _torch.amp._enter_autocast
+_CONVERSIONS = frozenset("to type type_as float double half bfloat16 int long short char byte bool".split())
+"""Methods whose result may be of another dtype than what is computed beside it."""
+
 
 def write_where_it_shows(nodes: Iterable[Node], root: torch.nn.Module) -> None:
     """Let those of the recorded augmented assignments write to what they name that would otherwise mean something else.
 
-    That is where what they write to is memory of the caller or of a module, or is read afterwards under another name.
+    That is where what they write to is memory of the caller or of a module, or is read afterwards under another name,
+    and where it would be of another dtype as a new tensor, or with another history of gradients.
 
     Args:
         nodes: the operations that stand for augmented assignments.
         root: the traced module.
     """
     for node in nodes:
-        if not node._erased and _shows(node, root):
+        if not node._erased and (_shows(node, root) or _is_another(node)):
             node.target = IN_PLACE_OF[node.target]
 
 
@@ -48,6 +56,37 @@ def _shows(written: Node, root: torch.nn.Module) -> bool:
                 seen.add(alias)
                 pending.append(alias)
     return False
+
+
+def _is_another(written: Node) -> bool:
+    """Return whether a new tensor may have another dtype than what is written to, or take no part in gradients."""
+    first, second = written.args[:2]
+    if not isinstance(first, Node):
+        return False
+    node = written.prev
+    while node is not first and node.op != "root":
+        if node.target is _GRAD_MODE:
+            return True
+        node = node.prev
+    if not isinstance(second, Node) or kind_of(second)[0] is not torch.Tensor:
+        return False  # a number leaves the dtype as it is
+    autocasts = written.graph.find_nodes(op="call_function", target=_AUTOCAST)
+    return any(one < written for one in autocasts) or any(map(_converts, _ancestors(written)))
+
+
+def _converts(node: Node) -> bool:
+    return "dtype" in node.kwargs or (node.op == "call_method" and node.target in _CONVERSIONS)
+
+
+def _ancestors(node: Node) -> Iterator[Node]:
+    """The nodes that the value of a node is computed from."""
+    pending, seen = [node], {node}
+    for one in pending:
+        for used in one.all_input_nodes:
+            if used not in seen:
+                seen.add(used)
+                pending.append(used)
+                yield used
 
 
 def sources(node: Node, root: torch.nn.Module) -> Iterator[Node]:

@@ -8,13 +8,13 @@ where the traced code would have gone on behind its ``except``; a captured progr
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FrameType
 from typing import Any, Protocol, TypeVar
 
 from fx.capture.misuse import misuse
 from fx.capture.patching import Trace
-from fx.checks.handlers import handled_at
+from fx.checks.handlers import SUPPRESS, handled_at
 from fx.errors import TraceError
 from fx.frames import callers
 
@@ -30,9 +30,15 @@ class Recorder(Protocol):
 class Caught:
     """What functions that handle exceptions do with those of a trace."""
 
-    def __init__(self, codes: Iterable[CodeType]) -> None:
-        """``codes`` are those of functions that handle exceptions, as ``fx.checks.handlers.handling`` finds them."""
+    def __init__(self, codes: Iterable[CodeType], managers: Mapping[str, tuple[str, ...]] = SUPPRESS) -> None:
+        """Watch functions.
+
+        Args:
+            codes: those of functions that handle exceptions, as ``fx.checks.handlers.handling`` finds them.
+            managers: what context managers that swallow exceptions are called in these.
+        """
         self._codes = {id(code): code for code in codes}
+        self._managers = managers
         self._trace: Trace | None = None
         self._tracer: Recorder | None = None
 
@@ -74,4 +80,4 @@ class Caught:
     def names_at(self, frame: FrameType) -> list[str]:
         """The names of the classes of exceptions that the traced code handles at the place where ``frame`` is."""
         frames = [one for one in (frame, *callers(frame)) if id(one.f_code) in self._codes]
-        return [name for one in frames for name in handled_at(one)]
+        return [name for one in frames for name in handled_at(one, self._managers)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -16,32 +18,57 @@ from fx.provenance import SourceLocation, defined_at
 def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..., Any]:
     """Return what the decorators of ``function`` make of ``innermost`` in place of what is behind them all.
 
-    They keep the function that they call in their closure. Nothing is changed that other threads call.
+    They keep the function that they call in their closure, in a ``functools.partial`` or in an attribute. Nothing is
+    changed that other threads call.
     """
     behind = getattr(function, "__wrapped__", None)
     if behind is None:
         return innermost
-    inner = decorated_again(behind, innermost)
-    cells = getattr(function, "__closure__", None) or ()
-    if not isinstance(function, FunctionType) or not any(_holds(cell, behind) for cell in cells):
+    again = _with_inner(function, behind, decorated_again(behind, innermost))
+    if again is None:
         raise TraceError(
             f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured",
-            where=defined_at(function),
+            where=defined_at(function) or defined_at(inspect.unwrap(function)),
             why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input, and "
             "the decorator keeps what it calls where capture does not find it",
             remedy="name the parameters of the function one by one, or give the decorator a def that calls it",
         )
-    closure = tuple(CellType(inner) if _holds(cell, behind) else cell for cell in cells)
-    again = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
-    again.__kwdefaults__, again.__qualname__ = function.__kwdefaults__, function.__qualname__
-    again.__dict__.update(function.__dict__)
+    return again
+
+
+def _with_inner(function: Any, behind: Any, inner: Callable[..., Any]) -> Any:
+    """Return a decorator that calls ``inner`` where ``function`` calls ``behind``; ``None`` where it does not say."""
+    if isinstance(function, FunctionType):
+        cells = function.__closure__ or ()
+        if not any(_holds(cell, behind) for cell in cells):
+            return None
+        closure = tuple(CellType(inner) if _holds(cell, behind) else cell for cell in cells)
+        again = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
+        again.__kwdefaults__, again.__qualname__ = function.__kwdefaults__, function.__qualname__
+        again.__dict__.update(function.__dict__)
+        return again
+    if isinstance(function, functools.partial):
+        parts = (function.func, *function.args)
+        if not any(one is behind for one in (*parts, *function.keywords.values())):
+            return None
+        keywords = {name: inner if one is behind else one for name, one in function.keywords.items()}
+        return functools.partial(*(inner if one is behind else one for one in parts), **keywords)
+    held = getattr(function, "__dict__", {})
+    names = [name for name, one in held.items() if one is behind and name != "__wrapped__"]
+    if not names or not isinstance(vars(type(function)).get("__call__"), FunctionType):
+        return None
+    again = copy.copy(function)
+    vars(again).update(dict.fromkeys(names, inner))
     return again
 
 
 def expect_keywords_taken(function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
     """Refuse a decorator that does not take by keyword what stands for starred and keyword-only parameters."""
+    called: Any = function
+    if not isinstance(function, (FunctionType, functools.partial)):  # an object, which may be a descriptor, too
+        called = functools.partial(type(function).__call__, function)
     try:
-        inspect.signature(function, follow_wrapped=False).bind(*args, **keywords)
+        inspect.signature(called, follow_wrapped=False).bind(*args, **keywords)
     except TypeError as error:
         raise TraceError(
             f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured: {error}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Protocol
@@ -9,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from fx.arguments import shown
+from fx.capture.signature import function_calling
 from fx.errors import TraceError, type_in_words
 from fx.modules.containers import QuickModule
 from fx.provenance import defined_at
@@ -30,6 +33,9 @@ def own_method(root: torch.nn.Module, name: str) -> Any:
     if name == "forward":
         _refuse_other_calls(root)
     if own is None or isinstance(own, torch.nn.Module):
+        held = inspect.getattr_static(type(root), name, None)
+        if isinstance(held, (staticmethod, classmethod, functools.partialmethod)):
+            return _with_owner(root, name)
         return getattr(type(root), name, None)
     if isinstance(own, MethodType) and own.__self__ is root and isinstance(own.__func__, FunctionType):
         return own.__func__
@@ -40,6 +46,21 @@ def own_method(root: torch.nn.Module, name: str) -> Any:
         why=f"the {name} of its class would be captured, and is not what a call of it runs",
         remedy=f"override {name} in a subclass, or capture a module that calls this one",
     )
+
+
+def _with_owner(root: torch.nn.Module, name: str) -> FunctionType:
+    """A function of the root and the arguments of a method that is not given the root as one of its own."""
+    method = getattr(root, name)
+    found = function_calling(method, owner="self")
+    if found is None:
+        raise TraceError(
+            f"cannot trace {name!r} of {type_in_words(root)}, which takes *args or **kwargs and is no plain method",
+            where=defined_at(inspect.unwrap(getattr(method, "func", method))),
+            value=shown(method),
+            why="what is captured is a function of the module and of one input for each parameter",
+            remedy=f"write def {name}(self, ...) that calls it",
+        )
+    return found
 
 
 def _refuse_other_calls(root: torch.nn.Module) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from fx.arguments import expect
+from fx.arguments import expect, shown
 from fx.assertions import assert_is_none, check_given, check_not_given, check_value
 from fx.capture.decorators import asking_decorator, decorated_again, expect_keywords_taken
 from fx.capture.optional_inputs import asked_for, asked_keywords
@@ -304,10 +304,15 @@ _CALLS = "_fx_calls"
 """The attribute of a function that calls another one, which has that."""
 
 
-def function_calling(root: Any) -> FunctionType | None:
-    """A function with the parameters of a bound method, ``functools.partial`` or callable object, that calls it.
+def function_calling(root: Any, owner: str = "") -> FunctionType | None:
+    """A function with the parameters of a function, bound method, ``functools.partial`` or callable object, that calls
+    it.
 
     None where no function that Python code defines is behind it, or that takes any number of arguments.
+
+    Args:
+        root: what is called.
+        owner: the name of a parameter to put in front of the others, which is not handed on; none if empty.
     """
     behind: Any = root
     while isinstance(behind, functools.partial):
@@ -324,6 +329,10 @@ def function_calling(root: Any) -> FunctionType | None:
         return None
     empty = inspect.Parameter.empty
     plain = [one.replace(annotation=empty, default=empty if one.default is empty else None) for one in parameters]
+    if owner:
+        first = parameters[0].kind if parameters else inspect.Parameter.POSITIONAL_ONLY
+        first = min(first, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        plain.insert(0, inspect.Parameter(owner, first))
     passed = [
         f"{one.name}={one.name}" if one.kind is one.KEYWORD_ONLY else str(one.replace(annotation=empty, default=empty))
         for one in parameters
@@ -341,6 +350,25 @@ def function_calling(root: Any) -> FunctionType | None:
     function.__defaults__ = tuple(given[name] for name in optional)
     function.__kwdefaults__ = {name: value for name, value in given.items() if name not in optional}
     return function
+
+
+def not_traceable(root: Any) -> TraceError:
+    """Return what to say of a root that is neither a module nor a function with parameters that are known."""
+    behind = root if isinstance(root, Proxy) else inspect.unwrap(root)
+    behind = behind.func if isinstance(behind, functools.partial) else behind
+    code = getattr(behind, "__code__", None)
+    why, remedy = "built-in functions have no code that can run on traced values", "callable_object(x)"
+    if isinstance(code, CodeType):
+        why = "it takes any number of arguments, and each input of a program is a parameter"
+        if hasattr(root, "cache_info"):
+            why = "it keeps results by what it is given, which a captured program could not find there"
+            remedy = "callable_object.__wrapped__(x)"
+    return TraceError(
+        f"Expected FunctionType, got {shown(root)}: only modules and Python functions can be traced",
+        where=f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}" if isinstance(code, CodeType) else None,
+        why=why,
+        remedy=f"wrap the call in a function: def program(x): return {remedy}",
+    )
 
 
 def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fx.capture.kept_values import Kept, KeptCell, KeptContainer, KeptIterator, KeptNames, elements, keep
-from fx.checks.handlers import handling
+from fx.checks.handlers import ATTRIBUTE, SUPPRESS, handling, swallowed_by, swallowing
 from fx.checks.questions import compares_with_truth
 from fx.frames import is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
@@ -89,6 +89,9 @@ class Surroundings:
         self._methods = _methods_of((*kinds, *others))
         self.handling: list[CodeType] = []
         """The code of what is reached that handles exceptions."""
+        self.managers: dict[str, tuple[str, ...]] = dict(SUPPRESS)
+        """What context managers that swallow exceptions are called there, with the classes of these."""
+        self._codes: list[CodeType] = []
         self.read: set[str] = set()
         """What names of globals and attributes are in it."""
         self.compares_with_truth = False
@@ -104,6 +107,17 @@ class Surroundings:
         for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
             held = next((value for value in vars(kind).values() if isinstance(value, FunctionType)), None)
             self._keep_class(held, kind)
+        if any(swallowed_by(kind) is not None for kind in others):
+            self.managers[ATTRIBUTE] = ("BaseException",)
+        if len(self.managers) > len(SUPPRESS):
+            self.handling += [one for code in self._codes for one in swallowing(code, self.managers)]
+
+    def _note_manager(self, name: str, value: Any) -> None:
+        """Note what swallows exceptions in a ``with`` statement."""
+        if type(value) not in _PLAIN and not isinstance(value, torch.nn.Module):
+            names = swallowed_by(value)
+            if names is not None:
+                self.managers[name] = names
 
     def _look_at_decorator(self, function: Any) -> None:
         """Note what a decorator handles, which is not looked into otherwise."""
@@ -116,6 +130,7 @@ class Surroundings:
         if code is None or not _is_users_own(code.co_filename):
             return
         self.handling += handling(code)
+        self._codes.append(code)
         self.compares_with_truth = self.compares_with_truth or compares_with_truth(code)
         names, namespace = _names_of(code), function.__globals__
         self.read.update(names.read)
@@ -123,8 +138,11 @@ class Surroundings:
             for name in names.assigned:
                 self._outside.append(Outside(function, name, KeptNames(namespace, (name,))))
         for name in names.read:
-            yield from self._methods.get(name, ())
+            methods = self._methods.get(name, ())
+            yield from methods
             value = namespace.get(name)
+            for one in (*methods, value):
+                self._note_manager(name, one)
             kind = type(value)
             if (called := called_by(value)) is not None:
                 yield called
@@ -151,6 +169,7 @@ class Surroundings:
             value = cell.cell_contents
         except ValueError:  # nothing yet
             return
+        self._note_manager(name, value)
         if (called := called_by(value)) is not None:
             yield called
         elif not isinstance(value, torch.nn.Module):

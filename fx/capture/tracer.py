@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fx.arguments import expect, expect_all, explained, shown
+from fx.arguments import expect, expect_all, explained
 from fx.capture import (
     higher_order_calls,
     identity_tests,
@@ -34,7 +34,7 @@ from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.root_state import RootTracer, paths_below
-from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling
+from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling, not_traceable
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, recording
 from fx.checks.questions import kind_of
@@ -529,7 +529,7 @@ class Tracer(RootTracer):
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
-            self._caught = Caught(state.surroundings.handling)
+            self._caught = Caught(state.surroundings.handling, state.surroundings.managers)
             if self._examples is not None and self._fake_mode is not None:
                 self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
@@ -550,6 +550,9 @@ class Tracer(RootTracer):
                 self.guide.expect_containers_kept(user_location(None, {}))
                 self.guide.drop_unused()
             write_where_it_shows(self.augmented, self.root)
+            for node in self.augmented if self.check_mutable_operations else ():
+                if not node._erased:
+                    self._refuse_writes(node.op, node.target, node.args, node.kwargs, node.source)
             flags.drop_unused()
             flags.expect_kept()
 
@@ -631,11 +634,7 @@ class Tracer(RootTracer):
         if not isinstance(root, FunctionType) and (calling := function_calling(root)) is not None:
             return calling
         if not isinstance(root, FunctionType):
-            raise TraceError(
-                f"Expected FunctionType, got {shown(root)}: only modules and Python functions can be traced",
-                why="built-in functions have no code that can run on traced values",
-                remedy="wrap the call in a function: def program(x): return callable_object(x)",
-            )
+            raise not_traceable(root)
         return root
 
     def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:

@@ -157,17 +157,41 @@ def steps(code: CodeType) -> Iterator[Step]:
 
 def unpack_count(frame: FrameType) -> int | None:
     """Return how many names ``a, b = value`` unpacks into, if that is what ``frame`` is doing."""
+    found = _unpacking(frame)
+    return found[1] if found is not None and found[0] == "UNPACK_SEQUENCE" else None
+
+
+def unpack_ends(frame: FrameType) -> tuple[int, int] | None:
+    """Return how many names stand before and behind the star in ``a, *_, b = value``, if ``frame`` is doing that.
+
+    None where the function reads what the starred name is.
+    """
+    found = _unpacking(frame)
+    if found is None or found[0] != "UNPACK_EX":
+        return None
+    before, behind = found[1] & 0xFF, found[1] >> 8
+    all_steps = [step for step in steps(frame.f_code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    place = next(index for index, step in enumerate(all_steps) if step.offset >= frame.f_lasti)
+    starred = all_steps[place + 1 + before]
+    reads = any(step.value == starred.value and not step.name.startswith("STORE") for step in all_steps)
+    is_local = starred.name == "STORE_FAST" and starred.value not in frame.f_code.co_cellvars
+    return (before, behind) if is_local and not reads else None
+
+
+def _unpacking(frame: FrameType) -> tuple[str, int] | None:
+    """The instruction by which ``frame`` unpacks a value into names, and its argument."""
     code, offset = frame.f_code.co_code, frame.f_lasti
     while dis.opname[code[offset]] == "EXTENDED_ARG":  # Python 3.10 runs both in one place
         offset += 2
-    if dis.opname[code[offset]] != "UNPACK_SEQUENCE" or dialect() is None:
+    name = dis.opname[code[offset]]
+    if name not in ("UNPACK_SEQUENCE", "UNPACK_EX") or dialect() is None:
         return None
     count, shift = code[offset + 1], 8
     while offset >= 2 and dis.opname[code[offset - 2]] == "EXTENDED_ARG":
         offset -= 2
         count |= code[offset + 1] << shift
         shift += 8
-    return count
+    return name, count
 
 
 def matches_sequence(frame: FrameType) -> bool:

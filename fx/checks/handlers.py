@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dis
-import linecache
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
+
+from fx.checks.bytecode import CONSTANTS, steps
+from fx.checks.syntax import once_a_file
+from fx.frames import is_pythons_file, is_users_file
 
 _HAS_TABLE = "PUSH_EXC_INFO" in dis.opmap  # from Python 3.11 on
 _TRY = dis.opmap["PUSH_EXC_INFO" if _HAS_TABLE else "SETUP_FINALLY"]
 _WITH = dis.opmap["WITH_EXCEPT_START"]
 _handling: weakref.WeakKeyDictionary[CodeType, tuple[CodeType, ...]] = weakref.WeakKeyDictionary()
+SUPPRESS: Mapping[str, tuple[str, ...]] = {"suppress": ()}
+"""What context managers that swallow exceptions are called, each with the names of the classes of these; with none for
+those that are given the classes."""
+ATTRIBUTE = ".attribute"
+"""Stands there for all attributes: one of them may be such a context manager."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,17 +36,70 @@ class _Handled:
     """The classes of exceptions that are handled around it."""
     goes_on: bool
     """Whether the function may go on behind one."""
+    manager: str = ""
+    """What the context manager of a ``with`` is called, which may handle them."""
 
 
 def handling(code: CodeType) -> tuple[CodeType, ...]:
     """Return the code of a function, and of the functions that are written in it, as far as it handles exceptions."""
     known = _handling.get(code)
     if known is None:
-        codes = [code]
-        for one in codes:
-            codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-        known = _handling[code] = tuple(filter(_handles, codes))
+        known = _handling[code] = tuple(filter(_handles, _with_inner(code)))
     return known
+
+
+def swallowing(code: CodeType, managers: Mapping[str, Any]) -> Iterator[CodeType]:
+    """Yield the code of a function, and of those that are written in it, as far as it has a ``with`` and names one of
+    the context managers.
+    """
+    for one in _with_inner(code) if managers else ():
+        if _WITH in one.co_code[::2] and (ATTRIBUTE in managers or not managers.keys().isdisjoint(_named_in(one))):
+            yield one
+
+
+def swallowed_by(manager: Any) -> tuple[str, ...] | None:
+    """Return the classes of exceptions that a context manager swallows, by name; ``None`` if it swallows none.
+
+    Args:
+        manager: an object, a class, or a function that ``contextlib.contextmanager`` has made.
+
+    >>> swallowed_by(contextlib.suppress), swallowed_by(contextlib.nullcontext)
+    ((), None)
+    """
+    if isinstance(manager, FunctionType):
+        behind = getattr(manager, "__wrapped__", None)
+        if manager.__code__.co_filename != contextlib.__file__ or not isinstance(behind, FunctionType):
+            return None
+        return ("BaseException",) if handling(behind.__code__) else None
+    leave = getattr(manager if isinstance(manager, type) else type(manager), "__exit__", None)
+    if leave is contextlib.suppress.__exit__:
+        return () if isinstance(manager, type) else ("BaseException",)
+    if not isinstance(leave, FunctionType) or is_pythons_file(leave.__code__.co_filename):
+        return None
+    is_own = is_users_file(leave.__code__.co_filename)
+    return ("BaseException",) if is_own and _may_return_truth(leave.__code__) else None
+
+
+def _with_inner(code: CodeType) -> list[CodeType]:
+    codes = [code]
+    for one in codes:
+        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    return codes
+
+
+def _named_in(code: CodeType) -> Iterable[str]:
+    return (*code.co_names, *code.co_freevars, *code.co_varnames, *code.co_cellvars)
+
+
+def _may_return_truth(code: CodeType) -> bool:
+    """Return whether a function may return something else than the constants ``None`` and ``False``."""
+    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    for before, step in zip([None, *found], found, strict=False):
+        if step.name == "RETURN_CONST" and step.value:
+            return True
+        if step.name == "RETURN_VALUE" and (before is None or before.name not in CONSTANTS or before.value):
+            return True
+    return False
 
 
 def _handles(code: CodeType) -> bool:
@@ -47,34 +108,34 @@ def _handles(code: CodeType) -> bool:
     names = code.co_code[::2]
     if names.count(_TRY) <= (names.count(_WITH) if _HAS_TABLE else 0):
         return False
-    lines = linecache.getlines(code.co_filename)
     last = max(line or 0 for *_, line in code.co_lines())
-    known = _handlers(code.co_filename, len(lines))
-    return not lines or any(one.goes_on and code.co_firstlineno <= one.first <= last for one in known)
+    known = _handlers(code.co_filename)
+    return known is None or any(one.goes_on and code.co_firstlineno <= one.first <= last for one in known)
 
 
-def handled_at(frame: FrameType) -> tuple[str, ...]:
-    """Return the names of the classes of exceptions that ``except`` and ``suppress`` around the line of ``frame`` take.
+def handled_at(frame: FrameType, managers: Mapping[str, tuple[str, ...]] = SUPPRESS) -> tuple[str, ...]:
+    """Return the names of the classes of exceptions that are handled around the line of ``frame``.
 
-    There are none where its source is not known, and none of an ``except`` that ends in a ``raise``.
+    That is what ``except`` takes, and what context managers swallow. There are none where its source is not known, and
+    none of an ``except`` that ends in a ``raise``.
+
+    Args:
+        frame: where something may be raised.
+        managers: what context managers that swallow exceptions are called, as ``SUPPRESS`` is.
     """
-    file = frame.f_code.co_filename
-    return _names_at(file, frame.f_lineno, len(linecache.getlines(file)))
+    line = frame.f_lineno
+    return tuple(
+        name
+        for one in _handlers(frame.f_code.co_filename) or ()
+        if one.first <= line <= one.last
+        if not one.manager or one.manager in managers
+        for name in managers.get(one.manager) or one.names
+    )
 
 
-@lru_cache(maxsize=1000)
-def _names_at(file: str, line: int, lines: int) -> tuple[str, ...]:
-    around = (one.names for one in _handlers(file, lines) if one.first <= line <= one.last)
-    return tuple(name for names in around for name in names)
-
-
-@lru_cache(maxsize=50)
-def _handlers(file: str, _: int) -> tuple[_Handled, ...]:
+@once_a_file
+def _handlers(tree: ast.Module) -> tuple[_Handled, ...]:
     """The bodies in a file around which something is handled."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
-        return ()
     return tuple(one for node in ast.walk(tree) for one in _handled_by(node))
 
 
@@ -88,9 +149,14 @@ def _handled_by(node: ast.AST) -> Iterator[_Handled]:
     elif isinstance(node, ast.With):
         for item in node.items:
             call = item.context_expr
-            if isinstance(call, ast.Call) and _names_in(call.func) == ["suppress"]:
-                names = [name for argument in call.args for name in _names_in(argument)]
-                yield _Handled(node.body[0].lineno, node.body[-1].end_lineno or 0, names, True)
+            arguments = call.args if isinstance(call, ast.Call) else []
+            manager = call.func if isinstance(call, ast.Call) else call
+            names = [name for argument in arguments for name in _names_in(argument)]
+            named = next(iter(_names_in(manager)), "")
+            called = ATTRIBUTE if manager is call and isinstance(call, ast.Attribute) else named
+            if called:
+                goes_on = called in SUPPRESS
+                yield _Handled(node.body[0].lineno, node.body[-1].end_lineno or 0, names, goes_on, called)
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:

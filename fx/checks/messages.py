@@ -35,6 +35,7 @@ def template_of(text: str, graph: Graph, temporary: Collection[Node] = ()) -> Me
     Returns:
         None where a field cannot read what a temporary node computes.
     """
+    text = str.__str__(text)  # it may be a TracedText
     if "Proxy(" not in text:
         return MessageTemplate(text)
     named = {node.name: node for node in graph.nodes}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
@@ -13,6 +14,7 @@ import torch
 
 from fx.assertions import KINDS
 from fx.checks.bytecode import Step, steps
+from fx.checks.texts import is_only_shown
 from fx.node import Node
 from fx.operators.families import find_operator, is_one_of
 from fx.operators.python import COMPARISONS
@@ -226,13 +228,25 @@ class TracedText(str):
         made._decide, made._write = decide, write
         return made
 
-    def by(self, write: Any) -> TracedText:
-        """The same, written by ``write``."""
-        return self.of(str.__str__(self), self._decide, write)
-
     def decided(self) -> str:
         """The text of the value."""
         return self._decide(self._write, str.__str__(self))
+
+    def __add__(self, other: Any) -> str:
+        return self._with(other, lambda text, more: text + more) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: Any) -> str:
+        return self._with(other, lambda text, more: more + text) if isinstance(other, str) else NotImplemented
+
+    def _with(self, other: str, join: Callable[[str, str], str]) -> TracedText:
+        """Text of both, of which the one of traced values is not known yet."""
+        text = join(str.__str__(self), str.__str__(other))
+        return self.of(text, lambda write, _: write(None), lambda _: join(self.decided(), decided(other)))
+
+    def __format__(self, spec: str) -> str:
+        if is_only_shown(sys._getframe(1), "format"):
+            return str.__format__(str.__str__(self), spec)
+        return format(self.decided(), spec)
 
     def __getitem__(self, key: Any) -> str:
         write = self._write
@@ -255,11 +269,26 @@ def _deciding(name: str) -> Callable[..., Any]:
     return method
 
 
+def _lazy(name: str) -> Callable[..., Any]:
+    of_text: Callable[..., Any] = getattr(str, name)
+
+    def method(self: TracedText, *args: Any) -> Any:
+        write = self._write  # messages show what stands for the value as it is
+        return self.of(str.__str__(self), self._decide, lambda value: of_text(write(value), *map(decided, args)))
+
+    return method
+
+
 _DECIDING = (
-    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __hash__ __iter__ startswith endswith split rsplit "
-    "partition rpartition find rfind index rindex count replace removeprefix removesuffix lower upper capitalize "
-    "casefold swapcase title strip lstrip rstrip zfill translate isalnum isalpha isdecimal isdigit isidentifier "
-    "islower isnumeric isspace istitle isupper"
+    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __hash__ __iter__ __len__ startswith endswith split rsplit "
+    "partition rpartition find rfind index rindex count translate isalnum isalpha isdecimal isdigit isidentifier "
+    "islower isnumeric isspace istitle isupper isascii isprintable splitlines encode join format format_map __mod__"
 )
 for _name in _DECIDING.split():
     setattr(TracedText, _name, _deciding(_name))
+_CHANGING = (
+    "__mul__ __rmul__ ljust rjust center expandtabs replace removeprefix removesuffix lower upper capitalize casefold "
+    "swapcase title strip lstrip rstrip zfill"
+)
+for _name in _CHANGING.split():
+    setattr(TracedText, _name, _lazy(_name))

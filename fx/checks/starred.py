@@ -23,13 +23,67 @@ def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
     """
     if dialect() is None:
         return None
-    found = _read.get(frame.f_code)
-    if found is None:
-        found = _read[frame.f_code] = [step for step in steps(frame.f_code) if step.name not in _SKIPPED]
+    found = _steps_of(frame.f_code)
     place = max((index for index, step in enumerate(found) if step.offset <= frame.f_lasti), default=0)
     if found[place].name == "LIST_EXTEND" and found[place].argument == 1:
         return _consumer(found, place + 1)
     return _range(found, place) if found[place].name == "CALL_FUNCTION_EX" else None
+
+
+def count_to_unpack(frame: FrameType) -> int | None:
+    """Return how many elements a starred value needs to have in ``a, b, c = *value, 2``, which ``frame`` is spreading.
+
+    None where it spreads none, or something else decides.
+    """
+    if dialect() is None:
+        return None
+    found = _steps_of(frame.f_code)
+    place = max((index for index, step in enumerate(found) if step.offset <= frame.f_lasti), default=0)
+    if found[place].name != "LIST_EXTEND" or found[place].argument != 1:
+        return None
+    before, behind = _length_before(found, place), _left_to_unpack(found, place + 1)
+    return None if before is None or behind is None or behind < before else behind - before
+
+
+def _length_before(found: list[Step], place: int) -> int | None:
+    """How many elements a list has that the step at ``place`` extends."""
+    length, height = 0, 2
+    for step in reversed(found[:place]):
+        if "JUMP" in step.name or step.name == "FOR_ITER":
+            return None
+        if height == 1 and step.name == "LIST_EXTEND":
+            return None
+        if height == 1 and step.name == "LIST_APPEND":
+            length += 1
+        height -= stack_effect(step)
+        if height < 1:
+            return length + (step.argument or 0) if step.name == "BUILD_LIST" else None
+    return None
+
+
+def _left_to_unpack(found: list[Step], place: int) -> int | None:
+    """The number of names that the list on top of the stack is unpacked into, without what is added to it before."""
+    height, added = 1, 0
+    for step in found[place:]:
+        if "JUMP" in step.name or step.name == "FOR_ITER":
+            return None
+        height += stack_effect(step)
+        if step.name == "UNPACK_SEQUENCE" and height - (step.argument or 0) == 0:
+            return (step.argument or 0) - added
+        if height < 1 or (height == 1 and step.name == "LIST_EXTEND"):
+            return None
+        if height == 1 and step.name == "LIST_APPEND":
+            added += 1
+        elif height == 1 and step.name not in _ADDS and stack_effect(step) < 1:
+            return None
+    return None
+
+
+def _steps_of(code: CodeType) -> list[Step]:
+    found = _read.get(code)
+    if found is None:
+        found = _read[code] = [step for step in steps(code) if step.name not in _SKIPPED]
+    return found
 
 
 def _consumer(found: list[Step], place: int) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fx.errors import CodegenError
-from fx.modules.attributes import has_hooks
+from fx.modules.attributes import LEFT_BY_SCRIPTING, has_hooks
 from fx.modules.containers import Container
 from fx.naming.names import is_identifier
 
@@ -236,7 +236,8 @@ def constructor_call(module: torch.nn.Module) -> str | None:
 def _same_module(made: torch.nn.Module, module: torch.nn.Module) -> bool:
     left, right = dict(made.__dict__), dict(module.__dict__)
     for state in (left, right):
-        del state["training"]
+        for name in ("training", *LEFT_BY_SCRIPTING):
+            state.pop(name, None)
     for kind in ("_parameters", "_buffers"):
         ours, theirs = left.pop(kind), right.pop(kind)
         if list(ours) != list(theirs) or not all(_alike(ours[name], theirs[name]) for name in ours):

@@ -31,7 +31,9 @@ def check_scriptable(program: torch.nn.Module, graph: Any) -> None:
             remedy = "the pass remove-checks takes the checks out; torch.export and torch.compile take them"
             what = "a check whose message is written when it fails"
         else:
-            remedy = "script the program before it is quantized, or use torch.export"
+            observes = called.__name__.endswith(("Observer", "FakeQuantize"))
+            exported = "convert it and use torch.export" if observes else "use torch.export"
+            remedy = f"script the program before it is quantized, or {exported}"
             what = "part of a quantized program" if home[1] == "quantize" else "part of fx"
         raise CodegenError(
             f"TorchScript cannot compile this program: `{node}` calls {'.'.join((*home, called.__name__))}",

@@ -15,6 +15,8 @@ from fx.node import Node
 MISSING = object()
 """Stands for an attribute that is not there, where ``None`` may be one."""
 
+LEFT_BY_SCRIPTING = frozenset({"__overloads__"})
+"""What ``torch.jit.script`` leaves in the modules that it has compiled."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 

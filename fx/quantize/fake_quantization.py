@@ -18,7 +18,7 @@ from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine, expect_size, quantize_channels
 from fx.quantize.arithmetic import dequantize_channels
 from fx.quantize.declaration import operation
-from fx.quantize.observers import OBSERVERS, Observer, make_observer
+from fx.quantize.observers import OBSERVERS, Observer, make_observer, refuse_export
 from fx.quantize.scheme import Choice, ObserverName
 from fx.quantize.transposed_convolution import swap_channels
 from fx.serialization.allow_list import allow
@@ -221,6 +221,7 @@ class FakeQuantize(nn.Module):
         Raises:
             QuantizationError: it has no elements or some that are not finite numbers, or there is no range yet.
         """
+        refuse_export(self.place)
         if self.training and not self.is_frozen:
             self.range(input)
             scale, zero_point = _as_tensors(self.range.affine(), self.scale.device)

@@ -55,10 +55,11 @@ class Observer(nn.Module):
         """Remember the range of ``input`` and return it.
 
         Raises:
-            QuantizationError: it has no elements, or some that are not finite numbers.
+            QuantizationError: it has no elements, or some that are not finite numbers, or ``torch.export`` runs this.
         """
         if not isinstance(input, Tensor):
             raise refusal("an observer takes a tensor", input, error=QuantizationError)
+        refuse_export(self.place)
         values = input.detach()
         if values.numel() == 0:
             raise self._error("calibration gave a tensor without elements", "it has no range", "leave such batches out")
@@ -120,6 +121,17 @@ class Observer(nn.Module):
 
     def _error(self, what: str, why: str | None, remedy: str | None) -> QuantizationError:
         return QuantizationError(what, where=self.place or None, why=why, remedy=remedy)
+
+
+def refuse_export(place: str) -> None:
+    """Raise a ``QuantizationError`` that names what is observed where ``torch.export`` runs a prepared program."""
+    if torch.compiler.is_exporting():
+        raise QuantizationError(
+            "a prepared program cannot be exported",
+            where=place or None,
+            why="what its observers do is decided by the values that they see, which are known only when it runs",
+            remedy="export the program before it is prepared, or convert it first",
+        )
 
 
 def _settings(observer: Observer) -> tuple[str, dict[str, Any]]:

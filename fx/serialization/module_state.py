@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from fx.container_kinds import held_kind
 from fx.errors import with_article
+from fx.modules.attributes import LEFT_BY_SCRIPTING
 from fx.serialization.allow_list import Refused
 
 _nn: Any = torch.nn
@@ -231,7 +232,8 @@ def _difference(made: torch.nn.Module, module: torch.nn.Module, path: str = "") 
     if type(made) is not type(module):
         kinds = [with_article(type(each).__qualname__) for each in (made, module)]
         return f"{path or 'it'} would be {', not '.join(kinds)}"
-    skipped = {*_STATE, *next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), ())}
+    derived = next((names for kind, names in _DERIVED.items() if isinstance(module, kind)), frozenset[str]())
+    skipped = {*_STATE, *LEFT_BY_SCRIPTING, *derived}
     left, right = made.__dict__, module.__dict__
     for name in dict.fromkeys((*left, *right)):
         if name not in skipped and (name not in left or name not in right or not _equal(left[name], right[name])):

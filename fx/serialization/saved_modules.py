@@ -9,6 +9,7 @@ import torch
 
 from fx.errors import FxError, LoadError, SaveError, with_article
 from fx.graph_module import GraphModule, _plain_class
+from fx.modules.attributes import LEFT_BY_SCRIPTING
 from fx.modules.containers import Container
 from fx.serialization.allow_list import HOLDERS, Refused, find_class, name_of
 from fx.serialization.graphs import decode_graph, encode_graph
@@ -154,7 +155,7 @@ class ModuleWriter:
         state: dict[str, Any] = getattr(module, "plain_state", lambda: module.__dict__)()
         attributes: dict[str, Json] = {}
         for name, value in state.items():
-            if name in _STATE or name in own:
+            if name in _STATE or name in own or name in LEFT_BY_SCRIPTING:
                 continue
             if name in FRESH.__dict__:
                 if value != FRESH.__dict__[name]:

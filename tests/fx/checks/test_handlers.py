@@ -6,13 +6,14 @@ import contextlib
 import queue
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from fx.checks.handlers import handled_at, handling
+from fx.checks.handlers import ATTRIBUTE, handled_at, handling, swallowed_by, swallowing
 
 
 def left(file: str) -> None:
@@ -112,3 +113,92 @@ def test_what_is_handled_around_a_line_is_read_from_its_source(
     found: list[tuple[str, ...]] = []
     function(lambda: found.append(handled_at(sys._getframe(1))))
     assert found == [names]
+
+
+class Quiet:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
+        return True
+
+
+class Raising(Quiet):
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
+        return False
+
+
+class Silent(Quiet):
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> Any:
+        self.kind = kind
+
+
+class Asking(Quiet):
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
+        return kind is ValueError
+
+
+@contextlib.contextmanager
+def quietly() -> Generator[None]:
+    with contextlib.suppress(ValueError):
+        yield
+
+
+@contextlib.contextmanager
+def loudly() -> Generator[None]:
+    try:
+        yield
+    finally:
+        pass
+
+
+@pytest.mark.parametrize(
+    "manager, names",
+    [
+        (Quiet, ("BaseException",)),
+        (Quiet(), ("BaseException",)),
+        (Asking, ("BaseException",)),
+        (quietly, ("BaseException",)),
+        (contextlib.suppress, ()),
+        (contextlib.suppress(ValueError), ("BaseException",)),
+        *(
+            (one, None)
+            for one in (Raising, Silent, loudly, open, contextlib.nullcontext, torch.no_grad, torch.autocast, 1)
+        ),
+    ],
+)
+def test_what_a_context_manager_swallows_is_read_from_what_it_returns(manager: Any, names: Any) -> None:
+    assert swallowed_by(manager) == names
+
+
+def test_functions_with_a_context_manager_that_swallows_are_found() -> None:
+    def inner() -> None:
+        with Quiet():
+            pass
+
+    def other() -> None:
+        print(Quiet, "with")
+
+    def by_attribute(held: Any) -> None:
+        with held.quiet:
+            pass
+
+    managers = {"Quiet": ("BaseException",)}
+    assert list(swallowing(inner.__code__, managers)) == [inner.__code__]
+    assert not [*swallowing(other.__code__, managers), *swallowing(inner.__code__, {})]
+    assert list(swallowing(by_attribute.__code__, {ATTRIBUTE: ("BaseException",)})) == [by_attribute.__code__]
+
+
+def test_a_context_manager_handles_what_it_swallows_around_a_line() -> None:
+    found: list[tuple[str, ...]] = []
+
+    def note() -> None:
+        found.append(handled_at(sys._getframe(1), {"Quiet": ("BaseException",), "ignoring": ()}))
+
+    ignoring = contextlib.suppress
+    with Quiet():
+        note()
+    with Raising(), ignoring(KeyError, ValueError):
+        note()
+    note()
+    assert found == [("BaseException",), ("KeyError", "ValueError"), ()]

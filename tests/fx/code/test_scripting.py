@@ -8,7 +8,7 @@ from torch import nn
 
 import fx
 from fx import quantize
-from fx.errors import CodegenError
+from fx.errors import CodegenError, QuantizationError
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 X = torch.linspace(-2, 2, 12).reshape(2, 6)
@@ -38,6 +38,17 @@ def test_an_edited_part_of_a_program_is_scripted_anew():
     torch.jit.script(outer)
     relu_becomes_sigmoid(inner)
     assert torch.equal(torch.jit.script(outer)(X), outer(X))
+
+
+def test_a_program_that_was_scripted_is_saved_and_written_as_before(tmp_path):
+    program = fx.symbolic_trace(nn.Sequential(nn.Linear(6, 3), nn.ReLU()))
+    torch.jit.script(program)
+    fx.save(program, tmp_path / "scripted.fx")
+    assert torch.equal(fx.load(tmp_path / "scripted.fx")(X), program(X))
+    program.to_folder(tmp_path / "scripted", "Scripted")
+    assert sorted(file.name for file in (tmp_path / "scripted").iterdir()) == [
+        "__init__.py", "module.py", "weights.safetensors"
+    ]  # fmt: skip
 
 
 def checked(x):
@@ -75,6 +86,18 @@ def test_programs_of_quantization_are_refused(step):
         program = (quantize.reference if step == "reference" else quantize.convert)(program)
     with pytest.raises(CodegenError, match=r"calls fx.quantize.*\n(.|\n)*script the program before it is quantized"):
         torch.jit.script(nn.Sequential(program, nn.Tanh()))
+
+
+@pytest.mark.parametrize("prepare", [quantize.prepare, quantize.prepare_qat])
+def test_a_prepared_program_is_not_exported_and_a_converted_one_is(prepare):
+    prepared = prepare(fx.symbolic_trace(nn.Sequential(nn.Linear(6, 3), nn.ReLU())), quantize.QuantizationScheme())
+    prepared(X)
+    with pytest.raises(QuantizationError, match=r"a prepared program cannot be exported\n(.|\n)*convert it first"):
+        torch.export.export(prepared.eval(), (X,))
+    with pytest.raises(CodegenError, match=r"or convert it\s+and\s+use\s+torch.export"):
+        torch.jit.script(prepared)
+    converted = quantize.convert(prepared)
+    torch.testing.assert_close(torch.export.export(converted, (X,)).module()(X), converted(X))
 
 
 def test_a_copy_and_its_original_are_scripted_each_as_it_is():

@@ -310,3 +310,75 @@ def on_size_kept(x):
     before = n
     n += 1
     return x * n + before
+
+
+@program(rows)
+def without_gradients(x):
+    y = x * 2
+    with torch.no_grad():
+        y *= 3
+    return y
+
+
+@program(rows)
+def with_gradients_again(x):
+    with torch.no_grad():
+        y = x * 2
+    y *= x
+    return y
+
+
+@program(rows)
+def made_and_written_without_gradients(x):
+    with torch.no_grad():
+        y = x * 2
+        y *= 3
+    return x * y
+
+
+@program(rows)
+def keeps_half(x):
+    y = x.mean(0).half()
+    y += x.sum(0)
+    return y
+
+
+@program(rows)
+def keeps_single(x):
+    y = x * 2
+    y += x.double().exp()
+    return y
+
+
+@program(rows)
+def keeps_made_dtype(x):
+    y = torch.ones(6, dtype=torch.float64) * x.sum().double()
+    z = x.mean(0)
+    z -= y
+    return z
+
+
+@program(rows)
+class KeepsWhatAutocastGave(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.layer(x)
+            y += x
+        return y
+
+
+@program(rows)
+class WritesBehindAutocast(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.layer(x)
+        y *= x
+        return y

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from contextlib import suppress as ignoring
 
 import torch
+from torch import nn
 
 from .programs import program, rows
 
@@ -194,3 +196,162 @@ def sorted_values(x):
     except Exception:
         ordered = [x, x]
     return ordered[0]
+
+
+class _Quiet:
+    """Swallows whatever is raised in its block."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        return True
+
+
+class _QuietAbout(_Quiet):
+    def __init__(self, *kinds):
+        self.kinds = kinds
+
+    def __exit__(self, kind, error, traceback):
+        return kind is not None and issubclass(kind, self.kinds)
+
+
+class _Noted(_Quiet):
+    """Swallows nothing."""
+
+    def __exit__(self, kind, error, traceback):
+        self.done = kind is None
+
+
+@contextlib.contextmanager
+def _quietly(kind=Exception):
+    try:
+        yield
+    except kind:
+        pass
+
+
+QUIET = _Quiet()
+
+
+@program(rows)
+def suppressed_range(x):
+    n = 7
+    with contextlib.suppress(TypeError):
+        n = len(range(x.shape[0]))
+    return x * n
+
+
+@program(rows)
+def suppressed_by_another_name(x):
+    n = 7
+    with ignoring(TypeError):
+        n = len(range(x.shape[0]))
+    return x * n
+
+
+@program(rows)
+def swallowed_by_class(x):
+    n = 7
+    with _Quiet():
+        n = len(range(x.shape[0]))
+    return x * n
+
+
+@program(rows)
+def swallowed_by_class_with_kinds(x):
+    n = 7
+    with _QuietAbout(TypeError):
+        n = len(range(x.shape[0]))
+    return x * n
+
+
+@program(rows)
+def swallowed_by_object(x):
+    n = 7
+    with QUIET:
+        n = len(range(x.shape[0]))
+    return x * n
+
+
+@program(rows)
+def swallowed_by_generator(x):
+    n = 7
+    with _quietly():
+        n = len(range(x.shape[0]))
+    return x * n
+
+
+@program(rows)
+def swallowed_in_stack(x):
+    n = 7
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ignoring(TypeError))
+        n = len(range(x.shape[0]))
+    return x * n
+
+
+@program(rows)
+def swallowed_branch(x):
+    with _Quiet():
+        if x.sum() > 0:
+            return x * 2
+        return x * 3
+    return x * 7
+
+
+@program(rows)
+def swallowed_wrong_shape(x):
+    with _Quiet():
+        return x.view(3, 5)
+    return x * 7
+
+
+@program(rows)
+def generator_swallows_wrong_shape(x):
+    with _quietly(RuntimeError):
+        return x.view(3, 5)
+    return x * 7
+
+
+@program(rows)
+def renamed_suppress_of_wrong_shape(x):
+    with ignoring(RuntimeError):
+        return x.view(3, 5)
+    return x * 7
+
+
+@program(rows)
+def nothing_swallowed(x):
+    with _Noted() as noted:
+        y = x * 2
+    return y * (2 if noted.done else 3)
+
+
+@program(rows)
+class SwallowedByAttribute(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.quiet = _Quiet()
+
+    def forward(self, x):
+        n = 7
+        with self.quiet:
+            n = len(range(x.shape[0]))
+        return x * n
+
+
+@program(rows)
+class SwallowedByMethod(nn.Module):
+    @contextlib.contextmanager
+    def quietly(self):
+        try:
+            yield
+        except TypeError:
+            pass
+
+    def forward(self, x):
+        n = 7
+        with self.quietly():
+            n = len(range(x.shape[0]))
+        return x * n

@@ -105,3 +105,208 @@ class InferenceOfInner(nn.Module):
     @doubled
     def forward(self, x, *, scale=2.0):
         return self.inner(x, scale=scale) + x
+
+
+def _scaled_by(function, factor, *args, **kwargs):
+    return function(*args, **kwargs) * factor
+
+
+def partially(function):
+    return functools.wraps(function)(functools.partial(_scaled_by, function, 3))
+
+
+@program(rows)
+@partially
+def decorated_by_partial(x, *others, scale=0.5):
+    return x * scale
+
+
+class Scaling:
+    """A decorator that is a class."""
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+        self.function = function
+
+    def __call__(self, *args, **kwargs):
+        return self.function(*args, **kwargs) * 2
+
+    def __get__(self, owner, kind=None):
+        return self if owner is None else functools.partial(self, owner)
+
+
+@program(rows)
+@Scaling
+def decorated_by_class(x, *, scale=0.5):
+    return x * scale
+
+
+@Scaling
+def _scaled(x, *others, scale=0.5):
+    return x * scale
+
+
+@program(rows)
+def calls_decorated_by_class(x):
+    return _scaled(x, scale=2.0)
+
+
+@program(rows)
+class ForwardDecoratedByClass(_Layer):
+    @Scaling
+    def forward(self, x, *, scale=0.5):
+        return self.layer(x) * scale
+
+
+@program(rows)
+class MethodDecoratedByClass(_Layer):
+    @Scaling
+    def shifted(self, x):
+        return self.layer(x) + 1
+
+    def forward(self, x):
+        return self.shifted(x)
+
+
+@functools.lru_cache(maxsize=None)
+def _table(size):
+    return torch.arange(float(size))
+
+
+@functools.lru_cache(maxsize=None)
+def _cached(x):
+    return x * 2
+
+
+@program(rows)
+def cached_of_number(x):
+    return x + _table(6)
+
+
+@program(rows)
+def cached_of_traced(x):
+    return _cached(x) + 1
+
+
+@program(rows)
+@functools.lru_cache(maxsize=None)
+def cached_program(x):
+    return x * 2
+
+
+@functools.cache
+def _cached_of_size(n):
+    return n * 2
+
+
+@program(rows)
+def cached_of_traced_number(x):
+    return x * _cached_of_size(x.shape[0])
+
+
+@functools.singledispatch
+def _shown(x):
+    return x * 3
+
+
+@_shown.register
+def _(x: torch.Tensor):
+    return x * 2
+
+
+@_shown.register(list)
+def _of_list(x):
+    return x[0] * 5
+
+
+@program(rows)
+def dispatched(x):
+    return _shown(x)
+
+
+@program(rows)
+def dispatched_on_list(x):
+    return _shown([x])
+
+
+@program(rows)
+class Dispatching(_Layer):
+    @functools.singledispatchmethod
+    def combined(self, x):
+        return x * 3
+
+    @combined.register
+    def _(self, x: torch.Tensor):
+        return self.layer(x)
+
+    @combined.register(tuple)
+    def _of_tuple(self, x):
+        return x[0] + 1
+
+    def forward(self, x):
+        return self.combined(x) + self.combined((x, x))
+
+
+@program(rows)
+class StaticForward(nn.Module):
+    @staticmethod
+    def forward(x):
+        return x * 2
+
+
+@program(rows)
+class StaticHelpers(_Layer):
+    @staticmethod
+    def doubled(x, *others):
+        return x * 2
+
+    @classmethod
+    def powered(cls, x, *, by=None):
+        return x ** (by or cls.power)
+
+    tripled = staticmethod(lambda x: x * 3)
+
+    def forward(self, x):
+        return self.tripled(self.powered(self.doubled(self.layer(x))))
+
+
+@program(rows)
+class StaticDecorated(_Layer):
+    @staticmethod
+    @doubled
+    def doubled_again(x):
+        return x * 2
+
+    @functools.cached_property
+    def factor(self):
+        return self.power + 1
+
+    def forward(self, x):
+        return self.doubled_again(x)
+
+
+@program(rows)
+class ForwardByPartialmethod(_Layer):
+    def scaled(self, factor, x):
+        return self.layer(x) * factor
+
+    forward = functools.partialmethod(scaled, 2.0)
+
+
+@program(rows)
+class MethodByPartialmethod(_Layer):
+    def scaled(self, factor, x):
+        return self.layer(x) * factor
+
+    doubled = functools.partialmethod(scaled, 2.0)
+
+    def forward(self, x):
+        return self.doubled(x)
+
+
+@program(rows)
+@doubled
+@doubled
+@doubled
+def decorated_thrice(x, *others, scale=0.5, **options):
+    return x * scale

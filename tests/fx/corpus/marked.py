@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import OrderedDict, defaultdict, deque
+
 import torch
 import torch.fx
 from torch import nn
@@ -91,3 +94,97 @@ def _scaled(x, weight, scale):
 
 
 torch.fx.wrap("_scaled")
+
+
+@dataclasses.dataclass
+class _Pair:
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class _Bag:
+    """A container of a class that nobody knows."""
+
+    def __init__(self, *held):
+        self.held = held
+
+    def __iter__(self):
+        return iter(self.held)
+
+
+class _Named(dict):
+    """A dict of a class of its own."""
+
+
+@torch.fx.wrap
+def _largest(held):
+    values = [one for one in (held.values() if isinstance(held, dict) else held)]
+    return max(values, key=lambda one: float(one.sum()))
+
+
+@torch.fx.wrap
+def _larger(pair):
+    return pair.first if float(pair.first.sum()) > float(pair.second.sum()) else pair.second
+
+
+@torch.fx.wrap
+def _total(held):
+    return sum(float(one.sum()) for group in held.values() for one in group)
+
+
+@program(rows)
+def marked_given_deque(x):
+    return _largest(deque([x, x * 2]))
+
+
+@program(rows)
+def marked_given_dataclass(x):
+    return _larger(_Pair(x, x * 2))
+
+
+@program(rows)
+def marked_given_keyword_dataclass(x):
+    return _larger(pair=_Pair(x * 3, x))
+
+
+@program(rows)
+def marked_given_ordered_dict(x):
+    return _largest(OrderedDict(a=x, b=x * 2))
+
+
+@program(rows)
+def marked_given_named_dict(x):
+    return _largest(_Named(a=x, b=x * 2))
+
+
+@program(rows)
+def marked_given_default_dict(x):
+    groups = defaultdict(list)
+    groups["a"].append(x)
+    groups["b"].append(x * 2)
+    return x * _total(groups)
+
+
+@program(rows)
+def marked_given_set(x):
+    return _largest({x, x * 2})
+
+
+@program(rows)
+def marked_given_bag(x):
+    return _largest(_Bag(x, x * 2))
+
+
+@program(rows)
+def marked_given_bag_in_list(x):
+    return _largest(list(_Bag(x, x * 2)))
+
+
+@program(rows)
+def marked_given_deque_in_dict(x):
+    return _largest(*[deque([one]) for one in [x]])
+
+
+@program(rows)
+def marked_given_iterator(x):
+    return _largest(iter([x, x * 2]))

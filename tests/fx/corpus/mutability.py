@@ -106,6 +106,27 @@ class BufferInPlace(nn.Module):
         return x
 
 
+@refused
+def input_augmented(x):
+    x += 1
+    return x
+
+
+@refused
+def view_augmented(x):
+    y = x * 2
+    z = y[1:]
+    z *= 3
+    return y
+
+
+@program(rows, check_mutable_operations=True)
+def augmented_where_nobody_can_tell(x):
+    y = x * 2
+    y += 1
+    return y
+
+
 @program(rows, check_mutable_operations=True)
 def reads_only(x):
     y = x * 2

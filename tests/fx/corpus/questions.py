@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import builtins as python
+import functools
+from builtins import isinstance as is_one_of
+
 import torch
 from torch import nn
 
@@ -435,3 +440,116 @@ class MovedToDtype(nn.Module):
 
     def forward(self, x):
         return x.to(self.weight.dtype) * self.weight
+
+
+@program(rows)
+def isinstance_of_builtins(x):
+    return x * 2 if builtins.isinstance(x, torch.Tensor) else x * 3
+
+
+@program(rows)
+def isinstance_of_renamed_builtins(x):
+    return x * 2 if python.isinstance(x, torch.Tensor) else x * 3
+
+
+@program(rows)
+def isinstance_renamed(x):
+    return x * 2 if is_one_of(x, torch.Tensor) else x * 3
+
+
+@program(rows)
+def type_of_builtins(x):
+    return x * 2 if builtins.type(x) is torch.Tensor else x * 3
+
+
+@program(rows)
+def hasattr_of_builtins(x):
+    return x * 2 if builtins.hasattr(x, "tensors") else x * 3
+
+
+@program(rows)
+def builtins_imported_inside(x):
+    import builtins as b
+
+    return x * 2 if b.isinstance(x, torch.Tensor) else x * 3
+
+
+@program(rows, other_rows)
+def isinstance_mapped(x, y):
+    found = list(map(isinstance, (x, 2.0, y), (torch.Tensor,) * 3))
+    return x * sum(found) + y
+
+
+@program(rows, other_rows)
+def isinstance_of_all(x, y):
+    return x + y if all(isinstance(one, torch.Tensor) for one in (x, y)) else x * 3
+
+
+@program(rows, other_rows)
+def callables_filtered(x, y):
+    return x * (1 + len(list(filter(callable, [x, y]))))
+
+
+@program(rows)
+def types_mapped(x):
+    return x * 2 if torch.Tensor in map(type, [x]) else x * 3
+
+
+_of_tensors = functools.partial(map, isinstance)
+_is_instance = isinstance
+
+
+@program(rows)
+def isinstance_in_partial(x):
+    return x * 2 if next(_of_tensors([x], [torch.Tensor])) else x * 3
+
+
+@program(rows)
+def isinstance_in_partial_made_inside(x):
+    check = functools.partial(isinstance, x)
+    return x * 2 if check(torch.Tensor) else x * 3
+
+
+@program(rows)
+def isinstance_in_variable(x):
+    return x * 2 if _is_instance(x, torch.Tensor) else x * 3
+
+
+@program(rows)
+def isinstance_as_default(x, check=isinstance):
+    return x * 2 if check(x, torch.Tensor) else x * 3
+
+
+def _picked(x, *, asks=isinstance):
+    return x * 2 if asks(x, torch.Tensor) else x * 3
+
+
+@program(rows)
+def isinstance_as_default_of_function(x):
+    return _picked(x)
+
+
+_ASKS = {"isinstance": isinstance}
+
+
+@program(rows)
+def isinstance_in_dict(x):
+    return x * 2 if _ASKS["isinstance"](x, torch.Tensor) else x * 3
+
+
+@program(rows)
+class IsinstanceAsAttribute(nn.Module):
+    asks = isinstance
+
+    def forward(self, x):
+        return x * 2 if self.asks(x, torch.Tensor) else x * 3
+
+
+@program(rows)
+class IsinstanceKept(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.asks = isinstance
+
+    def forward(self, x):
+        return x * 2 if self.asks(x, torch.Tensor) else x * 3

@@ -511,3 +511,94 @@ def constant_written(x):
     mask = torch.zeros(9, 6)
     mask[: x.size(0)] = 1
     return x * mask[: x.size(0)]
+
+
+@program(sequences)
+def starred_rest_unused(x):
+    batch, *_ = x.shape
+    return x.reshape(batch, -1)
+
+
+@program(sequences)
+def starred_front_unused(x):
+    *_, features = x.shape
+    return x.reshape(-1, features)
+
+
+@program(sequences)
+def starred_middle_unused(x):
+    batch, *_, features = x.size()
+    return x.new_ones(batch, features)
+
+
+@program(sequences)
+def starred_rest_spread(x):
+    batch, *rest = x.shape
+    return x.new_ones(batch, *rest)
+
+
+@program(sequences)
+def unbound_rest_unused(x):
+    first, *_ = x.unbind(1)
+    return first * 2
+
+
+@program(sequences)
+def unbound_rest(x):
+    first, *rest = x.unbind(1)
+    return first + rest[0]
+
+
+@program(sequences)
+def unbound_spread(x):
+    return torch.stack([*x.unbind(1)])
+
+
+@program(sequences)
+def unbound_spread_in_call(x):
+    return torch.cat((*x.unbind(1),), -1)
+
+
+@program(sequences)
+def unbound_spread_in_function(x):
+    return _added(*x.unbind(1))
+
+
+def _added(*parts):
+    return sum(parts)
+
+
+@program(rows)
+def chunks_rest(x):
+    first, *rest = torch.chunk(x, 3, dim=1)
+    return first + rest[0] + rest[1]
+
+
+@program(rows)
+def chunks_rest_of_batch(x):
+    first, *rest = torch.chunk(x, 3)
+    return [first, *rest]
+
+
+@program(rows)
+def split_rest(x):
+    first, *rest = x.split(2, dim=1)
+    return [first, *rest]
+
+
+@program(rows)
+def split_rest_unused(x):
+    first, *_ = torch.split(x, 2, dim=1)
+    return first
+
+
+@program(rows)
+def split_of_batch_rest_unused(x):
+    first, *_, last = torch.split(x, 1)
+    return first + last
+
+
+@program(sequences)
+def sizes_and_heads(x):
+    b, n, _, h = *x.shape, 2
+    return x.reshape(b, n, h, -1)

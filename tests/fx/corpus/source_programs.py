@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
+import functools
 import linecache
 from typing import Any
 
@@ -31,6 +34,27 @@ def swapped(x, y):
     return y, x
 
 
+def doubled(function):
+    @functools.wraps(function)
+    def inner(*args, **kwargs):
+        return function(*args, **kwargs) * 2
+
+    return inner
+
+
+@doubled
+def scaled(x, *others, scale=0.5):
+    return x * scale + len(others)
+
+
+class Quiet:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        return kind is TypeError
+
+
 class Drawn(nn.Module):
     def __init__(self):
         super().__init__()
@@ -54,7 +78,11 @@ _EXPRESSIONS = (
     "{a} if self.training else {b}", "{a} if extra is None else {b}", "{a} * (extra or 2)", "{a} * (self.steps + 1)",
     "{a} * len(self.seen)", "{a} * int(self.training)", "{a}.to(torch.float32)", "{a} * max(len({a}.shape), 1)",
     "{a} if isinstance({b}, torch.Tensor) else {b}", '{a} * getattr(self, "missing", 2)', "{a} * ({b} is {a})",
-    "{a} / (1 + {b}.abs().max())", "{a} - self.cache.get('k', 1)",
+    "{a} / (1 + {b}.abs().max())", "{a} - self.cache.get('k', 1)", "{a} * KNOWN.get(f'n{{{b}.shape[0]}}', 3.0)",
+    "{a} * KNOWN.get('n' + str({b}.size(0)), 3.0)", "{a} * KNOWN.get(f'n{{len(self.seen)}}', 3.0)",
+    "{a} * len(f'{{{a}.dim()}}')", "{a} * (2 if builtins.isinstance({b}, torch.Tensor) else 3)", "scaled({a})",
+    "scaled({a}, {b}, scale=2.0)", "{a} * len(range({b}.dim()))", "{a} * len(range(6))", "{a}.view(*{b}.shape)",
+    "{a} * getattr(self, f'steps{{{a}.dim()}}', 2)", "{a} + sum(map(float, (1, 2)))", "{a}.view(3, -1).view(-1, 6)",
 )  # fmt: skip
 _STATEMENTS = (
     "{v} += {b}", "{v} *= 2", "{v}.mul_(0.5)", "{v}[0] = 1.0", "{v}[:, 1] = {b}[:, 0]", "{v}.add_({b})", "{v}[1:] += 1",
@@ -66,12 +94,18 @@ _STATEMENTS = (
     "first, *others = {v}.chunk(2, dim=1); {v} = torch.cat([first, *others], dim=1)",
     "if {v}.dim() not in (2, 3): raise ValueError('rank')", "self.eval()", "self.mean = self.mean * 0.5",
     "torch.manual_seed(3)", "{v} = {v}.requires_grad_()", "self.inner.scale = {v}",
+    "rows, *_ = {v}.shape; {v} = {v}.reshape(rows, 6)", "*_, last = {v}.unbind(1); {v} = {v} + last.unsqueeze(1)",
+    "rows, *rest = {v}.shape; {v} = {v}.reshape(rows, *rest)", "n, m = {v}.shape; {v} = {v}.reshape(n, m)",
+    "message = f'shape {{{v}.shape}}'", "assert {v}.size(1) == 6, f'{{{v}.size(1)}} columns'",
+    "n = len(range({v}.shape[0])); {v} = {v} * n",
 )  # fmt: skip
 _BLOCKS = (
     "if self.training:", "if not self.training:", "if extra is None:", "if extra is not None:", "if self.flag:",
     "for step in range(2):", "for layer in self.layers:", "with torch.no_grad():", "with torch.enable_grad():",
     "if torch.is_grad_enabled():", "for part in {a}.chunk(2):", "if {a} is {b}:", "while self.steps < 1:", "try:",
     "if self.seen:", "for key in self.cache:", "with torch.autocast('cpu', dtype=torch.bfloat16):",
+    "with Quiet():", "with contextlib.suppress(TypeError, RuntimeError):", "if isinstance({a}, (list, tuple)):",
+    "for size in {a}.shape[:2]:", "for index, part in enumerate({a}.split([2, 4], dim=1)):",
 )  # fmt: skip
 _NAMES = st.sampled_from(("x", "y", "z"))
 _RETURNS = ("x", "x, y", "[x, z]", '{{"x": x, "z": (z, 1)}}', "x if extra is None else (x, z)", "x + y + z", "y, y")
@@ -117,5 +151,11 @@ def program_of(text: str) -> Program:
     file = f"{THEME}.py"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {"torch": torch, "nn": torch.nn, "F": torch.nn.functional, "__name__": THEME}
+    namespace |= {
+        "builtins": builtins,
+        "contextlib": contextlib,
+        "functools": functools,
+        "KNOWN": {"n2": 2.0, "n0": 4.0},
+    }
     exec(compile(text, file, "exec"), namespace)
     return Program(THEME, namespace["Drawn"], lambda size: (rows(size), other_rows(size)), {}, False, False)

@@ -36,6 +36,7 @@ from . import (
     sizes,
     state,
     surroundings,
+    texts,
     torch_parts,
     training_flag,
 )
@@ -44,7 +45,7 @@ from .programs import REGISTRY, Program
 
 THEMES = (augmented_assignment, autocast, autograd_functions, caught, counters, damage, decorated, everyday,
           example_inputs, function_transforms, functional_calls, grad_mode, hooks, idioms, library_models, marked,
-          mutability, questions, random_numbers, repositories, results, sizes, state, surroundings, torch_parts,
+          mutability, questions, random_numbers, repositories, results, sizes, state, surroundings, texts, torch_parts,
           training_flag)  # fmt: skip
 HERE = Path(__file__).parent
 NOT_YET = names_in(HERE / "not_yet.txt")

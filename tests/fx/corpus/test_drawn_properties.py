@@ -29,7 +29,7 @@ def test_a_random_python_program_means_what_eager_means_or_is_refused_by_its_lin
 def test_many_of_them_are_captured_and_some_refused() -> None:
     kinds: Counter[str] = Counter()
 
-    @settings(FEW, max_examples=15, derandomize=True, database=None)
+    @settings(FEW, max_examples=25, derandomize=True, database=None)
     @given(source_programs())
     def count(text: str) -> None:
         kinds[judge(program_of(text), fx).kind] += 1

@@ -299,10 +299,6 @@ class TracerBase:
         """Make the node of an attribute of a proxy."""
         return self.create_proxy("call_function", getattr, (root, name), {}).node
 
-    def higher_order(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a call of a higher-order operator that is given functions; ``NotImplemented`` where it cannot."""
-        return NotImplemented
-
     def attribute_used(self, node: Node, path: str) -> None:
         """Called with each node whose first argument is the attribute at ``path``."""
 
@@ -841,9 +837,6 @@ class Proxy:
             condition, message = (*args, *kwargs.values())
             return tracer._assert(condition, template_of(message, tracer.graph) or MessageTemplate(message))
         if isinstance(orig_method, torch._ops.HigherOrderOperator):
-            recorded = tracer.higher_order(orig_method, args, kwargs)
-            if recorded is not NotImplemented:
-                return recorded
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
 

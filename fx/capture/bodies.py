@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from fx.capture.augmented import write_where_it_shows
+from fx.capture.example_values import outside_of_trace
 from fx.capture.guided import Guide
+from fx.capture.result_structures import parts
 from fx.errors import TraceError
 from fx.frames import user_location
 from fx.graph import Graph
@@ -24,10 +25,12 @@ from fx.graph_module import GraphModule
 from fx.naming.names import is_identifier
 from fx.naming.printing import describe
 from fx.node import Node
-from fx.proxy import IMMEDIATE_TYPES, Proxy
+from fx.proxy import Proxy
 
-LEAF = object()
-"""Stands, in the structure of a result, for a value whose own structure is not known."""
+Inner = Callable[[int | str], Callable[[Any], Any]]
+"""Of an argument, what the example inputs are in a body for what they are outside."""
+WORDS = {"cond": ("true", "false"), "while_loop": ("condition", "step")}
+"""What the bodies of a function with several are called."""
 
 
 class Body:
@@ -64,7 +67,7 @@ class Body:
         function: Callable[..., Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        inner: Callable[[int | str], Callable[[Any], Any]],
+        inner: Inner,
         varying: bool,
     ) -> None:
         """Run a function on stand-ins for its arguments.
@@ -255,50 +258,6 @@ def escaped(tracer: Any, proxy: Proxy, where: object) -> TraceError:
     )
 
 
-# Structures.
-
-
-def parts(like: Any, whole: Proxy, tracer: Any, varying: bool = False) -> Any:
-    """What the traced code gets for a value of a structure: elements of the value in the place of tensors.
-
-    Args:
-        like: the structure.
-        whole: the value.
-        tracer: records that elements are taken.
-        varying: whether numbers in the value may be others when the program runs.
-    """
-
-    def part(one: Any, key: Any) -> Any:
-        return parts(one, element(whole, key, tracer), tracer, varying)
-
-    if isinstance(like, (Proxy, torch.Tensor)) or like is LEAF:
-        return whole
-    if isinstance(like, tuple) and hasattr(like, "_fields"):
-        return type(like)(*(part(one, place) for place, one in enumerate(like)))
-    if type(like) in (tuple, list):
-        return type(like)(part(one, place) for place, one in enumerate(like))
-    if type(like) in (dict, OrderedDict):
-        entries = cast("Mapping[Any, Any]", like)
-        return type(like)((key, part(one, key)) for key, one in entries.items())
-    if varying and isinstance(like, (int, float, complex)):
-        return whole
-    return like if type(like) in IMMEDIATE_TYPES or not holds_values(like) else whole
-
-
-def element(whole: Proxy, key: Any, tracer: Any) -> Proxy:
-    """An element of a value, whose node goes where nobody uses it."""
-    return tracer._real._noted(whole[key])  # type: ignore[index]
-
-
-def holds_values(value: Any) -> bool:
-    """Return whether there is a tensor or traced value in a container."""
-    if isinstance(value, (Proxy, torch.Tensor)):
-        return True
-    if isinstance(value, Mapping):
-        return any(map(holds_values, value.values()))
-    return isinstance(value, (tuple, list)) and any(map(holds_values, value))
-
-
 def _names(function: Any, count: int) -> list[str]:
     """The names of the inputs of a body: those of the parameters of the function, as far as it has such."""
     try:
@@ -308,3 +267,67 @@ def _names(function: Any, count: int) -> list[str]:
     names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)][:count]
     names = [name for name in names if is_identifier(name)]
     return names + [f"input_{number}" for number in range(len(names), count)]
+
+
+# Calls.
+
+
+def unchanged(place: int | str) -> Callable[[Any], Any]:
+    """Say of an argument that the example inputs are in the body what they are outside."""
+    return lambda value: value
+
+
+def record(
+    tracer: Any,
+    run: Callable[[], Any],
+    target: Any,
+    calls: Sequence[tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]],
+    arguments: Callable[[list[Proxy]], tuple[Any, ...]],
+    options: Mapping[str, Any],
+    result: Callable[[Any], Any],
+    inner: Inner = unchanged,
+    varying: bool = False,
+) -> Any:
+    """Record a call of a function of functions, or make it, where only constants take part.
+
+    Args:
+        tracer: records it.
+        run: makes it.
+        target: what the program calls.
+        calls: each function with the arguments that it is called with.
+        arguments: the arguments of the call for what reads the bodies; the closed values come behind them.
+        options: its keyword arguments.
+        result: the structure of what it returns, for that of what the first function does.
+        inner: of an argument, what the example inputs are in the body for what they are outside.
+        varying: whether numbers among the arguments and results may be others when the program runs.
+    """
+    names = [target.__name__] if len(calls) == 1 else [f"{target.__name__}_{word}" for word in WORDS[target.__name__]]
+    bodies = [Body(tracer, f"{name}_body") for name in names]
+    for body, (function, args, kwargs) in zip(bodies, calls, strict=True):
+        body.capture(function, args, kwargs, inner, varying)
+    if not _takes_part(tracer, bodies, arguments([])):
+        return outside_of_trace(run)
+    read, closed = attach(tracer, bodies)
+    whole = tracer.create_proxy("call_function", target, (*arguments(read), closed), dict(options))
+    return parts(result(bodies[0].returned), whole, tracer, varying)
+
+
+def _takes_part(tracer: Any, bodies: Sequence[Body], arguments: Any) -> bool:
+    """Return whether a call is recorded: a traced value is among its arguments, or its bodies do more than compute."""
+    if tracer.takes_part(arguments) or any(body.closed for body in bodies):
+        return True
+    nodes = [node for body in bodies for node in body.graph.nodes if node.op not in ("placeholder", "output")]
+    return any(node.op != "get_attr" and node.is_impure() for node in nodes)
+
+
+def record_checkpoint(
+    tracer: Any, checkpoint: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], own: dict[str, Any]
+) -> Any:
+    """Record ``checkpoint(function, *args, **kwargs, **own)``, of which ``own`` is not for the function."""
+    body = Body(tracer, "checkpoint_body")
+    body.capture(function, args, kwargs, unchanged, varying=False)
+    if not _takes_part(tracer, [body], (args, kwargs)):
+        return checkpoint(function, *args, **kwargs, **own)
+    [read], closed = attach(tracer, [body])
+    given = (read, *args, *kwargs.values(), *closed)
+    return parts(body.returned, tracer.create_proxy("call_function", checkpoint, given, own), tracer)

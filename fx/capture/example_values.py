@@ -88,7 +88,7 @@ class ExampleValues:
 
     def faked(self, value: torch.Tensor) -> torch.Tensor:
         """A tensor like ``value`` that has all but its elements."""
-        return _outside(lambda: self._mode.from_tensor(value, static_shapes=True))
+        return outside_of_trace(lambda: self._mode.from_tensor(value, static_shapes=True))
 
     def computed(self, compute: Callable[[], T]) -> T:
         """Return ``compute()``, which makes fake tensors, as what is evaluated here is."""
@@ -97,7 +97,7 @@ class ExampleValues:
             with self._mode:
                 return compute()
 
-        return _outside(run)
+        return outside_of_trace(run)
 
     def know(self, node: Node, value: Any) -> None:
         """Note what an input is."""
@@ -112,7 +112,7 @@ class ExampleValues:
         self._scan()
         needed = self._needed(node)
         if needed:
-            _outside(lambda: self._evaluate(needed))
+            outside_of_trace(lambda: self._evaluate(needed))
         if node in self._unknown:
             raise UnknownValueError(self._unknown[node])
         return self._known[node]
@@ -237,7 +237,7 @@ class ExampleValues:
         return map_aggregate(argument, lambda leaf: self._known[leaf] if isinstance(leaf, Node) else leaf)
 
 
-def _outside(compute: Callable[[], T]) -> T:
+def outside_of_trace(compute: Callable[[], T]) -> T:
     """Return ``compute()``, of which the trace that is running sees nothing."""
 
     def unseen() -> T:

@@ -241,10 +241,6 @@ class Tracer(RootTracer):
         with within(self, root.node.graph):
             return super().create_attribute(root, name)
 
-    def higher_order(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a higher-order operator with the bodies of the functions that it is given."""
-        return higher_order_calls.record_operator(self, operator, args, kwargs)
-
     def create_args_for_root(
         self,
         root_fn: Callable[..., Any],

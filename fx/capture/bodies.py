@@ -94,6 +94,7 @@ class Body:
                 raise self._switches(function)
             held[4].extend(node for node in real._nodes if node.graph is not self.graph)
             real._nodes = [node for node in real._nodes if node.graph is self.graph]
+            tracer._drop_unused_reads()
             real.drop_unused()
             if self.guide is not None:
                 self.guide.drop_unused()

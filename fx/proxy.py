@@ -104,6 +104,11 @@ _PROPERTIES = frozenset(
     if isinstance(value, (property, GetSetDescriptorType))
 )
 """Attributes of tensors that are not methods."""
+_NOT_RECORDED = (
+    *("__array_", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__"),
+    *("__name__", "__qualname__", "__annotations__", "__type_params__", "__dict__", "__wrapped__"),
+)
+"""Beginnings of attributes that libraries ask objects for, the second line of functions that they wrap."""
 _NEW_LAYOUT = frozenset(
     "as_strided_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
 )
@@ -683,7 +688,7 @@ class Proxy:
 
     def __getattr__(self, k: str) -> Attribute:
         # reading an attribute records nothing yet: most are methods about to be called
-        if k.startswith(("__array_", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
+        if k.startswith(_NOT_RECORDED):
             raise AttributeError(k)
         attribute = self._attribute(self, k)
         if k in IDENTITIES and self.tracer._tracing and _is_compared(sys._getframe(1)):

@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -17,7 +18,9 @@ import torch
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.example_values import outside_of_trace
 from fx.capture.guided import Guide
+from fx.capture.patching import running_session
 from fx.capture.result_structures import parts
+from fx.capture.surroundings import called_by
 from fx.errors import TraceError
 from fx.frames import user_location
 from fx.graph import Graph
@@ -60,6 +63,17 @@ class Body:
             body = body.outer
         return body
 
+    @contextmanager
+    def entered(self) -> Generator[None]:
+        """Let nodes go into the graph of the body."""
+        tracer: Any = self._tracer
+        held = tracer.graph, tracer._body, tracer.guide
+        tracer.graph, tracer._body, tracer.guide = self.graph, self, self.guide
+        try:
+            yield
+        finally:
+            tracer.graph, tracer._body, tracer.guide = held
+
     # Capture.
 
     def capture(
@@ -81,47 +95,56 @@ class Body:
         """
         tracer: Any = self._tracer
         real = tracer._real
-        held = tracer.graph, tracer._body, tracer.guide, tracer.augmented, real._nodes, len(tracer._modes._gradients)
-        tracer.graph, tracer._body, tracer.guide, tracer.augmented, real._nodes = self.graph, self, self.guide, [], []
+        outside = tracer.augmented, real._nodes
+        switched = len(tracer._modes._gradients)
+        tracer.augmented, real._nodes = [], []
         try:
-            names = _names(function, len(args))
-            given = [self._input(names[place], value, inner(place), varying) for place, value in enumerate(args)]
-            named = {name: self._input(name, value, inner(name), varying) for name, value in kwargs.items()}
-            self.returned = function(*given, **named)
-            output = tracer.create_arg(self.returned)
-            self.graph.output(output)
-            if len(tracer._modes._gradients) != held[-1]:
-                raise self._switches(function)
-            held[4].extend(node for node in real._nodes if node.graph is not self.graph)
-            real._nodes = [node for node in real._nodes if node.graph is self.graph]
-            tracer._drop_unused_reads()
-            real.drop_unused()
-            if self.guide is not None:
-                self.guide.drop_unused()
-            write_where_it_shows(tracer.augmented, tracer.root)
+            with self.entered():
+                if (
+                    called := called_by(function.__func__ if isinstance(function, MethodType) else function)
+                ) is not None:
+                    running_session().autowrap(called.__globals__)
+                names = _names(function, len(args))
+                given = [self._input(names[place], value, inner(place), varying) for place, value in enumerate(args)]
+                named = {name: self._input(name, value, inner(name), varying) for name, value in kwargs.items()}
+                self.returned = function(*given, **named)
+                tracer.create_node("output", "output", (tracer.create_arg(self.returned),), {})
+                if len(tracer._modes._gradients) != switched:
+                    raise self._switches(function)
+                outside[1].extend(node for node in real._nodes if node.graph is not self.graph)
+                real._nodes = [node for node in real._nodes if node.graph is self.graph]
+                self._simplify()
         finally:
-            tracer.graph, tracer._body, tracer.guide, tracer.augmented, real._nodes, _ = held
+            tracer.augmented, real._nodes = outside
+
+    def _simplify(self) -> None:
+        """Leave out what was recorded and is not used, and write in place where that shows."""
+        self._tracer._drop_unused_reads()
+        self._tracer._real.drop_unused()
+        if self.guide is not None:
+            self.guide.drop_unused()
+        write_where_it_shows(self._tracer.augmented, self._tracer.root)
 
     def _input(self, name: str, value: Any, known: Callable[[Any], Any], varying: bool) -> Any:
         """An input of the body, and what the function gets for it: stand-ins for the tensors in ``value``."""
-        placeholder = self._placeholder(name)
+        proxy = self._placeholder(name)
         guide = self.outer_guide
         if self.guide is not None and guide is not None:
-            self.guide.know_as(placeholder, lambda: known(guide.value_of(value)))
-        return parts(value, self._tracer.proxy(placeholder), self._tracer, varying)
+            self.guide.know_as(proxy.node, lambda: known(guide.value_of(value)))
+        return parts(value, proxy, self._tracer, varying)
 
-    def _placeholder(self, name: str) -> Node:
+    def _placeholder(self, name: str) -> Proxy:
         """Another input, behind the others."""
         self._inputs = [node for node in self._inputs if not node._erased]
         following = self._inputs[-1].next if self._inputs else next(iter(self.graph.nodes), None)
-        if following is None or following.op == "root":
-            made = self.graph.placeholder(name)
-        else:
-            with self.graph.inserting_before(following):
-                made = self.graph.placeholder(name)
-        self._inputs.append(made)
-        made.source = user_location(sys._getframe(2), self._tracer._locations)
-        return made
+        with self.entered():
+            if following is None or following.op == "root":
+                proxy = self._tracer.create_proxy("placeholder", name, (), {})
+            else:
+                with self.graph.inserting_before(following):
+                    proxy = self._tracer.create_proxy("placeholder", name, (), {})
+        self._inputs.append(proxy.node)
+        return proxy
 
     def _switches(self, function: Any) -> TraceError:
         return self._tracer._refusal(
@@ -145,7 +168,7 @@ class Body:
             node = found
         made = self.closed.get(node)
         if made is None or made._erased:
-            made = self.closed[node] = self._placeholder(node.name)
+            made = self.closed[node] = self._placeholder(node.name).node
             made.source = node.source
             guide = self.outer_guide
             if self.guide is not None and guide is not None:
@@ -221,12 +244,8 @@ def within(tracer: Any, graph: Graph) -> Generator[None]:
     if body is None or graph is tracer.graph:
         yield
     elif (owner := body.owner(graph)) is not None:
-        held = tracer.graph, tracer._body, tracer.guide
-        tracer.graph, tracer._body, tracer.guide = owner.graph, owner, owner.guide
-        try:
+        with owner.entered():
             yield
-        finally:
-            tracer.graph, tracer._body, tracer.guide = held
     elif graph is body.first.outer_graph:
         with outermost(tracer):
             yield
@@ -244,7 +263,7 @@ def attach(tracer: Any, bodies: Sequence[Body]) -> tuple[list[Proxy], tuple[Prox
         program = body.finish(order)
         name = tracer.get_fresh_qualname(f"{body.name}_")
         tracer.graph.constants[name] = program
-        read.append(tracer.proxy(tracer.create_node("get_attr", name, (), {})))
+        read.append(tracer.create_proxy("get_attr", name, (), {}))
     return read, tuple(tracer.proxy(node) for node in order)
 
 

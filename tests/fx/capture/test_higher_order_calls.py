@@ -17,7 +17,7 @@ from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as map_rows
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
-from torch.func import grad, jacrev, vmap
+from torch.func import grad, jacrev, vjp, vmap
 from torch.utils.checkpoint import checkpoint
 
 import fx
@@ -248,6 +248,59 @@ def test_what_a_call_returns_has_the_structure_of_what_its_function_does() -> No
     torch.testing.assert_close(sums, X.sum(1))
     assert torch.equal(grads["w"], X) and torch.equal(aux, X + 1)
     assert len(program.graph.find_nodes(op="call_function", target=fx.higher_order.vmap)) == 1
+
+
+def test_what_vjp_returns_is_called_by_the_program_also_for_many_values_at_once() -> None:
+    def pulled(x: Any) -> Any:
+        out, pull = vjp(lambda y: y * y, x)
+        (once,) = pull(torch.ones_like(x))
+        return out, once, vmap(pull)(torch.stack([x, x]))[0]
+
+    for found, expected in zip(fx.symbolic_trace(pulled)(X), pulled(X), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_modules_that_branch_on_what_they_get_are_called_whole_and_follow_their_mode() -> None:
+    class Whole(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.recurrent, self.norm = nn.GRU(4, 4, batch_first=True), nn.BatchNorm1d(4)
+
+        def forward(self, x: Any) -> Any:
+            return torch.cond(x.sum() > 0, lambda y: self.recurrent(y[None])[0][0], lambda y: self.norm(y), (x,))
+
+    root = Whole()
+    program = fx.symbolic_trace(root)
+    assert list(program.state_dict()) == list(root.state_dict())
+    assert "recurrent.__call__(getitem)" in program.cond_true_body_0.code
+    torch.testing.assert_close(program(X), root.recurrent(X[None])[0][0])
+    before = root.norm.running_mean.clone()
+    torch.testing.assert_close(program.eval()(-X), root.norm(-X))
+    assert torch.equal(root.norm.running_mean, before)
+    program.train()(-X)
+    assert not torch.equal(root.norm.running_mean, before)
+
+
+def test_an_attribute_of_a_value_around_a_body_is_read_around_it() -> None:
+    def reading(x: Any) -> Any:
+        shape = x.shape
+        return vmap(lambda row: row * shape[0])(x), shape[1] + 1
+
+    program = fx.symbolic_trace(reading)
+    scaled, more = program(X)
+    assert torch.equal(scaled, X * 3) and more == 5
+
+
+def test_tracers_of_clients_see_the_nodes_of_bodies() -> None:
+    class Noting(fx.Tracer):
+        def create_proxy(self, *args: Any, **kwargs: Any) -> Any:
+            made = super().create_proxy(*args, **kwargs)
+            made.node.meta["depth"] = 1 + max((one.meta["depth"] for one in made.node.all_input_nodes), default=0)
+            return made
+
+    graph = Noting().trace(lambda x: vmap(lambda row: row * 2 + x[0])(x))
+    body = graph.constants["vmap_body_0"].graph
+    assert [node.meta.get("depth") for node in body.nodes] == [1, 1, 2, 2, 3, None]
 
 
 # Passes.

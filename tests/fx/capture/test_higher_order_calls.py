@@ -434,6 +434,18 @@ def test_a_branch_in_a_body_is_refused_by_its_line_and_leaves_nothing_behind() -
     assert torch.func.jacrev is jacrev and not is_recorded()
 
 
+def test_an_error_in_a_body_is_explained_as_outside_of_one_and_other_transforms_are_refused_by_their_line() -> None:
+    table = [1.0, 2.0]
+    with pytest.raises(fx.TraceError, match=r"(?s)^cannot use a traced value as an index of a real list.*table\[row\]"):
+        fx.symbolic_trace(lambda x: vmap(lambda row: row * table[row])(x))
+    with pytest.raises(fx.TraceError) as raised:
+        fx.symbolic_trace(lambda x: torch._functorch.apis.chunk_vmap(torch.sin)(x))
+    said = str(raised.value)
+    assert said.startswith("cannot transform a function of traced values in this way\n  where  ")
+    assert "chunk_vmap(torch.sin)(x))" in said
+    assert "\n  try    put the call into a function marked fx.wrap that is given all that it uses" in said
+
+
 def test_a_file_gives_functions_of_functions_nothing_to_call_but_programs_of_it(tmp_path: Path) -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")

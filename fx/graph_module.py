@@ -176,9 +176,12 @@ class GraphModule(QuickModule):
     def guards(self) -> tuple[Guard, ...]:
         """Return what decided the course of the program while it was captured, which each run checks.
 
-        They are calls in the graph, so that copies, files and passes keep them.
+        They are calls in the graph, so that copies, files and passes keep them, or in that of a program which this one
+        hands to an operator.
         """
-        return guards_of(self._graph.nodes)
+        read = dict.fromkeys(node.target for node in self._graph.find_nodes(op="get_attr"))
+        bodies = [held for path in read if isinstance(held := self._modules.get(path), GraphModule)]
+        return (*guards_of(self._graph.nodes), *(guard for body in bodies for guard in body.guards))
 
     @property
     def code(self) -> str:

@@ -106,6 +106,11 @@ _PROPERTIES = frozenset(
     if isinstance(value, (property, GetSetDescriptorType))
 )
 """Attributes of tensors that are not methods."""
+_NOT_RECORDED = (
+    *("__array_", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__"),
+    *("__name__", "__qualname__", "__annotations__", "__type_params__", "__dict__", "__wrapped__"),
+)
+"""Beginnings of attributes that libraries ask objects for, the second line of functions that they wrap."""
 
 
 class TracerBase:
@@ -304,10 +309,6 @@ class TracerBase:
     def create_attribute(self, root: Proxy, name: str) -> Node:
         """Make the node of an attribute of a proxy."""
         return self.create_proxy("call_function", getattr, (root, name), {}).node
-
-    def higher_order(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a call of a higher-order operator that is given functions; ``NotImplemented`` where it cannot."""
-        return NotImplemented
 
     def attribute_used(self, node: Node, path: str) -> None:
         """Called with each node whose first argument is the attribute at ``path``."""
@@ -692,7 +693,7 @@ class Proxy:
 
     def __getattr__(self, k: str) -> Attribute:
         # reading an attribute records nothing yet: most are methods about to be called
-        if k.startswith(("__array_", "__cuda_array", "__deepcopy__", "__getstate__", "__setstate__")):
+        if k.startswith(_NOT_RECORDED):
             raise AttributeError(k)
         attribute = self._attribute(self, k)
         if k in IDENTITIES and self.tracer._tracing and _is_compared(sys._getframe(1)):
@@ -859,9 +860,6 @@ class Proxy:
             condition, message = (*args, *kwargs.values())
             return tracer._assert(condition, template_of(message, tracer.graph) or MessageTemplate(message))
         if isinstance(orig_method, torch._ops.HigherOrderOperator):
-            recorded = tracer.higher_order(orig_method, args, kwargs)
-            if recorded is not NotImplemented:
-                return recorded
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from types import MethodType
+from typing import Any
 
 import torch
 
 from fx.capture.augmented import write_where_it_shows
+from fx.capture.example_values import outside_of_trace
 from fx.capture.guided import Guide
+from fx.capture.patching import running_session
+from fx.capture.result_structures import parts
+from fx.capture.surroundings import called_by
 from fx.errors import TraceError
 from fx.frames import user_location
 from fx.graph import Graph
@@ -24,10 +28,12 @@ from fx.graph_module import GraphModule
 from fx.naming.names import is_identifier
 from fx.naming.printing import describe
 from fx.node import Node
-from fx.proxy import IMMEDIATE_TYPES, Proxy
+from fx.proxy import Proxy
 
-LEAF = object()
-"""Stands, in the structure of a result, for a value whose own structure is not known."""
+Inner = Callable[[int | str], Callable[[Any], Any]]
+"""Of an argument, what the example inputs are in a body for what they are outside."""
+WORDS = {"cond": ("true", "false"), "while_loop": ("condition", "step")}
+"""What the bodies of a function with several are called."""
 
 
 class Body:
@@ -57,6 +63,17 @@ class Body:
             body = body.outer
         return body
 
+    @contextmanager
+    def entered(self) -> Generator[None]:
+        """Let nodes go into the graph of the body."""
+        tracer: Any = self._tracer
+        held = tracer.graph, tracer._body, tracer.guide
+        tracer.graph, tracer._body, tracer.guide = self.graph, self, self.guide
+        try:
+            yield
+        finally:
+            tracer.graph, tracer._body, tracer.guide = held
+
     # Capture.
 
     def capture(
@@ -64,7 +81,7 @@ class Body:
         function: Callable[..., Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-        inner: Callable[[int | str], Callable[[Any], Any]],
+        inner: Inner,
         varying: bool,
     ) -> None:
         """Run a function on stand-ins for its arguments.
@@ -78,46 +95,56 @@ class Body:
         """
         tracer: Any = self._tracer
         real = tracer._real
-        held = tracer.graph, tracer._body, tracer.guide, tracer.augmented, real._nodes, len(tracer._modes._gradients)
-        tracer.graph, tracer._body, tracer.guide, tracer.augmented, real._nodes = self.graph, self, self.guide, [], []
+        outside = tracer.augmented, real._nodes
+        switched = len(tracer._modes._gradients)
+        tracer.augmented, real._nodes = [], []
         try:
-            names = _names(function, len(args))
-            given = [self._input(names[place], value, inner(place), varying) for place, value in enumerate(args)]
-            named = {name: self._input(name, value, inner(name), varying) for name, value in kwargs.items()}
-            self.returned = function(*given, **named)
-            output = tracer.create_arg(self.returned)
-            self.graph.output(output)
-            if len(tracer._modes._gradients) != held[-1]:
-                raise self._switches(function)
-            held[4].extend(node for node in real._nodes if node.graph is not self.graph)
-            real._nodes = [node for node in real._nodes if node.graph is self.graph]
-            real.drop_unused()
-            if self.guide is not None:
-                self.guide.drop_unused()
-            write_where_it_shows(tracer.augmented, tracer.root)
+            with self.entered():
+                if (
+                    called := called_by(function.__func__ if isinstance(function, MethodType) else function)
+                ) is not None:
+                    running_session().autowrap(called.__globals__)
+                names = _names(function, len(args))
+                given = [self._input(names[place], value, inner(place), varying) for place, value in enumerate(args)]
+                named = {name: self._input(name, value, inner(name), varying) for name, value in kwargs.items()}
+                self.returned = function(*given, **named)
+                tracer.create_node("output", "output", (tracer.create_arg(self.returned),), {})
+                if len(tracer._modes._gradients) != switched:
+                    raise self._switches(function)
+                outside[1].extend(node for node in real._nodes if node.graph is not self.graph)
+                real._nodes = [node for node in real._nodes if node.graph is self.graph]
+                self._simplify()
         finally:
-            tracer.graph, tracer._body, tracer.guide, tracer.augmented, real._nodes, _ = held
+            tracer.augmented, real._nodes = outside
+
+    def _simplify(self) -> None:
+        """Leave out what was recorded and is not used, and write in place where that shows."""
+        self._tracer._drop_unused_reads()
+        self._tracer._real.drop_unused()
+        if self.guide is not None:
+            self.guide.drop_unused()
+        write_where_it_shows(self._tracer.augmented, self._tracer.root)
 
     def _input(self, name: str, value: Any, known: Callable[[Any], Any], varying: bool) -> Any:
         """An input of the body, and what the function gets for it: stand-ins for the tensors in ``value``."""
-        placeholder = self._placeholder(name)
+        proxy = self._placeholder(name)
         guide = self.outer_guide
         if self.guide is not None and guide is not None:
-            self.guide.know_as(placeholder, lambda: known(guide.value_of(value)))
-        return parts(value, self._tracer.proxy(placeholder), self._tracer, varying)
+            self.guide.know_as(proxy.node, lambda: known(guide.value_of(value)))
+        return parts(value, proxy, self._tracer, varying)
 
-    def _placeholder(self, name: str) -> Node:
+    def _placeholder(self, name: str) -> Proxy:
         """Another input, behind the others."""
         self._inputs = [node for node in self._inputs if not node._erased]
         following = self._inputs[-1].next if self._inputs else next(iter(self.graph.nodes), None)
-        if following is None or following.op == "root":
-            made = self.graph.placeholder(name)
-        else:
-            with self.graph.inserting_before(following):
-                made = self.graph.placeholder(name)
-        self._inputs.append(made)
-        made.source = user_location(sys._getframe(2), self._tracer._locations)
-        return made
+        with self.entered():
+            if following is None or following.op == "root":
+                proxy = self._tracer.create_proxy("placeholder", name, (), {})
+            else:
+                with self.graph.inserting_before(following):
+                    proxy = self._tracer.create_proxy("placeholder", name, (), {})
+        self._inputs.append(proxy.node)
+        return proxy
 
     def _switches(self, function: Any) -> TraceError:
         return self._tracer._refusal(
@@ -141,7 +168,7 @@ class Body:
             node = found
         made = self.closed.get(node)
         if made is None or made._erased:
-            made = self.closed[node] = self._placeholder(node.name)
+            made = self.closed[node] = self._placeholder(node.name).node
             made.source = node.source
             guide = self.outer_guide
             if self.guide is not None and guide is not None:
@@ -217,12 +244,8 @@ def within(tracer: Any, graph: Graph) -> Generator[None]:
     if body is None or graph is tracer.graph:
         yield
     elif (owner := body.owner(graph)) is not None:
-        held = tracer.graph, tracer._body, tracer.guide
-        tracer.graph, tracer._body, tracer.guide = owner.graph, owner, owner.guide
-        try:
+        with owner.entered():
             yield
-        finally:
-            tracer.graph, tracer._body, tracer.guide = held
     elif graph is body.first.outer_graph:
         with outermost(tracer):
             yield
@@ -240,7 +263,7 @@ def attach(tracer: Any, bodies: Sequence[Body]) -> tuple[list[Proxy], tuple[Prox
         program = body.finish(order)
         name = tracer.get_fresh_qualname(f"{body.name}_")
         tracer.graph.constants[name] = program
-        read.append(tracer.proxy(tracer.create_node("get_attr", name, (), {})))
+        read.append(tracer.create_proxy("get_attr", name, (), {}))
     return read, tuple(tracer.proxy(node) for node in order)
 
 
@@ -255,50 +278,6 @@ def escaped(tracer: Any, proxy: Proxy, where: object) -> TraceError:
     )
 
 
-# Structures.
-
-
-def parts(like: Any, whole: Proxy, tracer: Any, varying: bool = False) -> Any:
-    """What the traced code gets for a value of a structure: elements of the value in the place of tensors.
-
-    Args:
-        like: the structure.
-        whole: the value.
-        tracer: records that elements are taken.
-        varying: whether numbers in the value may be others when the program runs.
-    """
-
-    def part(one: Any, key: Any) -> Any:
-        return parts(one, element(whole, key, tracer), tracer, varying)
-
-    if isinstance(like, (Proxy, torch.Tensor)) or like is LEAF:
-        return whole
-    if isinstance(like, tuple) and hasattr(like, "_fields"):
-        return type(like)(*(part(one, place) for place, one in enumerate(like)))
-    if type(like) in (tuple, list):
-        return type(like)(part(one, place) for place, one in enumerate(like))
-    if type(like) in (dict, OrderedDict):
-        entries = cast("Mapping[Any, Any]", like)
-        return type(like)((key, part(one, key)) for key, one in entries.items())
-    if varying and isinstance(like, (int, float, complex)):
-        return whole
-    return like if type(like) in IMMEDIATE_TYPES or not holds_values(like) else whole
-
-
-def element(whole: Proxy, key: Any, tracer: Any) -> Proxy:
-    """An element of a value, whose node goes where nobody uses it."""
-    return tracer._real._noted(whole[key])  # type: ignore[index]
-
-
-def holds_values(value: Any) -> bool:
-    """Return whether there is a tensor or traced value in a container."""
-    if isinstance(value, (Proxy, torch.Tensor)):
-        return True
-    if isinstance(value, Mapping):
-        return any(map(holds_values, value.values()))
-    return isinstance(value, (tuple, list)) and any(map(holds_values, value))
-
-
 def _names(function: Any, count: int) -> list[str]:
     """The names of the inputs of a body: those of the parameters of the function, as far as it has such."""
     try:
@@ -308,3 +287,67 @@ def _names(function: Any, count: int) -> list[str]:
     names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)][:count]
     names = [name for name in names if is_identifier(name)]
     return names + [f"input_{number}" for number in range(len(names), count)]
+
+
+# Calls.
+
+
+def unchanged(place: int | str) -> Callable[[Any], Any]:
+    """Say of an argument that the example inputs are in the body what they are outside."""
+    return lambda value: value
+
+
+def record(
+    tracer: Any,
+    run: Callable[[], Any],
+    target: Any,
+    calls: Sequence[tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]],
+    arguments: Callable[[list[Proxy]], tuple[Any, ...]],
+    options: Mapping[str, Any],
+    result: Callable[[Any], Any],
+    inner: Inner = unchanged,
+    varying: bool = False,
+) -> Any:
+    """Record a call of a function of functions, or make it, where only constants take part.
+
+    Args:
+        tracer: records it.
+        run: makes it.
+        target: what the program calls.
+        calls: each function with the arguments that it is called with.
+        arguments: the arguments of the call for what reads the bodies; the closed values come behind them.
+        options: its keyword arguments.
+        result: the structure of what it returns, for that of what the first function does.
+        inner: of an argument, what the example inputs are in the body for what they are outside.
+        varying: whether numbers among the arguments and results may be others when the program runs.
+    """
+    names = [target.__name__] if len(calls) == 1 else [f"{target.__name__}_{word}" for word in WORDS[target.__name__]]
+    bodies = [Body(tracer, f"{name}_body") for name in names]
+    for body, (function, args, kwargs) in zip(bodies, calls, strict=True):
+        body.capture(function, args, kwargs, inner, varying)
+    if not _takes_part(tracer, bodies, arguments([])):
+        return outside_of_trace(run)
+    read, closed = attach(tracer, bodies)
+    whole = tracer.create_proxy("call_function", target, (*arguments(read), closed), dict(options))
+    return parts(result(bodies[0].returned), whole, tracer, varying)
+
+
+def _takes_part(tracer: Any, bodies: Sequence[Body], arguments: Any) -> bool:
+    """Return whether a call is recorded: a traced value is among its arguments, or its bodies do more than compute."""
+    if tracer.takes_part(arguments) or any(body.closed for body in bodies):
+        return True
+    nodes = [node for body in bodies for node in body.graph.nodes if node.op not in ("placeholder", "output")]
+    return any(node.op != "get_attr" and node.is_impure() for node in nodes)
+
+
+def record_checkpoint(
+    tracer: Any, checkpoint: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], own: dict[str, Any]
+) -> Any:
+    """Record ``checkpoint(function, *args, **kwargs, **own)``, of which ``own`` is not for the function."""
+    body = Body(tracer, "checkpoint_body")
+    body.capture(function, args, kwargs, unchanged, varying=False)
+    if not _takes_part(tracer, [body], (args, kwargs)):
+        return checkpoint(function, *args, **kwargs, **own)
+    [read], closed = attach(tracer, [body])
+    given = (read, *args, *kwargs.values(), *closed)
+    return parts(body.returned, tracer.create_proxy("call_function", checkpoint, given, own), tracer)

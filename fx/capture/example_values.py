@@ -86,7 +86,7 @@ class ExampleValues:
 
     def faked(self, value: torch.Tensor) -> torch.Tensor:
         """A tensor like ``value`` that has all but its elements."""
-        return _outside(lambda: self._mode.from_tensor(value, static_shapes=True))
+        return outside_of_trace(lambda: self._mode.from_tensor(value, static_shapes=True))
 
     def computed(self, compute: Callable[[], T]) -> T:
         """Return ``compute()``, which makes fake tensors, as what is evaluated here is."""
@@ -95,7 +95,7 @@ class ExampleValues:
             with self._mode:
                 return compute()
 
-        return _outside(run)
+        return outside_of_trace(run)
 
     def know(self, node: Node, value: Any) -> None:
         """Note what an input is."""
@@ -110,7 +110,7 @@ class ExampleValues:
         self._scan()
         needed = self._needed(node)
         if needed:
-            _outside(lambda: self._evaluate(needed))
+            outside_of_trace(lambda: self._evaluate(needed))
         if node in self._unknown:
             raise UnknownValueError(self._unknown[node])
         return self._known[node]
@@ -227,7 +227,7 @@ class ExampleValues:
         return self._known[argument] if isinstance(argument, Node) else map_parts(self._with_values, argument)
 
 
-def _outside(compute: Callable[[], T]) -> T:
+def outside_of_trace(compute: Callable[[], T]) -> T:
     """Return ``compute()``, of which the trace that is running sees nothing."""
 
     def unseen() -> T:

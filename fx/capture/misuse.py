@@ -10,7 +10,7 @@ import torch
 
 from fx.capture.guided import GuidedProxy
 from fx.errors import FxError, TracedValueError, TraceError, add_note
-from fx.frames import user_location
+from fx.frames import is_users_file, user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy
 
@@ -39,7 +39,7 @@ _REMEDIES = {
     "takes 1 positional argument but": "give sizes as a tuple: torch.ones((rows, columns)), tensor.expand((rows, -1))",
 }
 _OF_FUNCTIONS = (
-    "cannot transform a function of traced values (vmap, grad, jvp, cond, …)",
+    "cannot transform a function of traced values in this way",
     "put the call into a function marked fx.wrap that is given all that it uses, parameters and buffers too",
 )
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
@@ -77,12 +77,13 @@ def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueErro
 
 
 def _is_transform(traceback: TracebackType | None) -> bool:
-    """Return whether an error comes from what transforms functions (``torch.func``), or calls them (``torch.cond``)."""
+    """Return whether an error comes from what transforms functions, or calls them, and not from such a function."""
+    found = False
     while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename.startswith(_TRANSFORMS):
-            return True
+        file = traceback.tb_frame.f_code.co_filename
+        found = file.startswith(_TRANSFORMS) or (found and not is_users_file(file))
         traceback = traceback.tb_next
-    return False
+    return found
 
 
 def note_other_attempt(error: Exception, other: Exception, how: str) -> None:

@@ -19,6 +19,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
+from fx.capture.bodies import record_checkpoint
 from fx.capture.patching import Trace, running_tracer
 from fx.checks.questions import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
@@ -180,7 +181,7 @@ def make_checkpoint(original: Any) -> Any:
             return tracer.create_proxy("call_function", original, (function, *args), kwargs)
         own = {name: value for name, value in kwargs.items() if name in _OF_CHECKPOINT}
         given = {name: value for name, value in kwargs.items() if name not in own}
-        return higher_order_calls.record_checkpoint(tracer, original, function, args, given, own)
+        return record_checkpoint(tracer, original, function, args, given, own)
 
     checkpoint.__wrapped__ = original  # type: ignore[attr-defined]
     return checkpoint

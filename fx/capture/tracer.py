@@ -241,10 +241,6 @@ class Tracer(RootTracer):
         with within(self, root.node.graph):
             return super().create_attribute(root, name)
 
-    def higher_order(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record a higher-order operator with the bodies of the functions that it is given."""
-        return higher_order_calls.record_operator(self, operator, args, kwargs)
-
     def create_args_for_root(
         self,
         root_fn: Callable[..., Any],
@@ -574,7 +570,7 @@ class Tracer(RootTracer):
     def _drop_unused_reads(self) -> None:
         """Remove attributes that were recorded before a call that changes them, and that nobody uses."""
         for node in reversed(self._reads_recorded):
-            if not node._erased and not node.users:
+            if not node._erased and not node.users and node.graph is self.graph:
                 self.graph.erase_node(node)
 
     def _finish(self, state: ModuleState) -> Proxy | None:

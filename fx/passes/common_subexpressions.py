@@ -15,7 +15,7 @@ from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass
+from fx.passes.rewriting import Edit, RewritingPass, rewrites_inside
 from fx.provenance import SourceLocation
 
 _PLAIN = (str, bytes, int, bool, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout)
@@ -46,13 +46,15 @@ class EliminateCommonSubexpressions(RewritingPass):
     of a sum are not reordered. Left alone are operations with an effect, drawing random numbers included; those whose
     operands are written to in between, or whose results are written to later; and results that are both returned,
     which stay two tensors. ``explain`` says why. A module is taken in the mode that it is in.
+    Bodies that the program hands to operators are searched for repetitions of their own.
     """
 
     name: ClassVar[str] = "eliminate-common-subexpressions"
     contract: ClassVar[Contract] = exact
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Merge them in the order of the program."""
+        """Merge them in the order of the program, those of bodies before others."""
+        yield from rewrites_inside(self, graph_module)
         for node, first, reason in _repetitions(graph_module):
             if reason is None:
                 yield Edit(f"{node} into {first}", node.source)

@@ -8,11 +8,10 @@ from typing import ClassVar
 
 from fx.analysis.dependence import Dependences
 from fx.graph_module import GraphModule, expect_program
-from fx.modules.attributes import find_attribute
 from fx.node import Node
 from fx.passes.contract import Contract, exact
 from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass
+from fx.passes.rewriting import Edit, RewritingPass, rewrites_inside
 from fx.provenance import SourceLocation
 
 
@@ -47,13 +46,7 @@ class RemoveDeadCode(RewritingPass):
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Drop them, last to first, those of called programs before others."""
-        for inner in _inner_programs(graph_module):
-            revision = inner.graph.revision
-            try:
-                yield from self.rewrites(inner)
-            finally:
-                if inner.graph.revision != revision:
-                    inner.recompile()
+        yield from rewrites_inside(self, graph_module, ("get_attr", "call_module"))
         dead, _ = _examine(graph_module)
         for node in dead:
             yield Edit(f"{node} dropped", node.source)
@@ -69,17 +62,6 @@ class RemoveDeadCode(RewritingPass):
         """
         expect_program(graph_module, f"{type(self).__name__} explains a GraphModule")
         return _examine(graph_module)[1][::-1]
-
-
-def _inner_programs(graph_module: GraphModule) -> Iterator[GraphModule]:
-    """The programs that this one calls, or hands to an operator, each once."""
-    paths = dict.fromkeys(str(n.target) for n in graph_module.graph.nodes if n.op in ("call_module", "get_attr"))
-    seen: set[int] = set()
-    for path in paths:
-        value = find_attribute(graph_module, path)
-        if isinstance(value, GraphModule) and id(value) not in seen:
-            seen.add(id(value))
-            yield value
 
 
 def _examine(graph_module: GraphModule) -> tuple[list[Node], list[Kept]]:

@@ -13,7 +13,7 @@ from fx.node import Node
 from fx.operators.effects import is_impure
 from fx.passes.contract import Contract, exact
 from fx.passes.registered_passes import register_pass
-from fx.passes.rewriting import Edit, RewritingPass
+from fx.passes.rewriting import Edit, RewritingPass, rewrites_inside
 
 
 @register_pass
@@ -25,7 +25,8 @@ class RemoveChecks(RewritingPass):
     before stays, and so does whatever has an effect of its own. ResNet50 captured without leaf modules has 444
     operations after this (paper, section 6.1).
 
-    Guards stay, with which a program refuses what it was not captured for (``GraphModule.guards``).
+    Bodies that the program hands to operators lose theirs as well. Guards stay, with which a program refuses what it
+    was not captured for (``GraphModule.guards``).
     """
 
     guards: bool = False
@@ -36,7 +37,8 @@ class RemoveChecks(RewritingPass):
     may_change: ClassVar[tuple[str, ...]] = ("checks",)
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
-        """Drop them, last to first."""
+        """Drop them, last to first, those of bodies before others."""
+        yield from rewrites_inside(self, graph_module)
         graph = graph_module.graph
         loosened: set[Node] = set()  # nodes that lost a user here
         for node in reversed(graph.nodes):

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from fx.arguments import shown
 from fx.errors import PassError, type_in_words
-from fx.graph_module import expect_program
+from fx.graph_module import GraphModule, expect_program
+from fx.modules.attributes import find_attribute
 from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.passes.pass_options import check_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from fx.graph_module import GraphModule
     from fx.provenance import SourceLocation
 
 
@@ -122,6 +122,26 @@ def take_edits(
             if announce is not None:
                 announce(edit)
     return made
+
+
+def rewrites_inside(
+    pass_: RewritingPass, graph_module: GraphModule, opcodes: tuple[str, ...] = ("get_attr",)
+) -> Iterator[Edit]:
+    """Yield the edits of a pass in the programs that this one hands to operators, as it makes them.
+
+    Those that it calls, too, if ``call_module`` is among the opcodes.
+    """
+    paths = dict.fromkeys(str(node.target) for node in graph_module.graph.nodes if node.op in opcodes)
+    held = {id(value): value for path in paths for value in [find_attribute(graph_module, path)]}
+    for inner in held.values():
+        if not isinstance(inner, GraphModule):
+            continue
+        revision = inner.graph.revision
+        try:
+            yield from pass_.rewrites(inner)
+        finally:
+            if inner.graph.revision != revision:
+                inner.recompile()
 
 
 def _generator(edits: Iterator[Edit]) -> Generator[Edit, None, None]:

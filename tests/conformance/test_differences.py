@@ -82,6 +82,21 @@ def test_item_assignment_is_recorded() -> None:
     assert torch.equal(captured(vector()), assigns(vector()))
 
 
+def rows_scaled(x):
+    total = x.sum(0)
+    return torch.vmap(lambda row: row * total)(x)
+
+
+def test_functions_of_functions_are_one_operation_with_a_body() -> None:
+    with pytest.raises(ValueError, match="We cannot vmap over non-Tensor arguments"):
+        THEIRS.symbolic_trace(rows_scaled)
+    captured = OURS.symbolic_trace(rows_scaled)
+    assert target_names(captured.graph) == ["x", "sum", "vmap_body_0", "vmap", "output"]
+    assert target_names(captured.vmap_body_0.graph) == ["row", "sum_1", "mul", "output"]
+    x = torch.rand(3, 4)
+    assert torch.equal(captured(x), rows_scaled(x))
+
+
 class Stateful(nn.Module):
     """Counts its calls, uses an unnamed constant and a buffer that is not persistent."""
 

@@ -612,3 +612,255 @@ def looped(x):
 @program(rows, given(3))
 def repeated(x, times):
     return vmap(lambda row: row.repeat(2))(x) * times
+
+
+@program(rows, labels)
+class ModelAgnostic(nn.Module):
+    """Adapts to each task by one step, as in meta-learning, for all tasks at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = _MLP(outputs=6)
+
+    def forward(self, x, y):
+        params = dict(self.net.named_parameters())
+        buffers = dict(self.net.named_buffers())
+
+        def inner(params, sample, target):
+            logits = functional_call(self.net, (params, buffers), (sample,))
+            return F.cross_entropy(logits, target), logits
+
+        def adapted(sample, target):
+            grads, logits = grad(inner, has_aux=True)(params, sample, target)
+            new = {k: params[k] - 0.1 * grads[k] for k in params}
+            return inner(new, sample, target)[0], logits
+
+        losses, logits = vmap(adapted)(x, y)
+        return losses.mean(), logits
+
+
+@program(rows)
+class NeuralTangentKernel(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = _MLP(outputs=1)
+
+    def forward(self, x):
+        params = {k: v.detach() for k, v in self.net.named_parameters()}
+
+        def f(params, row):
+            return functional_call(self.net, params, (row.unsqueeze(0),)).squeeze(0)
+
+        jac = vmap(jacrev(f), (None, 0))(params, x)
+        flat = [j.flatten(2) for j in jac.values()]
+        return sum(torch.einsum("naf,mbf->nmab", j, j) for j in flat)
+
+
+@program(rows)
+class Score(nn.Module):
+    """The score of a density, and its divergence, as in score matching."""
+
+    def __init__(self):
+        super().__init__()
+        self.log_density = _MLP(outputs=1)
+
+    def forward(self, x):
+        def score(row):
+            return grad(lambda r: self.log_density(r).sum())(row)
+
+        def divergence(row):
+            return torch.trace(jacfwd(score)(row))
+
+        s = vmap(score)(x)
+        return 0.5 * s.pow(2).sum(1) + vmap(divergence)(x)
+
+
+@program(rows)
+class GaussNewton(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.residual = nn.Linear(6, 4)
+
+    def forward(self, x):
+        theta = x.mean(0)
+        r, push = torch.func.linearize(self.residual, theta)
+        _, pull = vjp(self.residual, theta)
+        (gradient,) = pull(r)
+        return gradient + pull(push(gradient))[0]
+
+
+@program(rows)
+class HamiltonianNetwork(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.h = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def forward(self, state):
+        dh = vmap(grad(lambda s: self.h(s).squeeze()))(state)
+        dq, dp = dh.chunk(2, dim=-1)
+        return torch.cat([dp, -dq], dim=-1)
+
+
+@program(rows)
+class ContrastiveJacobian(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(6, 3)
+        self.temperature = 0.5
+
+    def similarity(self, a, b):
+        return (a @ b) / self.temperature
+
+    def forward(self, x):
+        z = F.normalize(self.encoder(x), dim=-1)
+        logits = vmap(vmap(self.similarity, in_dims=(None, 0)), in_dims=(0, None))(z, z)
+        return F.cross_entropy(logits, torch.arange(x.shape[0]))
+
+
+@program(rows)
+class ExpertsMapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(3, 8, 6) * 0.3)
+        self.down = nn.Parameter(torch.randn(3, 6, 8) * 0.3)
+        self.router = nn.Linear(6, 3)
+
+    def forward(self, x):
+        def expert(up, down, inputs):
+            return F.gelu(inputs @ up.t()) @ down.t()
+
+        outputs = vmap(expert, in_dims=(0, 0, None), out_dims=1)(self.up, self.down, x)
+        return (outputs * self.router(x).softmax(-1).unsqueeze(-1)).sum(1)
+
+
+@program(rows)
+class MixedModes(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.teacher = nn.Linear(6, 6)
+        self.student = nn.Linear(6, 6)
+
+    def forward(self, x):
+        with torch.no_grad():
+            target = vmap(self.teacher)(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            prediction = vmap(self.student)(x)
+        return (prediction.float() - target).pow(2)
+
+
+@program(rows)
+class FrozenInsideGrad(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(6, 6)
+
+    def forward(self, x):
+        def loss(y):
+            with torch.no_grad():
+                target = self.net(y)
+            return (self.net(y) * target).sum()
+
+        return grad(loss)(x.detach())
+
+
+@program(rows, given(True))
+def chosen_by_flag(x, flag):
+    return torch.cond(flag, lambda t: t + 1, lambda t: t - 1, (x,)) if flag is None else vmap(torch.cos)(x)
+
+
+@program(sequences)
+class RelativeBias(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.linspace(-1, 1, 7))
+
+    def forward(self, x):
+        def bias(q, k):
+            return self.table[q - k + 3]
+
+        n = torch.arange(4)
+        scores = x @ x.transpose(1, 2) + vmap(vmap(bias, (None, 0)), (0, None))(n, n)
+        return scores.softmax(-1) @ x
+
+
+@program(rows)
+class KeptOnModule(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.f = nn.Linear(6, 6)
+        self.last = None
+
+    def inner(self, row):
+        self.last = row
+        return self.f(row)
+
+    def forward(self, x):
+        return vmap(self.inner)(x)
+
+
+@program(rows)
+def counted_inside(x):
+    calls = []
+
+    def f(row):
+        calls.append(1)
+        return row * len(calls)
+
+    return vmap(f)(x) + len(calls)
+
+
+@program(rows)
+def caught_inside(x):
+    def f(row):
+        try:
+            return row * int(row.sum())
+        except TypeError:
+            return row
+
+    return vmap(f)(x)
+
+
+@program(rows)
+def grad_of_marked_views(x):
+    y = x[1:]
+    g = grad(lambda z: (z[1:] * 2).sum())(x)
+    y = y * 1
+    y += 1
+    return g, y
+
+
+@program(rows)
+def augmented_inside(x):
+    def f(row):
+        h = row * 2
+        before = h
+        h += 1
+        return before + h
+
+    return vmap(f)(x)
+
+
+@program(rows)
+def augmented_around(x):
+    y = x * 2
+    g = vmap(lambda row: row + y.sum())(x)
+    z = y
+    y += 1
+    return g, z
+
+
+@program(rows)
+def stacked_by_loop(x):
+    outs = []
+    for power in range(1, 4):
+        outs.append(vmap(lambda row, p=power: row**p)(x))
+    return torch.stack(outs)
+
+
+@program(rows)
+def one_function_twice(x):
+    def f(row):
+        return row.cumsum(0)
+
+    g = vmap(f)
+    return g(x) + g(x * 2)

@@ -58,9 +58,9 @@ CAPTURED_SINCE = {"sizes.assert_sizes_equal": (3, 13)}
 
 COMPILED = frozenset(
     f"function_transforms.{name}"
-    for name in ("Chosen", "ChosenByBuffer", "chosen_twice", "chosen_structures", "looped")
+    for name in ("Chosen", "ChosenByBuffer", "chosen_twice", "chosen_structures", "looped", "GaussNewton")
 )
-"""Programs that eager compiles anew for each run, as ``torch.cond`` does, which takes seconds."""
+"""Programs that eager compiles anew for each run, as ``torch.cond`` and ``linearize`` do, which takes seconds."""
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def escaped(tracer: Any, proxy: Proxy, where: object) -> TraceError:
 def _names(function: Any, count: int) -> list[str]:
     """The names of the inputs of a body: those of the parameters of the function, as far as it has such."""
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = [] if isinstance(function, Proxy) else list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)][:count]

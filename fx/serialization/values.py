@@ -174,7 +174,7 @@ class ValueReader:
                 return made
         except Exception:  # the class may be the user's
             pass
-        raise Refused(f"{with_article(kind.tag)} is not made of {len(parts)} values")
+        raise Refused(f"a {kind.tag} is not made of {len(parts)} values")
 
     def _node(self, stored: Json, depth: int) -> Node:
         if type(stored) is not int or not 0 <= stored < len(self._nodes):

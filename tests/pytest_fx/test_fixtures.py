@@ -158,6 +158,29 @@ def test_a_model_without_inputs_fails_what_asks_for_them_once(user):
     result.stdout.fnmatch_lines("*InputError: mine:bare has no example inputs")
 
 
+def test_fx_equal_with_input_sets_calls_a_program_with_these_alone(user):
+    path = user.makepyfile(
+        """
+        import pytest
+        from torch import nn
+
+        class ForTwo(nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+            def forward(self, x):
+                return self.module(x) * (1 if len(x) == 2 else 2)
+
+        def test_sizes(fx_model, fx_equal):
+            fx_equal(ForTwo(fx_model.fresh()), input_sets=1)
+            with pytest.raises(AssertionError, match="law 'batch sizes'"):
+                fx_equal(ForTwo(fx_model.fresh()))
+        """
+    )
+    user.runpytest("--fx-model", "mine:pair", path).assert_outcomes(passed=1)
+
+
 @pytest.mark.thorough
 def test_passes_are_named_to_fx_equal_and_fx_timing_as_on_the_command_line(user):
     path = user.makepyfile(

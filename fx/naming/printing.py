@@ -77,7 +77,7 @@ def format_argument(argument: Any) -> str:
 
 
 def class_name(kind: type) -> str:
-    """The name by which code calls a class where its module is imported: ``torch.Size``, ``slice``."""
+    """Return the name by which code calls a class where its module is imported: ``torch.Size``, ``slice``."""
     return qualified_name(kind).removeprefix("builtins.")
 
 

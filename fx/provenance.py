@@ -23,7 +23,7 @@ def line_of(code: CodeType, offset: int) -> int:
 
 
 def defined_at(function: Any) -> str | None:
-    """Where a function or its code is defined, as messages have it: ``model.py:12, in forward``; None without code."""
+    """Return where a function or its code is defined, as messages have it: ``model.py:12, in forward``."""
     code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)  # a method has its own's
     return None if code is None else f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}"
 

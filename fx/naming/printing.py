@@ -65,7 +65,7 @@ def format_argument(argument: Any) -> str:
     """An argument with nodes as ``%name``."""
     kind = held_kind(argument)
     if kind is not None and kind.spelling is not None:
-        return kind.written(argument, list(map(format_argument, kind.parts(argument))), str, _class_name)
+        return kind.written(argument, list(map(format_argument, kind.parts(argument))), str, class_name)
     if hasattr(argument, "users") and hasattr(argument, "op"):
         return f"%{argument}"
     if isinstance(argument, enum.Enum):
@@ -76,7 +76,8 @@ def format_argument(argument: Any) -> str:
         return hex(argument) if isinstance(argument, int) else f"<{type(argument).__name__}>"
 
 
-def _class_name(kind: type) -> str:
+def class_name(kind: type) -> str:
+    """Return the name by which code calls a class where its module is imported: ``torch.Size``, ``slice``."""
     return qualified_name(kind).removeprefix("builtins.")
 
 

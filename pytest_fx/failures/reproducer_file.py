@@ -5,15 +5,16 @@ from __future__ import annotations
 import ast
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 
 from fx import GraphModule
+from fx.container_kinds import container_kind
 from fx.errors import FxError
+from fx.naming.printing import class_name
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.reproducer import ProgramPart
 from pytest_fx.harness.capture import Tracing
@@ -146,23 +147,27 @@ def _spell(value: Any, tensors: dict[str, torch.Tensor]) -> str:
         return _spell_tensor(value, tensors)
     if isinstance(value, float) and value - value != 0:  # infinite or not a number
         return f'float("{value}")'
-    if isinstance(value, torch.Size):
-        return f"torch.Size({list(value)})"
     if isinstance(value, torch.device):
         return f"torch.device({str(value)!r})"
     if isinstance(value, (*_LITERALS, torch.dtype, complex)):
         return repr(value)
-    if isinstance(value, slice):
-        return f"slice({', '.join(_spell(end, tensors) for end in (value.start, value.stop, value.step))})"
-    if isinstance(value, Mapping):
-        items = cast("Mapping[Any, Any]", value).items()
-        return f"{{{', '.join(f'{_spell(key, tensors)}: {_spell(item, tensors)}' for key, item in items)}}}"
-    if type(value) in (tuple, list) or isinstance(value, list):
-        parts = [_spell(item, tensors) for item in cast("Sequence[Any]", value)]
-        return f"[{', '.join(parts)}]" if isinstance(value, list) else f"({''.join(f'{part}, ' for part in parts)})"
-    raise FxError(
+    kind = container_kind(value)
+    if kind is None or kind.spelling is None:
+        raise _unwritten(type(value))
+    parts = [_spell(part, tensors) for part in kind.parts(value)]
+    return kind.written(value, parts, lambda key: _spell(key, tensors), _class_name)
+
+
+def _class_name(kind: type) -> str:
+    if kind in (slice, torch.Size):
+        return class_name(kind)
+    raise _unwritten(kind)  # the file imports nothing of the user's
+
+
+def _unwritten(kind: type) -> FxError:
+    return FxError(
         "an input of the failing part cannot be written to a file",
-        value=f"an object of type {type(value).__name__}",
+        value=f"an object of type {kind.__name__}",
         remedy="the program after the pass is in the file of details",
     )
 

@@ -5,31 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
+from fx.container_kinds import held_kind
+from fx.naming.printing import class_name
 
 
 def spell(value: Any) -> str:
     """Return an expression for a constant, as a user would write it where ``torch`` is imported.
 
+    >>> import torch
     >>> spell({"size": (1,), "dtype": torch.float64, "bound": float("inf"), "rows": slice(None, 2)})
     "{'size': (1,), 'dtype': torch.float64, 'bound': float('inf'), 'rows': slice(None, 2)}"
     """
-    match value:
-        case float() if not math.isfinite(value):
-            return f"float('{value}')"
-        case slice(start=start, stop=stop, step=step):
-            bounds = (start, stop) if step is None else (start, stop, step)
-            return f"slice{spell(bounds)}"
-        case torch.Size():
-            return f"torch.Size({spell(list(value))})"
-        case list():
-            return f"[{', '.join(map(spell, value))}]"
-        case tuple():
-            return f"({', '.join(map(spell, value))}{',' * (len(value) == 1)})"
-        case dict():
-            return "{" + ", ".join(f"{key!r}: {spell(item)}" for key, item in value.items()) + "}"
-        case _:
-            return repr(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if isinstance(value, slice) and value.step is None:
+        return f"slice{spell((value.start, value.stop))}"
+    kind = held_kind(value)
+    if kind is None or kind.spelling is None:
+        return repr(value)
+    return kind.written(value, list(map(spell, kind.parts(value))), repr, class_name)
 
 
 def spell_index(value: Any) -> str:

@@ -61,6 +61,10 @@ class Docstrings(Extension):
 
     def on_object(self, *, obj: Any, **given: Any) -> None:
         """Change the docstring of an object that was found."""
-        if obj.docstring is not None:
+        if obj.docstring is not None and "```pycon" not in obj.docstring.value:
             text = _ROLE.sub(r"`\1`", obj.docstring.value).replace("::\n\n", ":\n\n")
             obj.docstring.value = _SESSION.sub(r"\1```pycon\n\g<0>\n\1```", text)
+
+    def on_package(self, *, pkg: Any, **given: Any) -> None:
+        """Change that of a package, too."""
+        self.on_object(obj=pkg)

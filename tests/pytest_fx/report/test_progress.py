@@ -220,7 +220,7 @@ def test_beside_workers_a_row_that_was_measured_before_says_nothing_of_others(no
     controller.collect("gw0", "a.py::test_table[speed: one]", "a.py::test_table[speed: two]")
     controller.start("a.py::test_table[speed: one]")
     controller.progress.receive(("a.py::test_table[speed: one]", None))
-    now[0] += 0.1
+    now[0] += 10
     controller.end("a.py::test_table[speed: one]")
     controller.start("a.py::test_table[speed: two]")
     now[0] += 60

@@ -20,10 +20,10 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal
 from fx.capture import patching
+from fx.container_kinds import map_parts
 from fx.errors import FxError, TraceError
 from fx.graph import Graph
-from fx.immutable_collections import immutable_dict, immutable_list
-from fx.node import Node, map_aggregate
+from fx.node import Node
 from fx.operators.asynchronous import remote_calls
 from fx.operators.effect_rules import CONTAINER_WRITES, changes_layout
 
@@ -87,6 +87,15 @@ class ExampleValues:
     def faked(self, value: torch.Tensor) -> torch.Tensor:
         """A tensor like ``value`` that has all but its elements."""
         return _outside(lambda: self._mode.from_tensor(value, static_shapes=True))
+
+    def computed(self, compute: Callable[[], T]) -> T:
+        """Return ``compute()``, which makes fake tensors, as what is evaluated here is."""
+
+        def run() -> T:
+            with self._mode:
+                return compute()
+
+        return _outside(run)
 
     def know(self, node: Node, value: Any) -> None:
         """Note what an input is."""
@@ -215,15 +224,7 @@ class ExampleValues:
         return self._attributes[path]
 
     def _with_values(self, argument: Any) -> Any:
-        if isinstance(argument, Node):
-            return self._known[argument]
-        if isinstance(argument, immutable_list):
-            return [self._with_values(one) for one in argument]
-        if isinstance(argument, immutable_dict):
-            return {key: self._with_values(one) for key, one in argument.items()}
-        if type(argument) is tuple:
-            return tuple([self._with_values(one) for one in argument])
-        return map_aggregate(argument, lambda leaf: self._known[leaf] if isinstance(leaf, Node) else leaf)
+        return self._known[argument] if isinstance(argument, Node) else map_parts(self._with_values, argument)
 
 
 def _outside(compute: Callable[[], T]) -> T:

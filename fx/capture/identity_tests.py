@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from fx.analysis.guards import GUARDS
-from fx.assertions import check_given
+from fx.assertions import ASSERTIONS, check_given
 from fx.capture.augmented import sources
 from fx.checks.identities import Identity, compared_with, identities
 from fx.errors import TraceError
@@ -56,7 +55,7 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
     if code is None or not identities(code):
         return False
     tests = tests_of(node, location)
-    if not tests or node.target in GUARDS or _is_generated(sys._getframe(1)):
+    if not tests or node.target in ASSERTIONS or _is_generated(sys._getframe(1)):
         return bool(tests) or node.target is operator.getitem
     for test in tests:
         where = SourceLocation(code, test.offset)

@@ -19,11 +19,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fx.assertions import check_value
+from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
+from fx.capture.whole_calls import find_proxy
 from fx.checks.questions import decided
+from fx.container_kinds import leaves_of
 from fx.errors import TraceError
 from fx.frames import callers, user_location
+from fx.graph import Graph
 from fx.node import Argument, Node
 from fx.operators.effect_rules import Effect, changes_layout, find_rule
 from fx.operators.python import OPERATORS
@@ -52,6 +56,8 @@ _MOST_VALUES = 256
 
 class Recorder(Protocol):
     """The tracer that operations are recorded by."""
+
+    graph: Graph
 
     def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
         """Make a node and its proxy."""
@@ -86,6 +92,8 @@ class _Call:
     """What it returned."""
     written: tuple[torch.Tensor, ...]
     """The arguments that it wrote to."""
+    graph: Graph
+    """The graph that nodes went into then."""
 
 
 def _methods_of_clients(tracer: type) -> frozenset[CodeType]:
@@ -166,7 +174,7 @@ class RealTensors(TorchFunctionMode):
         for kind in types:
             if issubclass(kind, Proxy):
                 return self._with_traced(kind, func, types, args, kwargs)
-        if _holds_traced((args, kwargs)):
+        if find_proxy((args, kwargs)) is not None:
             return self._with_traced(Proxy, func, types, args, kwargs)
         if self._of_clients and any(frame.f_code in self._of_clients for frame in callers(sys._getframe())):
             return func(*args, **kwargs)
@@ -212,7 +220,7 @@ class RealTensors(TorchFunctionMode):
         result = func(*args, **kwargs)
         made = list(_tensors(result))
         if made or written:
-            self._calls.append(_Call(func, args, kwargs, result, tuple(written)))
+            self._calls.append(_Call(func, args, kwargs, result, tuple(written), self._tracer.graph))
             self._made.update((id(tensor), tensor) for tensor in made)
         return result
 
@@ -317,7 +325,8 @@ class RealTensors(TorchFunctionMode):
         """Record all that led to a tensor which is about to be written to, unless the program has it anyway."""
         if id(tensor) in self._made and id(tensor) not in self._recorded:
             for call in self._history(tensor):
-                self._replay(call)
+                with within(self._tracer, call.graph):
+                    self._replay(call)
         self._stale[id(tensor)] = tensor
 
     def _history(self, tensor: torch.Tensor) -> list[_Call]:
@@ -420,24 +429,7 @@ def _written_by(
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in a value."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for element in value:
-            yield from _tensors(element)
-    elif isinstance(value, dict):
-        for element in value.values():
-            yield from _tensors(element)
-
-
-def _holds_traced(value: Any) -> bool:
-    if isinstance(value, Proxy):
-        return True
-    if isinstance(value, (tuple, list)):
-        return any(map(_holds_traced, value))
-    if isinstance(value, dict):
-        return any(map(_holds_traced, value.values()))
-    return isinstance(value, slice) and any(map(_holds_traced, (value.start, value.stop, value.step)))
+    return (one for one in leaves_of(value) if isinstance(one, torch.Tensor))
 
 
 def _is_plain(value: Any) -> bool:

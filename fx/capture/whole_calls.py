@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fx.capture.patching import is_tracing, running_tracer
+from fx.container_kinds import container_kind
 from fx.naming.targets import torch_path
 from fx.operators.asynchronous import remote_calls
 from fx.proxy import Proxy
@@ -49,17 +50,15 @@ def behind_recording(value: Any) -> Any:
 
 def find_proxy(value: Any) -> Proxy | None:
     """The first traced value in a value or container."""
-    if isinstance(value, Proxy):
-        return value
-    if isinstance(value, (tuple, list)):
-        found = map(find_proxy, value)
-    elif isinstance(value, dict):
-        found = map(find_proxy, value.values())
-    elif isinstance(value, slice):
-        found = map(find_proxy, (value.start, value.stop, value.step))
-    else:
-        return None
-    return next((proxy for proxy in found if proxy is not None), None)
+    pending, seen = [value], dict[int, Any]()
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Proxy):
+            return one
+        if id(one) not in seen and (kind := container_kind(one)) is not None:
+            seen[id(one)] = one
+            pending.extend(reversed(kind.parts(one)))
+    return None
 
 
 class ProxyableClassMeta(type):

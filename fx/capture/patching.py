@@ -132,9 +132,10 @@ class Trace:
                 _replacements[owner, name] = replacement  # whole: an exception of a signal may come at any step
                 replacement.put_on()
 
-    def stand_ins(self, owner: dict[str, Any]) -> dict[int, Any]:
-        """Return what stands in ``owner`` for the functions that were replaced there, by the identity of these."""
-        return {id(one.original): one.value for one in _replacements_now() if one.owner is owner}
+    def stand_ins(self, *owners: dict[str, Any]) -> dict[int, Any]:
+        """Return what stands in ``owners`` for the functions that were replaced there, by the identity of these."""
+        known = set(map(id, owners))
+        return {id(one.original): one.value for one in _replacements_now() if id(one.owner) in known}
 
     def _run(self, program: Callable[[Trace], Any]) -> Generator[None]:
         restore_patches()

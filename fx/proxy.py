@@ -38,7 +38,7 @@ from fx.checks.recognition import (
 from fx.checks.starred import count_to_unpack
 from fx.checks.syntax import is_calling
 from fx.checks.texts import is_only_shown
-from fx.container_kinds import container_kind, held_kind
+from fx.container_kinds import container_kind, held_kind, leaves_of
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_ours, is_users, user_location, user_stack
 from fx.graph import Graph
@@ -70,6 +70,8 @@ IMMEDIATE_TYPES = frozenset(
      torch.memory_format, torch.layout, torch.qscheme}
 )  # fmt: skip
 """Types whose values stand in arguments as they are."""
+_CLASSES = frozenset(map(id, (list, dict, set, tuple, int, float, bool, complex, str)))
+"""Classes of Python's that do so themselves, as in ``defaultdict(list)`` and ``x.to(float)``."""
 
 
 @dataclass
@@ -335,7 +337,7 @@ class TracerBase:
                 return self.create_node("call_function", type(a), self.create_arg(args), self.create_arg(kwargs))
         if isinstance(a, range):
             return range(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
-        if isinstance(a, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
+        if isinstance(a, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)) or id(a) in _CLASSES:
             return a
         if isinstance(a, (*base_types, enum.Enum)):
             return a

@@ -51,13 +51,11 @@ def _length_before(found: list[Step], place: int) -> int | None:
     for step in reversed(found[:place]):
         if "JUMP" in step.name or step.name == "FOR_ITER":
             return None
-        if height == 1 and step.name == "LIST_EXTEND":
-            return None
         if height == 1 and step.name == "LIST_APPEND":
             length += 1
-        height -= stack_effect(step)
-        if height < 1:
+        elif height == 1 and step.name.startswith(("BUILD", "LIST_EXTEND")):
             return length + (step.argument or 0) if step.name == "BUILD_LIST" else None
+        height -= stack_effect(step)
     return None
 
 

@@ -107,6 +107,7 @@ CONTAINERS: dict[str, Callable[[Tensor], Any]] = {
     "subclass of list": lambda x: Items([x, 2.0]),
     "Mapping": lambda x: View({"first": x}),
     "defaultdict": lambda x: defaultdict(None, first=x),
+    "defaultdict of lists": lambda x: defaultdict(list, first=[x]),
     "deque": lambda x: deque([x, 2.0], maxlen=3),
     "dataclass": lambda x: Record(x),
     "registered": lambda x: Ring([x, 2.0], True),

@@ -106,3 +106,100 @@ def test_a_decorator_that_takes_no_keywords_is_refused_by_its_line() -> None:
     with pytest.raises(TraceError, match=r"doubled cannot be captured: got an unexpected keyword.*") as caught:
         fx.symbolic_trace(doubled)
     assert "test_decorated_functions.py" in str(caught.value) and "**kwargs" in str(caught.value)
+
+
+def _held_in_attribute(function: Any) -> Any:
+    return Calling(function)
+
+
+@_held_in_attribute
+def held(x: torch.Tensor, *, scale: int = 2) -> torch.Tensor:
+    return x * scale
+
+
+def test_an_object_that_keeps_what_it_calls_in_an_attribute_is_captured_and_left_as_it_is() -> None:
+    before = held.function
+    program = fx.symbolic_trace(held)
+    assert program(torch.ones(2)).tolist() == [2.0, 2.0] and program(torch.ones(2), scale=3).tolist() == [3.0, 3.0]
+    assert held.function is before and held(torch.ones(1)).item() == 2.0
+
+
+def _times(function: Any, factor: int, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs) * factor
+
+
+class ByPartial(torch.nn.Module):
+    pass
+
+
+def _plain(self: Any, x: torch.Tensor, *, scale: int = 2) -> torch.Tensor:
+    return x * scale
+
+
+def _handed_on(function: Any) -> Any:
+    partial = functools.update_wrapper(functools.partial(_times, function, 3), function)
+
+    @functools.wraps(partial)
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        return partial(*args, **kwargs)
+
+    return inner
+
+
+ByPartial.forward = _handed_on(_plain)
+
+
+def test_a_partial_among_decorators_is_captured() -> None:
+    program = fx.symbolic_trace(ByPartial())
+    assert program(torch.ones(2)).tolist() == [6.0, 6.0] and program(torch.ones(2), scale=1).tolist() == [3.0, 3.0]
+
+
+@functools.cache
+def _cached(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    "root, where, why, remedy",
+    [
+        (_cached, r"test_decorated_functions.py:\d+, in _cached", "keeps results by what it", r"__wrapped__\(x\)"),
+        (functools.partial(_times, torch.relu, 2), r"\d+, in _times", "any number of arg", r"callable_object\(x\)"),
+    ],
+)
+def test_a_root_that_cannot_be_traced_is_refused_by_its_line(root: Any, where: str, why: str, remedy: str) -> None:
+    with pytest.raises(TraceError, match=rf"(?s)Expected FunctionType.*where .*{where}.*why .*{why}.*try .*{remedy}"):
+        fx.symbolic_trace(root)
+
+
+class Static(torch.nn.Module):
+    @staticmethod
+    def forward(x: torch.Tensor, scale: int = 2) -> torch.Tensor:
+        return x * scale
+
+
+class OfClass(torch.nn.Module):
+    scale = 3
+
+    @classmethod
+    def forward(cls, x: torch.Tensor) -> torch.Tensor:
+        return x * cls.scale
+
+
+class StaticStarred(torch.nn.Module):
+    @staticmethod
+    def forward(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def test_a_forward_that_is_static_or_of_the_class_is_captured() -> None:
+    static = fx.symbolic_trace(Static())
+    assert static(torch.ones(1)).item() == 2.0 and static(torch.ones(1), scale=5).item() == 5.0
+    assert fx.symbolic_trace(OfClass())(torch.ones(1)).item() == 3.0
+
+
+def test_a_static_forward_of_any_number_of_arguments_is_refused_by_its_line() -> None:
+    said = (
+        r"(?s)cannot trace 'forward' of a StaticStarred.*test_decorated_functions.py:\d+, in forward.*try .*def forward"
+    )
+    with pytest.raises(TraceError, match=said):
+        fx.symbolic_trace(StaticStarred())

@@ -88,3 +88,94 @@ def test_a_program_that_catches_the_refusal_is_refused() -> None:
 def test_a_program_that_spreads_sizes_is_captured_again() -> None:
     again = fx.symbolic_trace(fx.symbolic_trace(FRONT))
     assert again(torch.ones(4, 5, 6)).shape == (4, 5, 2, 3)
+
+
+def heads(x: Any) -> Any:
+    b, n, _, h = *x.shape, 2
+    return x.reshape(b, n, h, -1)
+
+
+def names_behind(x: Any) -> Any:
+    h, k, *_ = 2, *x.shape
+    return x * h + k
+
+
+def heads_before(x: Any) -> Any:
+    h, b, n, c = [2, *x.shape]
+    return x.reshape(b, n * c, 1) * h
+
+
+@pytest.mark.parametrize("program", [heads, heads_before])
+def test_as_many_sizes_are_taken_apart_as_there_are_names_left(program: Callable[..., Any]) -> None:
+    traced = fx.symbolic_trace(program)
+    for shape in ((2, 3, 4), (5, 1, 6)):
+        x = torch.rand(shape)
+        assert torch.equal(traced(x), program(x))
+
+
+def test_another_number_of_sizes_than_names_is_refused_when_the_program_runs() -> None:
+    traced = fx.symbolic_trace(heads)
+    with pytest.raises(fx.GuardError, match=r"captured for 3 elements: .*b, n, _, h = "):
+        traced(torch.rand(2, 4))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        names_behind,
+        lambda x: x * len([1, *x.shape]),
+        lambda x: sum([1, *x.shape, *x.shape][:2]),
+    ],
+)
+def test_sizes_are_refused_where_not_only_names_decide_how_many(program: Callable[..., Any]) -> None:
+    with pytest.raises(fx.TraceError, match="Proxy object cannot be iterated"):
+        fx.symbolic_trace(program)
+
+
+def first_and_last(x: Any) -> Any:
+    first, *_, last = x.unbind(0)
+    return first + last
+
+
+def last_alone(x: Any) -> Any:
+    *_, last = x.shape
+    return x.reshape(-1, last)
+
+
+def first_alone(x: Any) -> Any:
+    first, *_ = x.shape
+    return x.reshape(first, -1)
+
+
+@pytest.mark.parametrize("program", [first_and_last, last_alone, first_alone])
+def test_the_ends_are_taken_where_nobody_reads_what_is_between(program: Callable[..., Any]) -> None:
+    traced = fx.symbolic_trace(program)
+    for shape in ((2, 6), (3, 4, 6)):
+        x = torch.rand(shape)
+        assert torch.equal(traced(x), program(x))
+
+
+def test_too_few_elements_for_both_ends_are_refused_when_the_program_runs() -> None:
+    with pytest.raises(AssertionError, match=r"not enough values to unpack \(expected at least 2\): .*first, \*_"):
+        fx.symbolic_trace(first_and_last)(torch.rand(1, 2))
+
+
+def read_by_a_function(x: Any) -> Any:
+    first, *rest = x.shape
+
+    def inner() -> Any:
+        return x * first * len(rest)
+
+    return inner()
+
+
+def deleted(x: Any) -> Any:
+    first, *rest = x.shape
+    del rest
+    return x * first
+
+
+@pytest.mark.parametrize("program", [read_by_a_function, deleted])
+def test_what_is_between_the_ends_is_refused_where_something_may_read_it(program: Callable[..., Any]) -> None:
+    with pytest.raises(fx.TraceError, match="Proxy object cannot be iterated"):
+        fx.symbolic_trace(program)

@@ -528,3 +528,8 @@ class EmbeddingScaled(nn.Module):
 
     def forward(self, ids):
         return self.embed(ids) * self.embed.embedding_dim**0.5 * (ids != self.embed.padding_idx).unsqueeze(-1)
+
+
+@program(rows)
+def converted_to_python_class(x):
+    return x.to(float) + x.sum(dtype=float)

@@ -158,6 +158,8 @@ def _function(body: Body, closed: Values) -> Body:
     def function(*args: Any, **kwargs: Any) -> Any:
         return body(*args, *kwargs.values(), *closed)
 
+    if not torch.compiler.is_dynamo_compiling():
+        function.body = body  # type: ignore[attr-defined]  a trace asks what its inputs are called
     return function
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import abc
 import copy
-import dataclasses
 import enum
 import functools
 import inspect
 import operator
 import sys
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, GetSetDescriptorType, NoneType
@@ -21,7 +19,6 @@ import torch
 from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
-from fx._pytree import constructor_call
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
@@ -38,16 +35,18 @@ from fx.checks.recognition import (
     leaves,
     pending_check,
 )
+from fx.container_kinds import container_kind, leaves_of
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_ours, is_users, user_location, user_stack
 from fx.graph import Graph
-from fx.immutable_collections import immutable_dict, immutable_list
+from fx.immutable_collections import immutable_dict
 from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
 from fx.operators import effects
-from fx.operators.effect_rules import Effect, find_rule
-from fx.operators.python import COMPARISONS, OPERATORS, PythonOperator
+from fx.operators.effect_rules import Effect, changes_layout, find_rule
+from fx.operators.python import COMPARISONS, IN_PLACE_OF, OPERATORS, PythonOperator
+from fx.operators.tensor_queries import names_of
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.traceback import current_meta
 
@@ -109,10 +108,6 @@ _NOT_RECORDED = (
     *("__name__", "__qualname__", "__annotations__", "__type_params__", "__dict__", "__wrapped__"),
 )
 """Beginnings of attributes that libraries ask objects for, the second line of functions that they wrap."""
-_NEW_LAYOUT = frozenset(
-    "as_strided_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
-)
-"""Methods after which these attributes are others."""
 
 
 class TracerBase:
@@ -262,9 +257,8 @@ class TracerBase:
             expect_callable(
                 proxy_factory_fn, "proxy_factory_fn of create_proxy makes a Proxy of a node", error=TraceError
             )
-        if (
-            self._attributes_read
-            and (target if kind == "call_method" else getattr(target, "__name__", "")) in _NEW_LAYOUT
+        if self._attributes_read and changes_layout(
+            target if kind == "call_method" else getattr(target, "__name__", "")
         ):
             read, self._attributes_read = self._attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
@@ -323,23 +317,16 @@ class TracerBase:
             return fetched
         if hasattr(a, "__fx_create_arg__"):
             return a.__fx_create_arg__(self)
-        if isinstance(a, tuple):
-            elements = [self.create_arg(element) for element in a]
-            return type(a)(*elements) if hasattr(a, "_fields") else tuple(elements)
-        if isinstance(a, list) and type(a) not in (list, immutable_list):
-            if (made := self._made_container(a)) is not None:
-                return made
-        elif isinstance(a, list):
-            return [self.create_arg(element) for element in a]
-        if isinstance(a, (Mapping, deque)) and (made := self._made_container(a)) is not None:
-            return made
+        if (container := container_kind(a)) is not None:
+            if container.call is None:
+                return container.freeze(a, [self.create_arg(part) for part in container.parts(a)])
+            if (call := container.call(a)) is not None:
+                args, kwargs = call
+                return self.create_node("call_function", type(a), self.create_arg(args), self.create_arg(kwargs))
         if isinstance(a, range):
             return range(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
         if isinstance(a, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
             return a
-        if dataclasses.is_dataclass(a) and not isinstance(a, type):
-            fields = {field.name: self.create_arg(getattr(a, field.name)) for field in dataclasses.fields(a)}
-            return self.create_node("call_function", type(a), (), fields)
         if isinstance(a, (*base_types, enum.Enum)):
             return a
         if _is_numpy_number(a) and not self._returns:
@@ -352,14 +339,6 @@ class TracerBase:
             why="arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these",
             remedy="make it an attribute of the module, pass its parts, or put the call in a function marked fx.wrap",
         )
-
-    def _made_container(self, a: Any) -> Argument | None:
-        """A node that makes a container of another class than Python's own; ``None`` where that gives another one."""
-        call = constructor_call(a)
-        if call is None:
-            return None
-        args, kwargs = call
-        return self.create_node("call_function", type(a), self.create_arg(args), self.create_arg(kwargs))
 
     def _dict_arg(self, a: Mapping[Any, Any]) -> dict[Any, Argument]:
         for key in a:
@@ -1007,25 +986,24 @@ def _add_operators() -> None:
 
         return binary_method
 
-    def augmented_method(row: PythonOperator) -> Callable[..., Proxy]:
-        name = row.method.removeprefix("i")
-        function = getattr(operator, f"{name}_" if name in ("and", "or") else name)
-
+    def augmented_method(function: Callable[..., Any], in_place: Callable[..., Any]) -> Callable[..., Proxy]:
         def augmented(self: Proxy, other: Any) -> Proxy:
             tracer = self.tracer
             if sys._getframe(1).f_code.co_filename in GENERATED_FILES:  # where it was written because it shows
                 named = function.__name__ if tracer._tracing else None
-                return tracer.create_proxy("call_function", row.function, (self, other), {}, named)
+                return tracer.create_proxy("call_function", in_place, (self, other), {}, named)
             result = tracer.create_proxy("call_function", function, (self, other), {})
             tracer.augmented.append(result.node)
             return result
 
         return augmented
 
+    for function, in_place in IN_PLACE_OF.items():
+        name = f"__{in_place.__name__}__"
+        if hasattr(torch.Tensor, name):
+            setattr(Proxy, name, augmented_method(function, in_place))
     for row in OPERATORS:
         if row.in_place:
-            if hasattr(torch.Tensor, f"__{row.method}__") and row.function is not operator.setitem:
-                setattr(Proxy, f"__{row.method}__", augmented_method(row))
             continue
         setattr(Proxy, f"__{row.method}__", method(row, reflected=False))  # also __eq__, beside the __hash__ above
         if row.reflected:
@@ -1035,8 +1013,7 @@ def _add_operators() -> None:
 _add_operators()
 
 
-_OF_EVERY_TENSOR = frozenset({"dim", "ndim", "ndimension", "shape", "size", "numel", "nelement", "dtype", "device",
-                              "is_floating_point", "is_complex", "is_cuda", "layout", "requires_grad"})  # fmt: skip
+_OF_EVERY_TENSOR = names_of("sizes", "kind", "autograd")
 
 
 def _cannot_fail(node: Node) -> bool:
@@ -1110,17 +1087,10 @@ def _unread(consequence: str) -> str:
 def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:
     """The tracer of all proxies among the arguments of a call."""
     tracers: dict[int, TracerBase] = {}
-    pending: list[Any] = [*args, *kwargs.values()]
-    for value in pending:
+    for value in leaves_of((args, kwargs)):
         if isinstance(value, Proxy):
             # those that append to one graph are as one
             tracers.setdefault(id(getattr(value.tracer, "graph", value.tracer)), value.tracer)
-        elif isinstance(value, (tuple, list)):
-            pending.extend(value)
-        elif isinstance(value, dict):
-            pending.extend(value.values())
-        elif isinstance(value, slice):
-            pending.extend((value.start, value.stop, value.step))
     if len(tracers) == 1:
         return next(iter(tracers.values()))
     live = next((tracer for tracer in tracers.values() if not tracer._finished), next(iter(tracers.values())))

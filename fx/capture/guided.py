@@ -21,18 +21,19 @@ from fx.analysis.guards import GUARDS, spelled
 from fx.arguments import shown
 from fx.assertions import KINDS, check_kind, check_value, is_false
 from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of, same_elements
+from fx.container_kinds import leaves_of
 from fx.errors import TracedValueError, TraceError
 from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.python import COMPARISONS
+from fx.operators.tensor_queries import names_of
 from fx.proxy import IMMEDIATE_TYPES, Attribute, Proxy
 
 _ABSENT = object()
 _NUMBERS = (bool, int, float, complex)
-_QUESTIONS = frozenset(
-    "size dim ndimension numel nelement element_size stride storage_offset is_contiguous is_floating_point is_complex "
-    "getattr getitem len int float list tuple max min is_false is_signed".split()
+_QUESTIONS = names_of("sizes", "kind", "memory").union(
+    "getattr getitem len int float list tuple max min is_false".split()
 )
 """What computes nothing of a tensor, and may go where nobody uses it."""
 
@@ -411,15 +412,7 @@ def _of_no_tensor(value: Any) -> Any:
 
 
 def _nodes_in(value: Any) -> set[Node]:
-    if isinstance(value, Proxy):
-        return {value.node}
-    if isinstance(value, dict):
-        value = list(cast("dict[Any, Any]", value).values())
-    if isinstance(value, slice):
-        value = [value.start, value.stop, value.step]
-    if isinstance(value, (tuple, list)):
-        return {node for one in cast("list[Any]", value) for node in _nodes_in(one)}
-    return set()
+    return {one.node for one in leaves_of(value) if isinstance(one, Proxy)}
 
 
 def _key(node: Any) -> Any:

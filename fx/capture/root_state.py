@@ -14,6 +14,7 @@ from fx.capture.bodies import Body
 from fx.capture.module_state import ModuleState
 from fx.capture.real_tensors import RealTensors
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable
+from fx.container_kinds import NAMED_TUPLE, container_kind
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import user_location
 from fx.node import Argument, Node
@@ -61,9 +62,8 @@ class RootTracer(TracerBase):
             return self._tensor_arg(a)
         if isinstance(a, torch.nn.Module):
             return self._fetch(self.path_of_module(a))
-        if isinstance(a, tuple) and hasattr(a, "_fields"):
-            fields = tuple(self.create_arg(element) for element in a)
-            return self.create_node("call_function", type(a), fields, {})
+        if container_kind(a) is NAMED_TUPLE:
+            return self.create_node("call_function", type(a), self.create_arg(tuple(a)), {})
         if isinstance(a, torch.ScriptObject):
             known = self._attributes().get(id(a))
             return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])

@@ -13,7 +13,8 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from fx.higher_order import is_decided_by_values
 from fx.node import Node
-from fx.operators.families import Family, Operator, find_operator
+from fx.operators.facts import Family, Operator
+from fx.operators.families import find_operator
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 

@@ -7,6 +7,7 @@ import operator
 import pickle
 import queue
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,26 @@ def test_what_a_call_returns_has_the_structure_of_what_its_function_does() -> No
     torch.testing.assert_close(sums, X.sum(1))
     assert torch.equal(grads["w"], X) and torch.equal(aux, X + 1)
     assert len(program.graph.find_nodes(op="call_function", target=fx.higher_order.vmap)) == 1
+
+
+@dataclass
+class Boxes:
+    """A class that torch takes apart, once it is registered."""
+
+    corners: Any
+    sizes: Any
+
+
+torch.utils._pytree.register_dataclass(Boxes)
+
+
+def test_an_argument_of_a_registered_class_is_mapped_with_what_it_holds() -> None:
+    def areas(x: Any) -> Any:
+        return vmap(lambda boxes: boxes.corners * boxes.sizes.sum())(Boxes(x, x + 1))
+
+    program = fx.symbolic_trace(areas)
+    torch.testing.assert_close(program(X), areas(X))
+    assert [node.op for node in program.vmap_body_0.graph.nodes].count("placeholder") == 1
 
 
 def test_what_vjp_returns_is_called_by_the_program_also_for_many_values_at_once() -> None:

@@ -135,7 +135,9 @@ class GraphModule(QuickModule):
             _check_name(node)
         if isinstance(root, torch.nn.Module):
             self.training = root.training
-            _Copier(root, self, graph.constants).copy(targets)
+            made = {} if graph.owning_module is not None else graph.constants
+            bodies = {name for name, value in made.items() if isinstance(value, torch.nn.Module)}
+            _Copier(root, self, graph.constants, bodies).copy(targets)
         else:
             self._take_from_dict(root, graph, [str(target) for target in targets])
         self._tracer_cls = graph._tracer_cls
@@ -545,8 +547,9 @@ def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int
 class _Copier:
     """Copies attributes from one module hierarchy to another by dotted path."""
 
-    def __init__(self, root: torch.nn.Module, module: GraphModule, constants: dict[str, Any]) -> None:
+    def __init__(self, root: torch.nn.Module, module: GraphModule, constants: dict[str, Any], bodies: set[str]) -> None:
         self.constants = constants
+        self.bodies = bodies  # which a trace has just made, whatever the root has under their names
         self.module = module
         self.pairs: dict[str, tuple[Any, torch.nn.Module]] = {"": (root, module)}
 
@@ -556,6 +559,9 @@ class _Copier:
             prefix, _, name = target.rpartition(".")
             source, owner = self._pair(prefix)
             if source is owner:
+                continue
+            if target in self.bodies:
+                owner._modules[name] = self.constants[target]
                 continue
             if (child := source._modules.get(name)) is not None:
                 existing = owner._modules.get(name)

@@ -94,8 +94,7 @@ def cond(pred: Any, true_body: Body, false_body: Body, operands: Values, closed:
     if not isinstance(pred, torch.Tensor):
         return (true_body if pred else false_body)(*operands, *closed)
     if _is_traced(pred):
-        chosen = [_function(body, closed) for body in (true_body, false_body)]
-        return _operator(torch.ops.higher_order.cond, (pred,), chosen, tuple(operands))
+        return _cond_operator(pred, (true_body, false_body), (tuple(operands), tuple(closed)))
     operands, closed = _connected((operands, closed))
     return (true_body if pred else false_body)(*operands, *closed)
 
@@ -158,6 +157,8 @@ def _function(body: Body, closed: Values) -> Body:
     def function(*args: Any, **kwargs: Any) -> Any:
         return body(*args, *kwargs.values(), *closed)
 
+    if not torch.compiler.is_dynamo_compiling():
+        function.body = body  # type: ignore[attr-defined]  a trace asks what its inputs are called
     return function
 
 
@@ -206,8 +207,8 @@ def _is_traced(value: Any) -> bool:
     return any(_torch._C._get_dispatch_mode(one) is not None for one in (key.PROXY, key.FAKE))
 
 
-def _operator(operator: Any, before: tuple[Any, ...], bodies: Sequence[Body], given: tuple[Any, ...]) -> Any:
-    """Call a higher-order operator, which takes tensors in a tuple and gives such."""
+def _cond_operator(pred: torch.Tensor, bodies: Sequence[Body], given: tuple[Any, Any]) -> Any:
+    """Call the operator, which takes tensors in a tuple and gives such: all that a body uses, so that torch sees it."""
     leaves, spec = pytree.tree_flatten(given)
     tensors = tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     specs: list[Any] = []
@@ -216,13 +217,14 @@ def _operator(operator: Any, before: tuple[Any, ...], bodies: Sequence[Body], gi
         def run(*values: Any) -> Any:
             held = iter(values)
             filled = [next(held) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-            returned, returned_spec = pytree.tree_flatten(body(*pytree.tree_unflatten(filled, spec)))
+            operands, closed = pytree.tree_unflatten(filled, spec)
+            returned, returned_spec = pytree.tree_flatten(body(*operands, *closed))
             specs.append(returned_spec)
             return tuple(returned)
 
         return run
 
-    returned = operator(*before, *(flat(body) for body in bodies), tensors)
+    returned = torch.ops.higher_order.cond(pred, *(flat(body) for body in bodies), tensors)
     return pytree.tree_unflatten(list(returned), specs[0])
 
 

@@ -38,7 +38,7 @@ from fx.checks.recognition import (
 from fx.checks.starred import count_to_unpack
 from fx.checks.syntax import is_calling
 from fx.checks.texts import is_only_shown
-from fx.container_kinds import container_kind, held_kind, leaves_of
+from fx.container_kinds import container_kind, held_kind
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_ours, is_users, user_location, user_stack
 from fx.graph import Graph

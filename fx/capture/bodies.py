@@ -7,10 +7,11 @@ becomes another input of the body, and an argument of the call: nothing is held 
 from __future__ import annotations
 
 import inspect
+import itertools
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -258,13 +259,28 @@ def attach(tracer: Any, bodies: Sequence[Body]) -> tuple[list[Proxy], tuple[Prox
     for body in bodies:
         body.drop_unused()
     order = list(dict.fromkeys(node for body in bodies for node in body.closed))
+    for node in order:  # in which order parameters and buffers are read, when a program is traced again, differs
+        if node.op == "get_attr" and not node.users:
+            next(reversed(tracer.graph.nodes)).append(node)
     read: list[Proxy] = []
     for body in bodies:
         program = body.finish(order)
-        name = tracer.get_fresh_qualname(f"{body.name}_")
+        name = _free_name(tracer, body.name)
         tracer.graph.constants[name] = program
         read.append(tracer.create_proxy("get_attr", name, (), {}))
     return read, tuple(tracer.proxy(node) for node in order)
+
+
+def _free_name(tracer: Any, name: str) -> str:
+    """A name for a body, which may be that of a body of the program that is traced again, whose place it takes."""
+    root: torch.nn.Module = tracer.root
+    constants = (tracer.graph.constants, tracer._constants)
+    for number in itertools.count():
+        numbered = f"{name}_{number}"
+        takes_place = tracer.opens_programs and isinstance(root._modules.get(numbered), GraphModule)
+        if (takes_place or not hasattr(root, numbered)) and not any(numbered in held for held in constants):
+            return numbered
+    raise AssertionError
 
 
 def escaped(tracer: Any, proxy: Proxy, where: object) -> TraceError:
@@ -280,11 +296,16 @@ def escaped(tracer: Any, proxy: Proxy, where: object) -> TraceError:
 
 def _names(function: Any, count: int) -> list[str]:
     """The names of the inputs of a body: those of the parameters of the function, as far as it has such."""
-    try:
-        parameters = [] if isinstance(function, Proxy) else list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)][:count]
+    program = getattr(function, "body", None) if isinstance(function, FunctionType) else None
+    if isinstance(program, GraphModule):
+        names = [str(node.target) for node in program.graph.find_nodes(op="placeholder")][:count]
+    else:
+        try:
+            parameters = [] if isinstance(function, Proxy) else list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        names = [one.name for one in parameters if one.kind in kinds][:count]
     names = [name for name in names if is_identifier(name)]
     return names + [f"input_{number}" for number in range(len(names), count)]
 

@@ -48,12 +48,8 @@ def element(whole: Proxy, key: Any, tracer: Any) -> Proxy:
 
 
 def holds_values(value: Any) -> bool:
-    """Return whether there is a tensor or traced value in a container."""
-    if isinstance(value, (Proxy, torch.Tensor)):
-        return True
-    if isinstance(value, Mapping):
-        return any(map(holds_values, value.values()))
-    return isinstance(value, (tuple, list)) and any(map(holds_values, value))
+    """Return whether there is a tensor or traced value in a container, of whatever kind torch takes apart."""
+    return any(isinstance(leaf, (Proxy, torch.Tensor)) for leaf in pytree.tree_leaves(value))
 
 
 def sample_of(value: Any, dims: Any) -> Any:

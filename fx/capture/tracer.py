@@ -225,6 +225,11 @@ class Tracer(RootTracer):
                     cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
         return cache[path]
 
+    @property
+    def opens_programs(self) -> bool:
+        """Return whether captured programs below the root are looked into when they are called."""
+        return type(self).is_leaf_module is Tracer.is_leaf_module
+
     def _node_of(self, proxy: Proxy) -> Node:
         node = proxy.node
         if node.graph is not self.graph and not self._finished and proxy.tracer is self:

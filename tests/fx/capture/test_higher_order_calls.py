@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 import queue
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +121,31 @@ def test_a_program_with_bodies_is_one_in_every_form(make: Any, tmp_path: Path) -
         for x in (X, -X[:2]):
             expected = root(x) if make is Mapped else chosen(x, root)
             torch.testing.assert_close(form(x), expected, msg=name)
+
+
+def test_a_program_that_is_captured_again_has_the_same_code_and_bodies_that_were_edited() -> None:
+    program = fx.symbolic_trace(Mapped())
+    assert fx.symbolic_trace(program).code == program.code
+    [add] = program.vmap_body_0.graph.find_nodes(op="call_function", target=operator.add)
+    add.target = operator.sub
+    program.recompile()
+    again, twice = fx.symbolic_trace(program), fx.GraphModule(program, program.graph)
+    for one in (again, twice):
+        assert "= row - shift" in one.vmap_body_0.code
+        assert torch.equal(one(X), program(X))
+
+
+@pytest.mark.thorough
+def test_programs_with_bodies_are_compiled_and_exported() -> None:
+    for root in (Mapped(), Chosen()):
+        program = fx.symbolic_trace(root)
+        compiled = torch.compile(program, backend="eager", fullgraph=True)
+        for x in (X, -X):
+            torch.testing.assert_close(compiled(x), program(x))
+    exported = torch.export.export(program, (X,), strict=False).module()  # which loses vmap's own constants
+    for x in (X, -X):
+        torch.testing.assert_close(exported(x), program(x))
+    assert "cond" in exported.code
 
 
 def test_gradients_reach_the_parameters_that_a_body_closes_over() -> None:
@@ -248,6 +275,26 @@ def test_what_a_call_returns_has_the_structure_of_what_its_function_does() -> No
     torch.testing.assert_close(sums, X.sum(1))
     assert torch.equal(grads["w"], X) and torch.equal(aux, X + 1)
     assert len(program.graph.find_nodes(op="call_function", target=fx.higher_order.vmap)) == 1
+
+
+@dataclass
+class Boxes:
+    """A class that torch takes apart, once it is registered."""
+
+    corners: Any
+    sizes: Any
+
+
+torch.utils._pytree.register_dataclass(Boxes)
+
+
+def test_an_argument_of_a_registered_class_is_mapped_with_what_it_holds() -> None:
+    def areas(x: Any) -> Any:
+        return vmap(lambda boxes: boxes.corners * boxes.sizes.sum())(Boxes(x, x + 1))
+
+    program = fx.symbolic_trace(areas)
+    torch.testing.assert_close(program(X), areas(X))
+    assert [node.op for node in program.vmap_body_0.graph.nodes].count("placeholder") == 1
 
 
 def test_what_vjp_returns_is_called_by_the_program_also_for_many_values_at_once() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import importlib
 import inspect
 import re
@@ -109,8 +110,9 @@ def place_of(function: Any) -> str:
 
 def require_call(function: Any, what: str, *given: Any) -> None:
     """Raise ``CannotLoadError``, which begins with ``what``, if a function is not called with ``given`` alone."""
-    try:
-        signature = inspect.signature(function)
+    is_function = inspect.isroutine(function) or isinstance(function, (type, functools.partial))
+    try:  # of an object whose __call__ is a static method, Python says one parameter less
+        signature = inspect.signature(function if is_function else function.__call__)
     except (TypeError, ValueError):  # it does not say
         return
     try:

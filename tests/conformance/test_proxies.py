@@ -133,7 +133,8 @@ def test_unpacking_records_items(graph, x) -> None:
 def test_starred_unpacking_and_loops_are_refused(library: ModuleType, x) -> None:
     error = library.proxy.TraceError
     with refuses(library, error):
-        _first, *_rest = x
+        _first, *rest = x
+        print(rest)
     with refuses(library, error):
         for _ in x:
             pass

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import sys
 import warnings
 
@@ -41,6 +42,7 @@ def pytest_collection_finish() -> None:
 def same_random_numbers() -> None:
     """Draw the same numbers in a test whichever tests ran before it."""
     seed_all(0)
+    random.seed(0)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fx.checks.questions import kind_of
+from fx.graph import Graph
 from fx.modules.attributes import find_attribute
 from fx.node import Node, map_arg
 from fx.operators.python import IN_PLACE_OF
@@ -30,8 +31,13 @@ def write_where_it_shows(nodes: Iterable[Node], root: torch.nn.Module) -> None:
         nodes: the operations that stand for augmented assignments.
         root: the traced module.
     """
+    other_dtypes: set[Node] | None = None
     for node in nodes:
-        if not node._erased and (_shows(node, root) or _is_another(node)):
+        if node._erased:
+            continue
+        if other_dtypes is None:
+            other_dtypes = _of_other_dtypes(node.graph)
+        if _shows(node, root) or _is_without_history(node) or (node in other_dtypes and _has_tensors(node)):
             node.target = IN_PLACE_OF[node.target]
 
 
@@ -58,35 +64,32 @@ def _shows(written: Node, root: torch.nn.Module) -> bool:
     return False
 
 
-def _is_another(written: Node) -> bool:
-    """Return whether a new tensor may have another dtype than what is written to, or take no part in gradients."""
-    first, second = written.args[:2]
-    if not isinstance(first, Node):
-        return False
-    node = written.prev
+def _is_without_history(written: Node) -> bool:
+    """Return whether a new tensor may take part in gradients otherwise than what is written to: the mode changed."""
+    node, first = written.prev, written.args[0]
     while node is not first and node.op != "root":
         if node.target is _GRAD_MODE:
             return True
         node = node.prev
-    if not isinstance(second, Node) or kind_of(second)[0] is not torch.Tensor:
-        return False  # a number leaves the dtype as it is
-    autocasts = written.graph.find_nodes(op="call_function", target=_AUTOCAST)
-    return any(one < written for one in autocasts) or any(map(_converts, _ancestors(written)))
+    return False
 
 
-def _converts(node: Node) -> bool:
-    return "dtype" in node.kwargs or (node.op == "call_method" and node.target in _CONVERSIONS)
+def _has_tensors(written: Node) -> bool:
+    """Return whether both operands may be tensors; a number leaves the dtype as it is."""
+    second = written.args[1]
+    return isinstance(second, Node) and kind_of(second)[0] is torch.Tensor
 
 
-def _ancestors(node: Node) -> Iterator[Node]:
-    """The nodes that the value of a node is computed from."""
-    pending, seen = [node], {node}
-    for one in pending:
-        for used in one.all_input_nodes:
-            if used not in seen:
-                seen.add(used)
-                pending.append(used)
-                yield used
+def _of_other_dtypes(graph: Graph) -> set[Node]:
+    """The nodes whose operands may be of different dtypes: those behind conversions, and all under autocast."""
+    found: set[Node] = set()
+    autocast = False
+    for node in graph.nodes:
+        autocast = autocast or node.target is _AUTOCAST
+        converts = "dtype" in node.kwargs or (node.op == "call_method" and node.target in _CONVERSIONS)
+        if autocast or converts or (found and not found.isdisjoint(node._input_nodes)):
+            found.add(node)
+    return found
 
 
 def sources(node: Node, root: torch.nn.Module) -> Iterator[Node]:

@@ -542,6 +542,17 @@ def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int
         owner._modules[name] = held
         if isinstance(held, Container):
             _hold_state(child, held, found)
+    _order_as(source, owner)
+
+
+def _order_as(source: torch.nn.Module, owner: torch.nn.Module) -> None:
+    """Let the children of ``owner`` stand in the order of ``source``: of a module with two names, it is the first one
+    that a capture writes, and one of the program the same.
+    """
+    names = [name for name in source._modules if name in owner._modules]
+    if names != [name for name in owner._modules if name in source._modules]:
+        for name in names:
+            owner._modules[name] = owner._modules.pop(name)
 
 
 class _Copier:

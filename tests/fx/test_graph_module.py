@@ -403,3 +403,26 @@ def test_an_attribute_under_a_name_of_every_program_is_refused(name: str) -> Non
         fx.symbolic_trace(model)
     assert "x * getattr(self, name)" in str(error.value)
     assert "rename it in the module" in str(error.value)
+
+
+def test_a_module_that_has_two_names_is_called_by_the_first_one_in_programs_that_are_captured_again() -> None:
+    class Inner(torch.nn.Module):
+        def __init__(self, shared):
+            super().__init__()
+            self.shared, self.norm = shared, torch.nn.LayerNorm(4)
+
+        def forward(self, x):
+            return self.shared(self.norm(x))
+
+    class Outer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.shared = torch.nn.Sequential(torch.nn.Linear(4, 4))
+            self.inner = Inner(self.shared)
+
+        def forward(self, x):
+            return self.inner(x)
+
+    program = fx.symbolic_trace(Outer())
+    assert list(program.state_dict()) == list(Outer().state_dict())
+    assert fx.symbolic_trace(program).code == program.code

@@ -134,13 +134,15 @@ class GraphModule(QuickModule):
         for node in referring:
             _check_name(node)
         if isinstance(root, torch.nn.Module):
-            self.training = root.training
+            self.__dict__["training"] = root.training
             _Copier(root, self, graph.constants).copy(targets)
         else:
             self._take_from_dict(root, graph, [str(target) for target in targets])
-        self._tracer_cls = graph._tracer_cls
-        self._tracer_extras = graph._tracer_extras
-        self.meta = dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {}
+        self.__dict__.update(  # past what looks for modules and parameters among attributes that are set
+            _tracer_cls=graph._tracer_cls,
+            _tracer_extras=graph._tracer_extras,
+            meta=dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {},
+        )
 
     def _take_from_dict(self, root: dict[str, Any], graph: Graph, targets: list[str]) -> None:
         known = {**graph.constants, **root}

@@ -11,17 +11,13 @@ import torch
 from torch.fx import Proxy as TorchProxy
 
 from fx.capture.identity_tests import may_be_argument
-from fx.capture.patching import Trace, running_tracer
+from fx.capture.patching import running_tracer
 from fx.capture.python_functions import FUNCTIONS
+from fx.capture.replacements import Builtins
 from fx.checks.questions import kind_of
 from fx.frames import user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy, TracerBase
-
-
-def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
-    """Let a trace see what code with these globals asks of values."""
-    trace.replace_builtins(namespace, _ASKING)
 
 
 def _make_type(original: Any) -> Any:
@@ -195,4 +191,5 @@ _QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "id": _make_id,
 }
 """Functions of Python that ask what a value is."""
-_ASKING = {**_QUESTIONS, **FUNCTIONS}
+ASKING = Builtins({**_QUESTIONS, **FUNCTIONS})
+"""What traced code asks of values, or calls with them: what stands in for these functions in its globals."""

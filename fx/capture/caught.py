@@ -27,6 +27,10 @@ class Recorder(Protocol):
     _refused: TraceError | None
 
 
+_TOGGLES = sys.version_info < (3, 12)
+"""Whether watching can be left and taken up again at little cost: later versions instrument all code anew for it."""
+
+
 class Caught:
     """What functions that handle exceptions do with those of a trace."""
 
@@ -35,9 +39,9 @@ class Caught:
         self._codes = {id(code): code for code in codes}
         self._trace: Trace | None = None
         self._tracer: Recorder | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._codes)
+        self._names: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._watching: Any = None
+        """The function that Python calls while it watches."""
 
     def watch(self, trace: Trace, tracer: Recorder, called: Callable[..., T], args: list[Any]) -> T:
         """Return ``called(*args)``; ``tracer`` refuses it if traced values made it raise what it handled.
@@ -45,15 +49,45 @@ class Caught:
         Where a debugger traces the functions of this thread, it is not watched. One that starts meanwhile stays.
         """
         outer = sys.gettrace()
-        if not self._codes or (outer is not None and not isinstance(getattr(outer, "__self__", None), Caught)):
+        if outer is not None and not isinstance(getattr(outer, "__self__", None), Caught):
             return called(*args)
         self._trace, self._tracer = trace, tracer
-        sys.settrace(self._function_called)
+        self._watching = self._function_called
+        sys.settrace(self._watching)
         try:
             return called(*args)
         finally:
-            if sys.gettrace() in (self._function_called, None):
+            if sys.gettrace() in (self._watching, None):
                 sys.settrace(outer)
+            self._watching = None
+
+    def pause(self) -> bool:
+        """Stop watching where the tracer's own code begins, of which each step would take several times as long.
+
+        Returns:
+            Whether it has: then :meth:`resume` takes it up again.
+        """
+        if _TOGGLES and self._watching is not None and sys.gettrace() is self._watching:
+            sys.settrace(None)
+            return True
+        return False
+
+    def resume(self) -> None:
+        """Watch again, unless a debugger has started meanwhile."""
+        if sys.gettrace() is None:
+            sys.settrace(self._watching)
+
+    def resumed(self, called: Callable[..., T]) -> Callable[..., T]:
+        """``called``, a part of the traced code, watched while the tracer's own code around it is not."""
+
+        def watched(*args: Any, **kwargs: Any) -> T:
+            self.resume()
+            try:
+                return called(*args, **kwargs)
+            finally:
+                self.pause()
+
+        return watched
 
     def _function_called(self, frame: FrameType, event: str, argument: Any) -> Any:
         if self._trace is None or not self._trace.is_running():  # a signal's handler kept it from being taken away
@@ -73,5 +107,12 @@ class Caught:
 
     def names_at(self, frame: FrameType) -> list[str]:
         """The names of the classes of exceptions that the traced code handles at the place where ``frame`` is."""
-        frames = [one for one in (frame, *callers(frame)) if id(one.f_code) in self._codes]
-        return [name for one in frames for name in handled_at(one)]
+        found: list[str] = []
+        for one in (frame, *callers(frame)):
+            if id(one.f_code) in self._codes:
+                place = id(one.f_code), one.f_lasti
+                names = self._names.get(place)
+                if names is None:
+                    names = self._names[place] = handled_at(one)
+                found += names
+        return found

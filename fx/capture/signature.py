@@ -68,11 +68,7 @@ class Signature:
         self.function = function
         self.code = code
         self.is_module = is_module
-        self.defaults = {
-            name: parameter.default
-            for name, parameter in inspect.signature(behind).parameters.items()
-            if parameter.default is not parameter.empty
-        }
+        self.defaults = _defaults(behind)
         self.annotations = _annotations(behind)
         named = code.co_argcount + code.co_kwonlyargcount
         names = list(code.co_varnames[:named])
@@ -121,13 +117,11 @@ class Signature:
         args = root + [self._placed(guide, name, one) if name in self._whole else one for name, one in made.items()]
         function = self._all_positional(guide is not None)
         is_leaf = None if guide is None else guide.is_container
+        if guide is None and all(type(one) is Proxy for one in made.values()):  # as nearly always
+            return function, self._marked(tracer, args)
         flat, spec = pytree.tree_flatten(tuple(args), is_leaf=is_leaf)
         if all(child.is_leaf() for child in spec.children()):
-            inputs = tracer.graph.find_nodes(op="placeholder")
-            for name, node in zip(self.names, inputs, strict=False):
-                if name in self.keyword_only:
-                    node.meta[KEYWORD_ONLY] = True
-            return function, args
+            return function, self._marked(tracer, args)
         prefix = ["self"] if self.is_module else []
         count = len(self.names) - len(self.keyword_only)
         written = [*self.names[:count], *(["*"] if self.keyword_only else []), *self.keyword_only, *self.starred]
@@ -144,6 +138,14 @@ class Signature:
 
         flattened.__annotations__ = {}  # what this function returns is not what the program returns
         return flattened, flat
+
+    def _marked(self, tracer: TracerBase, args: list[Any]) -> list[Any]:
+        """``args``, once the nodes of inputs that are given by keyword alone say so."""
+        inputs = tracer.graph.find_nodes(op="placeholder") if self.keyword_only else ()
+        for name, node in zip(self.names, inputs, strict=False):
+            if name in self.keyword_only:
+                node.meta[KEYWORD_ONLY] = True
+        return args
 
     def _by_name(self, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> dict[str, Any]:
         if not isinstance(concrete_args, tuple):
@@ -368,9 +370,29 @@ def _annotations(function: Any) -> dict[str, Any]:
     if getattr(getattr(behind, "__code__", None), "co_filename", None) in GENERATED_FILES:
         return annotations_of(behind)
     try:
-        return inspect.get_annotations(function, eval_str=True)
+        if sys.version_info >= (3, 14) or getattr(behind, "__type_params__", ()):
+            return inspect.get_annotations(function, eval_str=True)
+        namespace = getattr(behind, "__globals__", {})
+        held = getattr(function, "__annotations__", None) or {}
+        return {name: eval(_compiled(one), namespace) if isinstance(one, str) else one for name, one in held.items()}
     except Exception:  # evaluating the user's annotations may do anything; as strings they are just names
         return annotations_of(function)
+
+
+@functools.lru_cache(maxsize=1000)
+def _compiled(annotation: str) -> CodeType:
+    """The code of an annotation that is kept as text."""
+    return compile(annotation.lstrip(" \t"), "<annotation>", "eval", dont_inherit=True)
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    """The defaults of a function's parameters."""
+    if not isinstance(function, FunctionType) or "__signature__" in function.__dict__:
+        given = inspect.signature(function).parameters.items()
+        return {name: parameter.default for name, parameter in given if parameter.default is not parameter.empty}
+    code, defaults = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    return {**dict(zip(names, defaults, strict=True)), **(function.__kwdefaults__ or {})}
 
 
 def annotations_of(owner: Any) -> dict[str, Any]:

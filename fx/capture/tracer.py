@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred, training_flag
+from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.caught import Caught
 from fx.capture.example_values import bound, fake_mode_for
@@ -20,7 +20,7 @@ from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_hooks import leaves_something
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
-from fx.capture.patching import Trace
+from fx.capture.patching import Trace, replaced_together
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.root_state import RootTracer, paths_below
@@ -64,6 +64,7 @@ class Tracer(RootTracer):
         return relu
     """
 
+    _refused: TraceError | None
     follows_training: bool = True
     """Let operations that are given the training flag of a module read it when they run, instead of fixing it."""
 
@@ -88,8 +89,8 @@ class Tracer(RootTracer):
         autowrap_functions = expect_all(autowrap_functions, callable, what, error=TraceError)
         for module in autowrap_modules:
             for name, value in list(module.__dict__.items()):
-                if not name.startswith("_") and callable(value):
-                    function = behind_recording(value)
+                if name[:1] != "_" and callable(value):
+                    function = behind_recording(value) if type(value) is FunctionType else value
                     functions[id(function)] = function
         functions.update((id(function), function) for function in (*autowrap_functions, *remote_calls()))
         self._autowrap_functions: dict[int, Any] = functions
@@ -111,7 +112,7 @@ class Tracer(RootTracer):
         self._follows_flags = True
         self._has_followed = False
         self._state: ModuleState | None = None
-        self._caught = Caught(())
+        self._caught: Caught | None = None
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
 
@@ -395,9 +396,6 @@ class Tracer(RootTracer):
             return  # which is what is compared, as it is answered
         location.is_compared = identity_tests.expect_known(self, node, location)
 
-    def _handled_at(self, frame: FrameType) -> list[str]:
-        return self._caught.names_at(frame)
-
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
         asked = self._current is not None and kind_of(obj.node) == (torch.Size, True)
         if self.guide is not None and self.guide.knows(obj):
@@ -493,7 +491,7 @@ class Tracer(RootTracer):
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
-            self._caught = Caught(state.surroundings.handling)
+            caught = self._caught = Caught(state.surroundings.handling) if state.surroundings.handling else None
             if self._examples is not None and self._fake_mode is not None:
                 self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
@@ -501,7 +499,7 @@ class Tracer(RootTracer):
                 flags.start()
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
-            value = self._caught.watch(trace, self, called, args)
+            value = called(*args) if caught is None else caught.watch(trace, self, called, args)
             if self._starred:
                 raise self._starred[0].refused()
             self._returned_by = function
@@ -541,7 +539,7 @@ class Tracer(RootTracer):
         self._state = None
         self._current = self._real = self._modes = self._flags = self.guide = None
         self._starred, self._indexed = [], []
-        self._caught = Caught(())
+        self._caught = None
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -597,8 +595,6 @@ class Tracer(RootTracer):
 
     def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
         session.trace = trace
-        modes.replace(trace)
-        training_flag.replace(trace)
         recorded_calls.replace(trace)
         record_classes(trace, self._classes_called)
         for namespace, name in wrapped_globals():
@@ -628,6 +624,7 @@ class _Session:
         self.modes = modes.Modes(tracer)
         self.flags = flags
         self.trace: Trace | None = None
+        self.modules_are_themselves = getattr(tracer.getattr, "__func__", None) is Tracer.getattr
         self.parameter_proxies: dict[str, Any] = {}
         self.searched: set[int] = set()
 
@@ -640,7 +637,13 @@ class _Session:
             self.autowrap(getattr(type(module).forward, "__globals__", {}))
             return original(module, *args, **kwargs)
 
-        return self.tracer.call_module(module, forward, args, kwargs)
+        caught = self.tracer._caught
+        if caught is None or not caught.pause():
+            return self.tracer.call_module(module, forward, args, kwargs)
+        try:
+            return self.tracer.call_module(module, caught.resumed(forward), args, kwargs)
+        finally:
+            caught.resume()
 
     def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
         """Let the tracer decide."""
@@ -658,9 +661,21 @@ class _Session:
             self.searched.add(id(one))
             if not str(one.get("__name__")).startswith(("torch.", "math")):
                 pending.extend(recorded_calls.replace_in(trace, one))
-            for name, value in list(one.items()):
-                if id(value) in functions or (type(value) is FunctionType and id(behind_recording(value)) in functions):
-                    trace.replace(one, (name,), recording)
+            names = [
+                name
+                for name, value in list(one.items())
+                if id(value) in functions or (type(value) is FunctionType and id(behind_recording(value)) in functions)
+            ]
+            if names and one is _OF_MATH.owner and names == list(_OF_MATH.makers):
+                trace.replace_all(_OF_MATH)
+            else:
+                trace.replace(one, names, recording)
+
+
+_OF_MATH = replaced_together(
+    math.__dict__,
+    {name: recording for name, value in vars(math).items() if not name.startswith("_") and callable(value)},
+)
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import dis
 import linecache
-import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
+from fx.checks.bytecode import once_for_code
+
 _HAS_TABLE = "PUSH_EXC_INFO" in dis.opmap  # from Python 3.11 on
 _TRY = dis.opmap["PUSH_EXC_INFO" if _HAS_TABLE else "SETUP_FINALLY"]
 _WITH = dis.opmap["WITH_EXCEPT_START"]
-_handling: weakref.WeakKeyDictionary[CodeType, tuple[CodeType, ...]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,13 @@ class _Handled:
     """Whether the function may go on behind one."""
 
 
+@once_for_code
 def handling(code: CodeType) -> tuple[CodeType, ...]:
     """Return the code of a function, and of the functions that are written in it, as far as it handles exceptions."""
-    known = _handling.get(code)
-    if known is None:
-        codes = [code]
-        for one in codes:
-            codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-        known = _handling[code] = tuple(filter(_handles, codes))
-    return known
+    codes = [code]
+    for one in codes:
+        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    return tuple(filter(_handles, codes))
 
 
 def _handles(code: CodeType) -> bool:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
 from types import CodeType, FrameType
 
-from fx.checks.bytecode import Step, dialect, steps
+from fx.checks.bytecode import Step, dialect, once_for_code, steps
 from fx.checks.flow import stack_effect
 
 _CALLS = ("CALL", "PRECALL")
 _SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "NOP"})
 _ADDS = frozenset({"LIST_EXTEND", "LIST_APPEND", "LIST_TO_TUPLE", "CALL_INTRINSIC_1", "KW_NAMES"})
-
-_read: weakref.WeakKeyDictionary[CodeType, list[Step]] = weakref.WeakKeyDictionary()
 
 
 def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
@@ -23,13 +20,16 @@ def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
     """
     if dialect() is None:
         return None
-    found = _read.get(frame.f_code)
-    if found is None:
-        found = _read[frame.f_code] = [step for step in steps(frame.f_code) if step.name not in _SKIPPED]
+    found = _read(frame.f_code)
     place = max((index for index, step in enumerate(found) if step.offset <= frame.f_lasti), default=0)
     if found[place].name == "LIST_EXTEND" and found[place].argument == 1:
         return _consumer(found, place + 1)
     return _range(found, place) if found[place].name == "CALL_FUNCTION_EX" else None
+
+
+@once_for_code
+def _read(code: CodeType) -> list[Step]:
+    return [step for step in steps(code) if step.name not in _SKIPPED]
 
 
 def _consumer(found: list[Step], place: int) -> tuple[int, int] | None:

@@ -21,8 +21,8 @@ verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, ti
 test: $(INSTALLED)  ## the whole test suite, on all cores
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
-thorough: $(INSTALLED)  ## the tests that `make test` leaves out because they take seconds each
-	$(BIN)/python -m pytest -m thorough --numprocesses auto --dist worksteal $(ARGS)
+thorough: $(INSTALLED)  ## the tests that `make test` leaves out because they take seconds each; random programs are new ones
+	$(BIN)/python -m pytest -m thorough --hypothesis-profile=default --numprocesses auto --dist worksteal $(ARGS)
 
 pythons:  ## the tests under each interpreter that is found, and a table; ARGS=--cuda where torch has no CPU build
 	$(PYTHON) tests/versions.py pythons $(ARGS)

@@ -92,8 +92,7 @@ def work(rank: int, count: int, rounds: int, quick: bool) -> None:
             results = {name: program(inputs) for name, program in programs.items()}
             if not all(map(torch.equal, results["before"], results["after"])):
                 raise AssertionError("the pass changes what the step computes")
-            if not all(map(torch.allclose, results["before"], results["ddp"])):
-                raise AssertionError("DistributedDataParallel computes something else")
+            torch.testing.assert_close(results["ddp"], results["before"])  # which adds in another order
             # prepared, so that all processes make the same number of calls
             contenders = {name: Contender(program, lambda: inputs) for name, program in programs.items()}  # noqa: B023
             name = f"{layers} layers of {width}, batch {batch}, {count} processes"

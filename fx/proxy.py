@@ -148,6 +148,7 @@ class TracerBase:
         self.module_stack = {}
         self._locations: dict[tuple[int, int], SourceLocation] = {}
         self._attributes_read: list[weakref.ref[Attribute]] = []
+        self._reads_recorded: list[Node] = []
         self.augmented: list[Node] = []
         """The nodes of augmented assignments (``x += y``)."""
 
@@ -264,7 +265,8 @@ class TracerBase:
         ):
             read, self._attributes_read = self._attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
-                attribute.node  # noqa: B018 - made while it is what it was when it was read
+                if attribute._node is None or attribute._node._erased:  # recorded while it is what was read
+                    self._reads_recorded.append(attribute.node)
         node_args = self.create_arg(args)
         node_kwargs = self.create_arg(kwargs) if kwargs else {}
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)

@@ -9,6 +9,7 @@ import warnings
 # Set before torch is imported, and inherited by the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import hypothesis
 import pytest
 import torch
 
@@ -17,6 +18,9 @@ from fx.passes import registered_passes
 pytest_plugins = ["pytester"]
 collect_ignore_glob = ["*conftest.py"]  # they have no doctests, and as modules of tests all have the same name
 
+# The same examples in each run: what fails is what changed. `make thorough` and `make properties` draw others.
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.load_profile("repeatable")
 
 if torch.cuda.is_available():  # resetting the compiler imports it there, and torch refuses that anew in each inner run
     with warnings.catch_warnings():

@@ -506,6 +506,7 @@ class Tracer(RootTracer):
             self._returns = True
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
+            self._drop_unused_reads()
             self._real.drop_unused()
             if self.guide is not None:
                 self.guide.expect_containers_kept(user_location(None, {}))
@@ -528,6 +529,12 @@ class Tracer(RootTracer):
             self._finished = True
             self._has_followed = self._has_followed or flags.are_followed
             session.modes.restore()
+
+    def _drop_unused_reads(self) -> None:
+        """Remove attributes that were recorded before a call that changes them, and that nobody uses."""
+        for node in reversed(self._reads_recorded):
+            if not node._erased and not node.users:
+                self.graph.erase_node(node)
 
     def _finish(self, state: ModuleState) -> Proxy | None:
         """Leave everything as it was. To be called again where an exception of a signal's handler interrupts
@@ -564,7 +571,7 @@ class Tracer(RootTracer):
         self.augmented = []
         self.num_calls = {}
         self._current = self._real = self._modes = self._flags = self.guide = None
-        self._attributes_read = []
+        self._attributes_read, self._reads_recorded = [], []
         self._attribute_paths = self._parameter_paths = None
         self._locations = {}
         self.module_stack = {}

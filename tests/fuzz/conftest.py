@@ -2,4 +2,4 @@
 
 import hypothesis
 
-hypothesis.settings.register_profile("fuzz", max_examples=100_000)
+hypothesis.settings.register_profile("fuzz", derandomize=False, max_examples=100_000)

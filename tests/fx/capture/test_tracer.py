@@ -571,6 +571,18 @@ def test_an_attribute_is_what_it_was_when_it_was_read() -> None:
     assert "ndim" not in captured.code
 
 
+def test_an_attribute_that_is_read_before_a_write_and_not_used_is_not_recorded() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        turned, again = x.mT, x.mT.mT  # noqa: F841 - kept until the end
+        y.unsqueeze_(0)
+        return y.relu()
+
+    captured = fx.symbolic_trace(program)
+    assert [node.op for node in captured.graph.nodes] == [
+        node.op for node in torch.fx.symbolic_trace(program).graph.nodes
+    ]
+
+
 def test_a_module_that_ran_before_is_traced_like_one_that_did_not() -> None:
     class Keeps(nn.Module):
         def __init__(self) -> None:

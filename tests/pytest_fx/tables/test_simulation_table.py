@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+import fx
 from pytest_fx.tables import Entry, NotRun, Scale, get_table
 from pytest_fx.tables.estimates import (
     accuracy,
@@ -228,3 +229,18 @@ def test_torchs_estimators_that_need_an_accelerator_say_so():
 def test_inductors_estimate_is_nothing_on_a_cpu():
     with pytest.raises(NotRun, match=r"its estimate is 0 s|Error"):
         simulation._by_inductor("mlp", 1)
+
+
+def test_passes_are_timed_on_copies_that_lie_elsewhere_in_memory(monkeypatch):
+    timed = []
+
+    def seconds(programs, rounds):
+        timed.append(programs)
+        return [[1.0 * rounds], [2.0 * rounds]]
+
+    monkeypatch.setattr(simulation, "seconds_in_turns", seconds)
+    before, after = fx.symbolic_trace(torch.nn.Linear(2, 2)), fx.symbolic_trace(torch.nn.Linear(2, 2))
+    measured = simulation._seconds_of_copies(before, after, [torch.ones(1, 2)], 30)
+    assert measured == ([6.0] * 5, [12.0] * 5)
+    weights = {program.func.weight.data_ptr() for programs in timed for program in programs}
+    assert len(weights | {before.weight.data_ptr(), after.weight.data_ptr()}) == 12

@@ -7,9 +7,12 @@ is written, and :meth:`Replacement.undo`, which puts back what was there, can be
 from __future__ import annotations
 
 import builtins
+import ctypes
+import gc
 import operator
 from collections.abc import Callable, Mapping
 from itertools import repeat
+from types import FunctionType
 from typing import Any
 
 Maker = Callable[[Any], Any]
@@ -21,7 +24,7 @@ ABSENT = object()
 class Replacement:
     """Entries of one dictionary or class, what stands in for each, and the traces that need it."""
 
-    __slots__ = ("absent", "holders", "makers", "namespace", "originals", "owner", "stand_ins")
+    __slots__ = ("absent", "entries", "holders", "makers", "namespace", "originals", "owner", "stand_ins")
 
     def __init__(self, owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:
         """Replace, once it is put on, the names in ``makers`` by what these make of what the names stand for.
@@ -31,6 +34,8 @@ class Replacement:
         """
         self.owner = owner
         self.namespace: Mapping[str, Any] = vars(owner) if isinstance(owner, type) else owner
+        self.entries = _entries_of(owner) if isinstance(owner, type) else owner
+        """What can be written to; None where each attribute of the class has to be set."""
         self.makers = makers
         self.absent = absent
         self.originals: dict[str, Any] = {}
@@ -48,32 +53,49 @@ class Replacement:
                 continue
             original = getattr(builtins, name, None) if found is ABSENT else found
             if original is not None or self.absent:
-                self.stand_ins[name] = make(original)
+                self.stand_ins[name] = value = make(original)
                 originals[name] = found
+                if isinstance(self.owner, type) and not _is_looked_up(name, found, value):
+                    self.entries = None
 
     def put_on(self) -> None:
         """Let the others stand in, where the entries are what they were."""
-        owner, originals = self.owner, self.originals
-        if not isinstance(owner, type) and _holds(owner, originals):
-            owner.update(self.stand_ins)
-            return
-        for name, value in self.stand_ins.items():
-            if self.namespace.get(name, ABSENT) is originals[name]:
-                _write(owner, name, value)
+        entries, originals = self.entries, self.originals
+        if entries is not None and _holds(entries, originals):
+            entries.update(self.stand_ins)
+        else:
+            for name, value in self.stand_ins.items():
+                if self.namespace.get(name, ABSENT) is originals[name]:
+                    self._write(name, value)
+        if isinstance(self.owner, type):
+            _modified(self.owner)
 
     def undo(self) -> None:
         """Put back what was there, but where somebody else has replaced it meanwhile."""
-        owner, originals = self.owner, self.originals
-        if not isinstance(owner, type) and _holds(owner, self.stand_ins):
+        entries, originals = self.entries, self.originals
+        if entries is not None and _holds(entries, self.stand_ins):
             for name, original in originals.items():
                 if original is ABSENT:
-                    del owner[name]
+                    del entries[name]
                 else:
-                    owner[name] = original
-            return
-        for name, value in self.stand_ins.items():
-            if self.namespace.get(name) is value:
-                _write(owner, name, originals[name])
+                    entries[name] = original
+        else:
+            for name, value in self.stand_ins.items():
+                if self.namespace.get(name) is value:
+                    self._write(name, originals[name])
+        if isinstance(self.owner, type):
+            _modified(self.owner)
+
+    def _write(self, name: str, value: Any) -> None:
+        if self.entries is not None:
+            if value is ABSENT:
+                del self.entries[name]
+            else:
+                self.entries[name] = value
+        elif value is ABSENT:
+            delattr(self.owner, name)
+        else:
+            setattr(self.owner, name, value)
 
 
 def _holds(owner: dict[str, Any], entries: dict[str, Any]) -> bool:
@@ -81,16 +103,23 @@ def _holds(owner: dict[str, Any], entries: dict[str, Any]) -> bool:
     return all(map(operator.is_, map(owner.get, entries, repeat(ABSENT)), entries.values()))
 
 
-def _write(owner: dict[str, Any] | type, name: str, value: Any) -> None:
-    if isinstance(owner, type):
-        if value is ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, value)
-    elif value is ABSENT:
-        del owner[name]
-    else:
-        owner[name] = value
+# Setting ``__call__`` of a class lets Python look at all classes below it, for what calls their instances: of
+# torch.nn.Module there are hundreds, which takes longer than to trace a small model. Where one function of Python's
+# takes the place of another, all of them stay what they are, and what is looked up is remembered by the class's version.
+
+_modified: Callable[[type], None] = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("PyType_Modified", ctypes.pythonapi))
+"""Lets Python look up anew what a class has, and those below it."""
+
+
+def _is_looked_up(name: str, *values: Any) -> bool:
+    """Return whether Python looks a name up in a class at each use, whichever of the values it stands for."""
+    return not name.startswith("__") or all(type(value) is FunctionType for value in values)
+
+
+def _entries_of(owner: type) -> dict[str, Any] | None:
+    """The dictionary of a class, behind the view of it that Python gives; None where it is not found."""
+    found = gc.get_referents(vars(owner))
+    return found[0] if len(found) == 1 and type(found[0]) is dict else None
 
 
 class Builtins:

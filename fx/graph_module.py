@@ -586,7 +586,7 @@ class _Copier:
             if source is owner:  # inside a module that was copied whole
                 known = (getattr(source, name), getattr(source, name))
             else:
-                child = getattr(source, name, None)
+                child = source._modules.get(name) or getattr(source, name, None)
                 if not isinstance(child, torch.nn.Module):
                     raise MissingAttributeError(
                         f"the graph refers to {prefix!r}, which the root module does not have",
@@ -595,7 +595,7 @@ class _Copier:
                 counterpart = owner._modules.get(name)
                 if counterpart is None:
                     counterpart = owner._modules[name] = Container()
-                    counterpart.training = child.training
+                    counterpart.__dict__["training"] = child.training
                 known = (child, counterpart)
             self.pairs[prefix] = known
         return known

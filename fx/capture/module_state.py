@@ -306,12 +306,15 @@ def _is_written_in_place(name: str, value: Proxy) -> bool:
     return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
 
 
+_NONE: dict[str, Any] = {}
+
+
 class _Entries:
     """Dictionaries, and what was in each."""
 
     def __init__(self, entries: list[dict[str, Any]]) -> None:
         self._entries = entries
-        self._saved = [one.copy() for one in entries]
+        self._saved = [one.copy() if one else _NONE for one in entries]
 
     def pair(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """One of them, and what was in it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from types import BuiltinMethodType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -19,7 +19,8 @@ from torch.autograd.function import _SingleLevelFunction
 
 from fx.capture.asked_kinds import ASKING, make_is_tensor
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
-from fx.capture.replacements import Replacement
+from fx.capture.replacements import Maker, Replacement
+from fx.capture.whole_calls import behind_recording, recording
 from fx.checks.questions import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
 from fx.proxy import Proxy
@@ -54,28 +55,45 @@ def replace(trace: Trace) -> None:
         trace.replace(checkpoints.__dict__, ("checkpoint",), make_checkpoint)
 
 
-def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
+    """What makes the stand-ins of functions wherever the traced code has them from, by the identity of these.
+
+    Args:
+        trace: the trace.
+        whole: the identities of functions that are recorded whole.
+    """
+    of_torch = trace.stand_ins(torch.__dict__).items()  # from torch import is_grad_enabled, finfo, …
+    return {**dict.fromkeys(whole, recording), **{key: partial(_stand_in, value) for key, value in of_torch}}
+
+
+def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Maker]) -> Iterator[dict[str, Any]]:
     """Do the same for what the globals of traced code refer to.
+
+    Args:
+        trace: the trace.
+        namespace: the globals.
+        makers: what :func:`makers_of` returns.
 
     Yields:
         The globals of functions, classes and modules of the same package that stand there, which may be given traced
         values, too, and hand them on to others.
     """
     package = _package_of(namespace)
-    of_torch = trace.stand_ins(torch.__dict__)
     homes: dict[int, dict[str, Any]] = {}
     modules: set[str] = set()
     """The names of modules that classes are of, with those that they inherit from."""
     for name, value in list(namespace.items()):
         kind = type(value)
-        if id(value) in of_torch:  # from torch import is_grad_enabled, finfo, …
-            trace.replace(namespace, (name,), partial(_stand_in, of_torch[id(value)]))
-        elif kind is FunctionType:
+        if id(value) in makers:
+            trace.replace(namespace, (name,), makers[id(value)])
+        if kind is FunctionType:
             if (home := value.__globals__) is not namespace and id(home) not in homes:
                 if is_users_file(value.__code__.co_filename):
                     homes[id(home)] = home
                 elif id(value.__code__) in _codes_of_checkpoint():
                     trace.replace(namespace, (name,), make_checkpoint)
+                elif id(behind_recording(value)) in makers:  # another thread may be tracing
+                    trace.replace(namespace, (name,), recording)
         elif issubclass(kind, type):
             modules.update([one.__module__ for one in value.__mro__])
         elif kind is ModuleType:

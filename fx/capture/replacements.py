@@ -105,7 +105,7 @@ def _holds(owner: dict[str, Any], entries: dict[str, Any]) -> bool:
 
 # Setting ``__call__`` of a class lets Python look at all classes below it, for what calls their instances: of
 # torch.nn.Module there are hundreds, which takes longer than to trace a small model. Where one function of Python's
-# takes the place of another, all of them stay what they are, and what is looked up is remembered by the class's version.
+# takes the place of another, all of them stay what they are. What Python has found goes by the class's version.
 
 _modified: Callable[[type], None] = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("PyType_Modified", ctypes.pythonapi))
 """Lets Python look up anew what a class has, and those below it."""

@@ -23,10 +23,11 @@ from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_c
 from fx.capture.patching import Trace, replaced_together
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
+from fx.capture.replacements import Maker
 from fx.capture.root_state import RootTracer, paths_below
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling
 from fx.capture.training_flag import TrainingFlags
-from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, recording
+from fx.capture.whole_calls import RECORDED, ProxyableClassMeta, behind_recording, recording
 from fx.checks.questions import kind_of
 from fx.checks.starred import call_of_starred
 from fx.code.sources import not_compiled
@@ -634,6 +635,7 @@ class _Session:
         self.modules_are_themselves = getattr(tracer.getattr, "__func__", None) is Tracer.getattr
         self.parameter_proxies: dict[str, Any] = {}
         self.searched: set[int] = set()
+        self.makers: dict[int, Maker] | None = None
 
     def module_called(
         self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -658,25 +660,34 @@ class _Session:
 
     def autowrap(self, namespace: dict[str, Any]) -> None:
         """Record the tracer's autowrap functions where ``namespace``, or one that it reaches, refers to them."""
-        trace, functions = self.trace, self.tracer._autowrap_functions
-        if trace is None:
+        trace = self.trace
+        if trace is None or id(namespace) in self.searched:
             return
+        if self.makers is None:
+            self.makers = recorded_calls.makers_of(trace, self.tracer._autowrap_functions)
         pending = [namespace]
         for one in pending:
             if id(one) in self.searched:
                 continue
             self.searched.add(id(one))
-            if not str(one.get("__name__")).startswith(("torch.", "math")):
-                pending.extend(recorded_calls.replace_in(trace, one))
-            names = [
-                name
-                for name, value in list(one.items())
-                if id(value) in functions or (type(value) is FunctionType and id(behind_recording(value)) in functions)
-            ]
-            if names and one is _OF_MATH.owner and names == list(_OF_MATH.makers):
-                trace.replace_all(_OF_MATH)
+            if str(one.get("__name__")).startswith(("torch.", "math")):
+                self._record_whole(trace, one)
             else:
-                trace.replace(one, names, recording)
+                pending.extend(recorded_calls.replace_in(trace, one, self.makers))
+
+    def _record_whole(self, trace: Trace, namespace: dict[str, Any]) -> None:
+        """Record the functions where globals of torch's, or those of ``math``, refer to them."""
+        functions = self.tracer._autowrap_functions
+        names = [
+            name
+            for name, value in list(namespace.items())
+            if id(value) in functions
+            or (type(value) is FunctionType and value.__code__ is RECORDED and id(behind_recording(value)) in functions)
+        ]
+        if names and namespace is _OF_MATH.owner and names == list(_OF_MATH.makers):
+            trace.replace_all(_OF_MATH)
+        else:
+            trace.replace(namespace, names, recording)
 
 
 _OF_MATH = replaced_together(

@@ -45,6 +45,7 @@ from fx.wrapping import wrapped_globals
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
            "is_fx_tracing", "symbolic_trace"]  # fmt: skip
 
+_new: Any = object.__new__
 Root = torch.nn.Module | Callable[..., Any]
 
 
@@ -100,6 +101,8 @@ class Tracer(RootTracer):
         self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
         self._leaf_kinds: dict[type, bool] = {}
+        self._tells_leaves = False
+        """Whether what is a leaf is left to this class."""
         self._current: Trace | None = None
         self._reads_buffers_once = False
         self._left_out = self._as_given = False
@@ -155,7 +158,8 @@ class Tracer(RootTracer):
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            is_leaf = self.is_leaf_module(m, path)
+            known = self._leaf_kinds.get(type(m)) if self._tells_leaves else None
+            is_leaf = self.is_leaf_module(m, path) if known is None else known
             if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
                 is_leaf = not self._is_opened(m)
             if is_leaf or m._backward_hooks or m._backward_pre_hooks:
@@ -329,7 +333,11 @@ class Tracer(RootTracer):
 
     def proxy(self, node: Node) -> Proxy:
         """The proxy for a node."""
-        return Proxy(node, self) if self.guide is None else GuidedProxy(node, self)
+        if self.guide is not None:
+            return GuidedProxy(node, self)
+        proxy = _new(Proxy)  # past the checks of what others give
+        proxy.node, proxy.tracer = node, self
+        return proxy
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
         """Return what example inputs say of a traced value; the program checks that it is so.
@@ -575,6 +583,7 @@ class Tracer(RootTracer):
         self._attributes_read, self._reads_recorded = [], []
         self._attribute_paths = self._parameter_paths = None
         self._locations = {}
+        self._tells_leaves = getattr(self.is_leaf_module, "__func__", None) is Tracer.is_leaf_module
         self.module_stack = {}
         self.scope = Scope("", None)
         if isinstance(root, torch.nn.Module):

@@ -244,9 +244,11 @@ def test_a_call_of_modules_that_somebody_replaces_is_theirs_outside_of_traces(
 
 def test_a_module_that_has_run_is_captured_and_runs_again() -> None:
     """Python remembers what it has found in a class, and in those below it."""
-    model, x, call = nn.Sequential(nn.ReLU()), torch.tensor([-1.0]), nn.Module.__call__
-    for _ in range(3):
-        assert model(x).item() == 0
-        assert nn.ReLU.__call__ is call
-        assert [node.op for node in fx.symbolic_trace(model).graph.nodes] == ["placeholder", "call_module", "output"]
-        assert nn.ReLU.__call__ is call
+    kinds = [nn.ReLU, nn.Tanh, nn.GELU, nn.Sigmoid, nn.Identity, nn.SELU, nn.ELU, nn.Softplus]
+    model, x, call = nn.Sequential(*(kind() for kind in kinds)), torch.ones(1), nn.Module.__call__
+    for _ in range(8):
+        model(x)
+        assert all(kind.__call__ is call for kind in kinds)
+        calls = [node.op for node in fx.symbolic_trace(model).graph.nodes][1:-1]
+        assert calls == ["call_module"] * len(kinds)
+        assert all(kind.__call__ is call for kind in kinds)

@@ -14,7 +14,7 @@ import torch
 from fx.arguments import expect, expect_all, explained, shown
 from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
-from fx.capture.caught import Caught
+from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_hooks import leaves_something
@@ -427,6 +427,7 @@ class Tracer(RootTracer):
     def _trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
         """One run of ``root``, from the start, and another one if it assigned attributes or changed containers."""
         leave_ended()
+        forget_ended()
         forget_traced_values()
         function = self._start(root)
         of_python = {
@@ -550,6 +551,7 @@ class Tracer(RootTracer):
         meanwhile.
         """
         leave_ended()
+        forget_ended()
         self._tracing = False
         self._finished = True
         self._state = None

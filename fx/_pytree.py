@@ -1,12 +1,10 @@
-"""Structured values: flattened inside generated code where ``concrete_args`` have a structure, and made anew."""
+"""Structured values, flattened inside generated code where ``concrete_args`` have a structure."""
 
 from __future__ import annotations
 
-import dataclasses
-import operator
 import sys
-from collections import OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable, Mapping
+from collections import defaultdict, namedtuple
+from collections.abc import Callable
 from typing import Any
 
 from torch.utils import _pytree as pytree
@@ -70,42 +68,3 @@ def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
         return list(flatten(tree, spec))
     leaves_of_one_level, _ = pytree.SUPPORTED_NODES[spec.type].flatten_fn(tree)
     return list(leaves_of_one_level)
-
-
-def constructor_call(container: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments from which the class of a container, none of Python's plain ones, makes an equal one.
-
-    ``None`` where it makes another one, or none.
-
-    >>> constructor_call(OrderedDict(a=1))
-    (([['a', 1]],), {})
-    """
-    kind: Any = type(container)
-    items: Any = dict(container) if isinstance(container, Mapping) else list(container)
-    args: tuple[Any, ...] = (items,)
-    kwargs: dict[str, Any] = {}
-    if isinstance(container, defaultdict):
-        args = (container.default_factory, items)
-    elif kind is OrderedDict:
-        args = ([[key, value] for key, value in items.items()],)
-    elif isinstance(container, deque):
-        args = (items, container.maxlen)
-    elif dataclasses.is_dataclass(container) and isinstance(container, Mapping):  # as outputs of models have them
-        args, kwargs = (), items
-    try:
-        return (args, kwargs) if _holds_the_same(container, kind(*args, **kwargs)) else None
-    except Exception:  # the constructor is somebody's, which may do anything
-        return None
-
-
-def _holds_the_same(one: Any, other: Any) -> bool:
-    """Return whether two containers hold the same objects, under the same names, and nothing else."""
-    if isinstance(one, Mapping):
-        if list(one) != list(other):
-            return False
-        one_held, other_held = list(one.values()), list(other.values())
-    else:
-        one_held, other_held = list(one), list(other)
-    same = len(one_held) == len(other_held) and all(map(operator.is_, one_held, other_held))
-    attributes = getattr(one, "__dict__", {}).keys(), getattr(other, "__dict__", {}).keys()
-    return same and attributes[0] == attributes[1]

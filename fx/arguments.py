@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 
 import torch
 
+from fx.container_kinds import held_kind
 from fx.errors import FxError, GraphError
 from fx.frames import user_location
 from fx.naming.printing import describe
@@ -233,11 +234,5 @@ def contains_itself(value: Any) -> bool:
 
 def _parts(value: Any) -> list[Any]:
     """The containers that a container holds."""
-    held: Iterable[Any] = ()
-    if isinstance(value, (tuple, list)):
-        held = cast("Iterable[Any]", value)
-    elif isinstance(value, dict):
-        held = cast("dict[Any, Any]", value).values()
-    elif isinstance(value, slice):
-        held = (value.start, value.stop, value.step)
-    return [part for part in held if isinstance(part, (tuple, list, dict, slice))]
+    kind = held_kind(value)
+    return [] if kind is None else [part for part in kind.parts(value) if held_kind(part) is not None]

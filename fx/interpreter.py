@@ -13,11 +13,11 @@ from fx.arguments import expect, expect_all, here, refusal, shown
 from fx.assertions import handled_error
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.container_kinds import map_parts
 from fx.errors import GraphError, add_note
 from fx.gradients import leave_modes
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
-from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import describe
 from fx.node import KEYWORD_ONLY, Argument, Node, Target, map_aggregate
 from fx.provenance import inherit
@@ -308,11 +308,7 @@ class Interpreter:
             return args
         if kind is tuple:
             return tuple([self.map_nodes_to_values(element, n) for element in args])
-        if kind is immutable_list:
-            return [self.map_nodes_to_values(element, n) for element in args]
-        if kind is immutable_dict:
-            return {key: self.map_nodes_to_values(value, n) for key, value in args.items()}
-        return map_aggregate(args, lambda leaf: self.map_nodes_to_values(leaf, n) if isinstance(leaf, Node) else leaf)
+        return map_parts(lambda part: self.map_nodes_to_values(part, n), args)
 
 
 class Transformer(Interpreter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral
 from operator import attrgetter
@@ -12,8 +13,9 @@ import torch
 
 from fx import operator_schemas
 from fx.arguments import DEEPEST, expect, expect_callable, explained, here, nesting, refusal, shown
+from fx.container_kinds import ContainerKind, held_kind
 from fx.errors import ArgumentIndexError, GraphError
-from fx.immutable_collections import immutable_dict, immutable_list
+from fx.immutable_collections import immutable_dict
 from fx.naming.printing import format_argument, format_node, target_name
 from fx.naming.targets import module_qualified_name
 from fx.operators import effects
@@ -47,7 +49,6 @@ _ATOMS = frozenset(
      torch.memory_format, torch.layout, torch.Size}
 )  # fmt: skip
 """Types whose values hold no nodes and need no freezing."""
-_CONTAINERS = (tuple, list, dict, slice)
 
 _SPACING = 1 << 20
 
@@ -74,26 +75,17 @@ def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
 
 
 def _map(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
-    return _rebuilt(a, lambda element: _map(element, fn)) if isinstance(a, _CONTAINERS) else fn(a)
+    if isinstance(a, Node) or type(a) in _ATOMS or (kind := held_kind(a)) is None:
+        return fn(a)
+    return _rebuilt(kind, a, lambda element: _map(element, fn))
 
 
-def _rebuilt(a: Any, fn: Callable[[Argument], Argument]) -> Argument:
-    """The container ``a``, frozen, with ``fn`` of each of its elements; a tuple that stays the same is ``a`` itself."""
-    if isinstance(a, tuple):
-        elements = [fn(element) for element in a]
-        if all(map(_same, elements, a)):
-            return a
-        # not by its constructor, which may look at what is in it, as that of packed sequences does
-        return type(a)._make(elements) if hasattr(a, "_fields") else tuple(elements)  # type: ignore[attr-defined]
-    if isinstance(a, list):
-        return immutable_list([fn(element) for element in a])
-    if isinstance(a, dict):
-        return immutable_dict({key: fn(value) for key, value in a.items()})
-    return slice(fn(a.start), fn(a.stop), fn(a.step))
-
-
-def _same(left: object, right: object) -> bool:
-    return left is right
+def _rebuilt(kind: ContainerKind, a: Any, fn: Callable[[Argument], Argument]) -> Argument:
+    """The container ``a``, frozen, with ``fn`` of each of its parts; ``a`` itself where that changes nothing."""
+    parts = kind.parts(a)
+    made = list(map(fn, parts))
+    is_frozen = isinstance(a, kind.frozen)  # type: ignore[arg-type]
+    return a if is_frozen and all(map(operator.is_, made, parts)) else kind.freeze(a, made)
 
 
 def _freeze(a: Argument, inputs: dict[Node, None], left: int = DEEPEST + 1) -> Argument:
@@ -117,11 +109,11 @@ def _freeze(a: Argument, inputs: dict[Node, None], left: int = DEEPEST + 1) -> A
                 break
         else:
             return a  # flat, as most are
-    if not isinstance(a, _CONTAINERS):
+    if (container := held_kind(a)) is None:
         return a
     if not left:
         raise nesting(a)
-    return _rebuilt(a, lambda element: _freeze(element, inputs, left - 1))
+    return _rebuilt(container, a, lambda element: _freeze(element, inputs, left - 1))
 
 
 def _substitute(a: Argument, old: Node, new: Node) -> Argument:

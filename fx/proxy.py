@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import abc
 import copy
-import dataclasses
 import enum
 import functools
 import inspect
 import operator
 import sys
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType, GetSetDescriptorType, NoneType
@@ -21,7 +19,6 @@ import torch
 from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
-from fx._pytree import constructor_call
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count
@@ -38,16 +35,18 @@ from fx.checks.recognition import (
     leaves,
     pending_check,
 )
+from fx.container_kinds import container_kind, leaves_of
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
 from fx.frames import callers, is_ours, is_users, user_location, user_stack
 from fx.graph import Graph
-from fx.immutable_collections import immutable_dict, immutable_list
+from fx.immutable_collections import immutable_dict
 from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
 from fx.operators import effects
-from fx.operators.effect_rules import Effect, find_rule
-from fx.operators.python import COMPARISONS, OPERATORS, PythonOperator
+from fx.operators.effect_rules import Effect, changes_layout, find_rule
+from fx.operators.python import COMPARISONS, IN_PLACE_OF, OPERATORS, PythonOperator
+from fx.operators.tensor_queries import names_of
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.traceback import current_meta
 
@@ -104,10 +103,6 @@ _PROPERTIES = frozenset(
     if isinstance(value, (property, GetSetDescriptorType))
 )
 """Attributes of tensors that are not methods."""
-_NEW_LAYOUT = frozenset(
-    "as_strided_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
-)
-"""Methods after which these attributes are others."""
 
 
 class TracerBase:
@@ -262,9 +257,8 @@ class TracerBase:
             expect_callable(
                 proxy_factory_fn, "proxy_factory_fn of create_proxy makes a Proxy of a node", error=TraceError
             )
-        if (
-            self._attributes_read
-            and (target if kind == "call_method" else getattr(target, "__name__", "")) in _NEW_LAYOUT
+        if self._attributes_read and changes_layout(
+            target if kind == "call_method" else getattr(target, "__name__", "")
         ):
             read, self._attributes_read = self._attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
@@ -302,6 +296,14 @@ class TracerBase:
             raise explained(failure, a, TraceError) from None
         return self._other_arg(a)
 
+    def create_attribute(self, root: Proxy, name: str) -> Node:
+        """Make the node of an attribute of a proxy."""
+        return self.create_proxy("call_function", getattr, (root, name), {}).node
+
+    def higher_order(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a call of a higher-order operator that is given functions; ``NotImplemented`` where it cannot."""
+        return NotImplemented
+
     def attribute_used(self, node: Node, path: str) -> None:
         """Called with each node whose first argument is the attribute at ``path``."""
 
@@ -319,23 +321,16 @@ class TracerBase:
             return fetched
         if hasattr(a, "__fx_create_arg__"):
             return a.__fx_create_arg__(self)
-        if isinstance(a, tuple):
-            elements = [self.create_arg(element) for element in a]
-            return type(a)(*elements) if hasattr(a, "_fields") else tuple(elements)
-        if isinstance(a, list) and type(a) not in (list, immutable_list):
-            if (made := self._made_container(a)) is not None:
-                return made
-        elif isinstance(a, list):
-            return [self.create_arg(element) for element in a]
-        if isinstance(a, (Mapping, deque)) and (made := self._made_container(a)) is not None:
-            return made
+        if (container := container_kind(a)) is not None:
+            if container.call is None:
+                return container.freeze(a, [self.create_arg(part) for part in container.parts(a)])
+            if (call := container.call(a)) is not None:
+                args, kwargs = call
+                return self.create_node("call_function", type(a), self.create_arg(args), self.create_arg(kwargs))
         if isinstance(a, range):
             return range(self.create_arg(a.start), self.create_arg(a.stop), self.create_arg(a.step))
         if isinstance(a, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
             return a
-        if dataclasses.is_dataclass(a) and not isinstance(a, type):
-            fields = {field.name: self.create_arg(getattr(a, field.name)) for field in dataclasses.fields(a)}
-            return self.create_node("call_function", type(a), (), fields)
         if isinstance(a, (*base_types, enum.Enum)):
             return a
         if _is_numpy_number(a) and not self._returns:
@@ -343,26 +338,18 @@ class TracerBase:
             return self.create_arg(number.item())
         raise UnsupportedTraceError(
             f"argument of type: {type(a)} cannot be held by a node",
-            where=_caller_location(self),
+            where=caller_location(self),
             value=shown(a),
             why="arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these",
             remedy="make it an attribute of the module, pass its parts, or put the call in a function marked fx.wrap",
         )
-
-    def _made_container(self, a: Any) -> Argument | None:
-        """A node that makes a container of another class than Python's own; ``None`` where that gives another one."""
-        call = constructor_call(a)
-        if call is None:
-            return None
-        args, kwargs = call
-        return self.create_node("call_function", type(a), self.create_arg(args), self.create_arg(kwargs))
 
     def _dict_arg(self, a: Mapping[Any, Any]) -> dict[Any, Argument]:
         for key in a:
             if isinstance(key, Proxy) or (type(key) is tuple and any(isinstance(part, Proxy) for part in key)):
                 raise TraceError(
                     "Keys for dictionaries used as an argument cannot contain a Node",
-                    where=_caller_location(self),
+                    where=caller_location(self),
                     value=f"key {key!r}",
                     why="which entry it would be is known only when the module runs",
                     remedy="use a list of pairs, or a key that does not depend on the input",
@@ -375,7 +362,7 @@ class TracerBase:
             finished = proxy.tracer._finished or proxy.tracer is self
             raise TraceError(
                 "a traced value is used in a trace that it does not belong to",
-                where=_caller_location(self),
+                where=caller_location(self),
                 value=describe(node),
                 why="its own trace is over" if finished else "Found multiple different tracers: another trace made it",
                 remedy="do not keep traced values in globals or attributes; pass them as arguments",
@@ -463,11 +450,11 @@ class TracerBase:
         return self._refused
 
     def _text_refused(self, text: str) -> NoReturn:
-        raise self._refusal(_BY_TEXT, where=_caller_location(self), value=text, **_WHY_NO_TEXT)
+        raise self._refusal(_BY_TEXT, where=caller_location(self), value=text, **_WHY_NO_TEXT)
 
     def _text_of(self, obj: Proxy, write: Callable[[Any], str], text: str) -> str:
         """The text of a value, if it is known what that is."""
-        where = _caller_location(self)
+        where = caller_location(self)
         return write(self.answer("text", obj, _BY_TEXT, where=where, value=text, **_WHY_NO_TEXT))
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
@@ -553,7 +540,7 @@ class TracerBase:
         before = self._refused
         what = "Proxy object cannot be iterated"
         lines: dict[str, Any] = {
-            "where": _caller_location(self),
+            "where": caller_location(self),
             "value": describe(obj.node),
             "why": "how many elements it has is known only when the module runs (only `a, b = value` says it)"
             + _unread("`a, b = value` is not recognized"),
@@ -692,7 +679,7 @@ class Proxy:
                 "identity",
                 attribute,
                 f"cannot compare the {k} of a traced value by identity",
-                where=_caller_location(self.tracer),
+                where=caller_location(self.tracer),
                 value=str.__str__(repr(attribute)),
                 why="what it is is known only when the module runs, and Python compares the object that stands for it",
                 remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
@@ -743,7 +730,7 @@ class Proxy:
                 self,
                 "cannot use a traced value as the key of a dict or an element of a set. "
                 "Keys for dictionaries used as an argument cannot contain a Node",
-                where=_caller_location(tracer),
+                where=caller_location(tracer),
                 value=describe(self.node),
                 why="which entry it would be is known only when the module runs",
                 remedy="compare it instead, use a list of pairs, or put the look-up in a function marked fx.wrap",
@@ -757,7 +744,7 @@ class Proxy:
             self,
             f"cannot convert a traced value to {kind}",
             TracedValueError,
-            where=_caller_location(self.tracer),
+            where=caller_location(self.tracer),
             value=describe(self.node),
             why="its value is known only when the module runs",
             remedy="compute it from a module attribute, fix the argument with concrete_args, or put the line in a "
@@ -772,7 +759,7 @@ class Proxy:
         raise tracer._refusal(
             "cannot make an array of numpy's of a traced value",
             TracedValueError,
-            where=_caller_location(tracer),
+            where=caller_location(tracer),
             value=describe(self.node),
             why="its elements are known only when the module runs, and what numpy does is not recorded",
             remedy="compute it with functions of torch, or put the line in a function marked fx.wrap",
@@ -809,7 +796,7 @@ class Proxy:
                 "match",
                 self,
                 "cannot match a traced value against a sequence pattern",
-                where=_caller_location(self.tracer),
+                where=caller_location(self.tracer),
                 value=describe(self.node),
                 why="whether it is a sequence, and of how many elements, is known only when the module runs",
                 remedy="unpack it (a, b = value), or put the match in a function marked fx.wrap",
@@ -818,7 +805,7 @@ class Proxy:
             "len",
             self,
             "'len' is not supported in symbolic tracing by default",
-            where=_caller_location(self.tracer),
+            where=caller_location(self.tracer),
             value=describe(self.node),
             why="Python requires len to give a real number, which is known only when the module runs",
             remedy='use value.shape[0], or call fx.wrap("len") at the top level of the module to record the call',
@@ -840,6 +827,9 @@ class Proxy:
             condition, message = (*args, *kwargs.values())
             return tracer._assert(condition, template_of(message, tracer.graph) or MessageTemplate(message))
         if isinstance(orig_method, torch._ops.HigherOrderOperator):
+            recorded = tracer.higher_order(orig_method, args, kwargs)
+            if recorded is not NotImplemented:
+                return recorded
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
 
@@ -885,7 +875,7 @@ class Attribute(Proxy):
     def node(self) -> Node:  # type: ignore[override]
         """The ``getattr`` node, made when first asked for."""
         if self._node is None or self._node._erased:  # by an attempt
-            self._node = self.tracer.create_proxy("call_function", getattr, (self.root, self.attr), {}).node
+            self._node = self.tracer.create_attribute(self.root, self.attr)
         return self._node
 
     def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
@@ -1003,25 +993,24 @@ def _add_operators() -> None:
 
         return binary_method
 
-    def augmented_method(row: PythonOperator) -> Callable[..., Proxy]:
-        name = row.method.removeprefix("i")
-        function = getattr(operator, f"{name}_" if name in ("and", "or") else name)
-
+    def augmented_method(function: Callable[..., Any], in_place: Callable[..., Any]) -> Callable[..., Proxy]:
         def augmented(self: Proxy, other: Any) -> Proxy:
             tracer = self.tracer
             if sys._getframe(1).f_code.co_filename in GENERATED_FILES:  # where it was written because it shows
                 named = function.__name__ if tracer._tracing else None
-                return tracer.create_proxy("call_function", row.function, (self, other), {}, named)
+                return tracer.create_proxy("call_function", in_place, (self, other), {}, named)
             result = tracer.create_proxy("call_function", function, (self, other), {})
             tracer.augmented.append(result.node)
             return result
 
         return augmented
 
+    for function, in_place in IN_PLACE_OF.items():
+        name = f"__{in_place.__name__}__"
+        if hasattr(torch.Tensor, name):
+            setattr(Proxy, name, augmented_method(function, in_place))
     for row in OPERATORS:
         if row.in_place:
-            if hasattr(torch.Tensor, f"__{row.method}__") and row.function is not operator.setitem:
-                setattr(Proxy, f"__{row.method}__", augmented_method(row))
             continue
         setattr(Proxy, f"__{row.method}__", method(row, reflected=False))  # also __eq__, beside the __hash__ above
         if row.reflected:
@@ -1031,8 +1020,7 @@ def _add_operators() -> None:
 _add_operators()
 
 
-_OF_EVERY_TENSOR = frozenset({"dim", "ndim", "ndimension", "shape", "size", "numel", "nelement", "dtype", "device",
-                              "is_floating_point", "is_complex", "is_cuda", "layout", "requires_grad"})  # fmt: skip
+_OF_EVERY_TENSOR = names_of("sizes", "kind", "autograd")
 
 
 def _cannot_fail(node: Node) -> bool:
@@ -1071,7 +1059,8 @@ def _outside_fx(frame: FrameType | None) -> FrameType:
     return frame
 
 
-def _caller_location(tracer: TracerBase) -> SourceLocation | None:
+def caller_location(tracer: TracerBase) -> SourceLocation | None:
+    """The user's line that uses a traced value; the last of the program where it has returned."""
     return user_location(sys._getframe(1), tracer._locations) or _last_line(tracer._returned_by)
 
 
@@ -1105,24 +1094,17 @@ def _unread(consequence: str) -> str:
 def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:
     """The tracer of all proxies among the arguments of a call."""
     tracers: dict[int, TracerBase] = {}
-    pending: list[Any] = [*args, *kwargs.values()]
-    for value in pending:
+    for value in leaves_of((args, kwargs)):
         if isinstance(value, Proxy):
             # those that append to one graph are as one
             tracers.setdefault(id(getattr(value.tracer, "graph", value.tracer)), value.tracer)
-        elif isinstance(value, (tuple, list)):
-            pending.extend(value)
-        elif isinstance(value, dict):
-            pending.extend(value.values())
-        elif isinstance(value, slice):
-            pending.extend((value.start, value.stop, value.step))
     if len(tracers) == 1:
         return next(iter(tracers.values()))
     live = next((tracer for tracer in tracers.values() if not tracer._finished), next(iter(tracers.values())))
     raise TraceError(
         f"Found multiple different tracers {list(tracers.values())} while trying to trace operations "
         f"{getattr(function, '__name__', function)}",
-        where=_caller_location(live),
+        where=caller_location(live),
         why="values of different traces cannot meet in one operation",
         remedy="do not keep traced values in globals or attributes; pass them as arguments",
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from fx.analysis.kernel_costs import NO_WORK, KernelCost, Work, cost_of_kernel
 from fx.analysis.kernel_rules import tensors_in
 from fx.analysis.kernel_run import KernelRun
+from fx.container_kinds import leaves_of, map_parts
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 
@@ -246,23 +247,11 @@ class _Recorder(KernelRun):
 
 def operands_in(values: Any) -> list[Operand]:
     """The operands in arguments, in any containers."""
-    if isinstance(values, Operand):
-        return [values]
-    if isinstance(values, Mapping):
-        values = values.values()
-    elif not isinstance(values, (tuple, list)):
-        return []
-    return [operand for value in values for operand in operands_in(value)]
+    return [value for value in leaves_of(values) if isinstance(value, Operand)]
 
 
 def _replaced(value: Any, spell: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return spell(value)
-    if isinstance(value, (tuple, list)):
-        return type(cast("list[Any]", value))([_replaced(one, spell) for one in value])
-    if isinstance(value, dict):
-        return {name: _replaced(one, spell) for name, one in value.items()}
-    return value
+    return spell(value) if isinstance(value, torch.Tensor) else map_parts(lambda part: _replaced(part, spell), value)
 
 
 def _operand(tensor: torch.Tensor, states: frozenset[int]) -> Operand:

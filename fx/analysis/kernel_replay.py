@@ -6,11 +6,12 @@ import gc
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from fx.analysis.kernel_calls import KernelCall, Operand, operands_in
+from fx.container_kinds import map_parts
 from fx.errors import AnalysisError
 
 SHORTEST = 4e-4
@@ -195,11 +196,7 @@ def _filled(call: KernelCall, tensors: list[torch.Tensor]) -> tuple[tuple[Any, .
     left = iter(tensors)
 
     def put(value: Any) -> Any:
-        if isinstance(value, Operand):
-            return next(left)
-        if isinstance(value, (tuple, list)):
-            return type(cast("list[Any]", value))([put(one) for one in value])
-        return value
+        return next(left) if isinstance(value, Operand) else map_parts(put, value)
 
     args = tuple(put(value) for value in call.args)
     kwargs: Mapping[str, Any] = {name: put(value) for name, value in call.kwargs.items()}

@@ -15,7 +15,7 @@ of its result with each element of its largest operand, which no product and no 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import log2, prod
 from typing import Any, TypeAlias
 
@@ -23,19 +23,15 @@ import torch
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.utils import flop_counter
 
+from fx.container_kinds import leaves_of
+
 Rule: TypeAlias = Callable[[Sequence[Any], Any], int]
 """Takes the arguments of a kernel and its result and returns its floating-point operations."""
 
 
 def tensors_in(values: Any) -> list[torch.Tensor]:
     """The tensors in arguments of a kernel, or in its result."""
-    if isinstance(values, torch.Tensor):
-        return [values]
-    if isinstance(values, Mapping):
-        values = values.values()
-    elif not isinstance(values, (tuple, list)):
-        return []
-    return [tensor for value in values for tensor in tensors_in(value)]
+    return [value for value in leaves_of(values) if isinstance(value, torch.Tensor)]
 
 
 def _per_result(count: int) -> Rule:

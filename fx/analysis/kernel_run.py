@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fx.errors import AnalysisError, PassError
 from fx.graph_module import GraphModule
+from fx.higher_order import is_decided_by_values
 from fx.naming.printing import describe
 from fx.node import Node
 from fx.passes.shape_prop import ShapeProp
@@ -66,9 +67,9 @@ class KernelRun(ShapeProp):
 
     def run_node(self, n: Node) -> Any:
         """Run one node, and remember what autograd recorded for it."""
-        if isinstance(n.target, torch._ops.HigherOrderOperator):
+        if is_decided_by_values(n.target):
             raise AnalysisError(
-                f"which kernels {n.target.name()} calls is not known without a run",
+                f"which kernels {n.target.__name__} calls is not known without a run",
                 where=n.source,
                 value=describe(n),
                 why="it calls each of its parts once, often or not at all, as values and sizes decide",

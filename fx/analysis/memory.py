@@ -20,10 +20,9 @@ from fx.analysis.live_storages import LiveStorages
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, table_lines
 from fx.node import Node
+from fx.operators.families import find_operator
 
 _SHOWN = 8
-_SYMMETRIC = frozenset({torch.ops.aten.add, torch.ops.aten.mul})
-"""Operators that could write over their second operand as well."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -195,7 +194,7 @@ class _Watch:
         for number in numbers:
             self.cells[number].uses.append(now)
         if len(self.cells) == count + 1 and numbers and isinstance(result, torch.Tensor) and _has_in_place_form(func):
-            for tensor in given[:2] if func.overloadpacket in _SYMMETRIC else given[:1]:
+            for tensor in given[: 1 + _commutes(func)]:
                 number = self.live.number_of(tensor)
                 if number is not None and _could_hold(tensor, result, self.cells[number].size):
                     self.over_input.setdefault(count, number)
@@ -344,6 +343,12 @@ def _has_in_place_form(func: Any) -> bool:
         return False
     namespace, _, name = func._schema.name.partition("::")
     return hasattr(getattr(torch.ops, namespace), f"{name}_")
+
+
+def _commutes(func: OpOverload) -> bool:
+    """Return whether an operator could write over its second operand as well."""
+    row = find_operator(getattr(torch, func.overloadpacket.__name__, None))
+    return row is not None and row.commutes
 
 
 def _could_hold(tensor: torch.Tensor, result: torch.Tensor, size: int) -> bool:

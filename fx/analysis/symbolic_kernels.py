@@ -11,6 +11,7 @@ from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
 from fx.analysis.kernel_run import KernelMode
+from fx.container_kinds import held_kind
 from fx.passes.tensor_metadata import memory_format_of
 
 _aten: Any = torch.ops.aten
@@ -144,13 +145,9 @@ def _parts(value: Any) -> Iterator[Any]:
         yield tuple(map(_expression, value.shape))
         yield tuple(map(_expression, value.stride()))
         yield _expression(value.storage_offset())
-    elif isinstance(value, (tuple, list)):
-        yield type(cast("list[Any]", value)), len(value)
-        for one in cast("list[Any]", value):
-            yield from _parts(one)
-    elif isinstance(value, dict):
-        for name, one in value.items():
-            yield name
+    elif (kind := held_kind(value)) is not None:
+        yield type(value), kind.shape(value)
+        for one in kind.parts(value):
             yield from _parts(one)
     elif isinstance(value, torch.SymInt):
         yield torch.SymInt, value.node._expr

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 from fx.analysis.symbolic_kernels import SymbolicKernels
 from fx.arguments import shown
+from fx.container_kinds import map_parts
 from fx.errors import PassError, add_note
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import positional
@@ -187,9 +188,7 @@ class _Names:
                 dtype = sizes.pop()
             with self.mode:
                 return torch.empty([self._size(size) for size in sizes], dtype=dtype)
-        if isinstance(value, (tuple, list)):
-            return type(value)(map(self.tensor, value))
-        return {key: self.tensor(one) for key, one in value.items()} if isinstance(value, dict) else value
+        return map_parts(self.tensor, value)
 
     def _size(self, size: Size) -> Any:
         if isinstance(size, int):

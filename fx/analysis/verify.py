@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 
+from fx.container_kinds import held_kind
 from fx.errors import GraphError
-from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.names import is_identifier
 from fx.naming.printing import describe
 from fx.node import _ATOMS, OPCODES, Node
@@ -235,10 +235,9 @@ def arguments_are_frozen(graph: Graph) -> Violation | None:
             kind = type(value)
             if kind is Node or kind in _ATOMS:
                 continue
-            if isinstance(value, tuple) or kind is immutable_list:
-                pending += value
-            elif kind is immutable_dict:
-                pending += value.values()
+            container = held_kind(value)
+            if container is not None and isinstance(value, container.frozen):  # type: ignore[arg-type]
+                pending += container.parts(value)
             elif (why := _why_not_held(value)) is not None:
                 remedy = "assign to node.args or node.kwargs, which freeze lists and dicts and keep the use lists"
                 return Violation(f"Node {node.name} holds a {kind.__name__} as an argument", node, why, remedy)

@@ -230,9 +230,7 @@ class Canonicalizer:
 
 def _filled(value: Argument, values: dict[Node, Argument]) -> Argument:
     """An argument of a template, in terms of the program that it is copied to."""
-    if isinstance(value, Node):
-        return values[value]
-    return map_arg(value, values.__getitem__) if isinstance(value, (tuple, list, dict, slice)) else value
+    return values[value] if isinstance(value, Node) else map_arg(value, values.__getitem__)
 
 
 def _add_notes(made: Node, call: Node, node: Node, path: str, is_users: bool) -> None:

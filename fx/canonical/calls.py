@@ -87,7 +87,7 @@ class CallSpeller:
             spelling = known[1]
         if "out" in kwargs:
             return _spell_out(target, args, kwargs) if is_of_aten(target) else None
-        if spelling is None or (is_of_aten(target) and not _is_as_function(node)):
+        if spelling is None or (is_of_aten(target) and (is_used_as_list(node) or _may_be_refused(node))):
             return None
         call = spelling(args, kwargs, self.is_tensor)
         if call is None or (call.target is target and _is_same(call, args, kwargs)):
@@ -172,11 +172,6 @@ def _is_torch_function(target: Any) -> bool:
         "torch.functional",
         "torch._jit_internal",
     )
-
-
-def _is_as_function(node: Node) -> bool:
-    """Return whether a call of ATen is one that functions of torch take as well, and answer in the same way."""
-    return not is_used_as_list(node) and not _may_be_refused(node)
 
 
 def _may_be_refused(node: Node) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fx.operators.families import operators
+from fx.operators.families import CASTS, operators
 
 
 def _binary(function: str, names: str, operands: str = "input other") -> list[str]:
@@ -79,18 +79,6 @@ METHOD_ALIASES: dict[str, str] = {
     if hasattr(torch.Tensor, f"{alias.__name__}{suffix}")
 }
 """Methods that are another one by a different name, with the same parameters."""
-_CONVERSIONS = {
-    "float": "torch.float32",
-    "double": "torch.float64",
-    "half": "torch.float16",
-    "bfloat16": "torch.bfloat16",
-    "int": "torch.int32",
-    "long": "torch.int64",
-    "short": "torch.int16",
-    "char": "torch.int8",
-    "byte": "torch.uint8",
-    "bool": "torch.bool",
-}
 
 ROWS: tuple[str, ...] = (
     # Arithmetic, comparisons and logic: the operators of Python.
@@ -182,7 +170,7 @@ ROWS: tuple[str, ...] = (
     *(
         f"Tensor.{name}(self, *, memory_format=None)"
         f" -> Tensor.to(self, device=None, dtype={dtype}, non_blocking=False, copy=False, memory_format=memory_format)"
-        for name, dtype in _CONVERSIONS.items()
+        for name, dtype in CASTS.items()
     ),
     "torch.det(input) -> torch.linalg.det(A=input)",
     "torch.inverse(input) -> torch.linalg.inv(A=input)",

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from fx.capture.tracer import Tracer
+from fx.container_kinds import key_of
 from fx.graph import CodeGen, Graph
 from fx.graph_module import GraphModule
 from fx.modules.attributes import has_hooks
@@ -277,18 +278,18 @@ def _call_key(call: Node) -> Hashable:
 
 
 def _value_key(value: Any, numbers: dict[Node, int]) -> Hashable:
-    kind = type(value)
-    if isinstance(value, Node):
-        return Node, numbers.setdefault(value, len(numbers))
-    if kind in _ATOMS:
-        return kind, value
-    if kind is float:
-        return kind, repr(value)
-    if isinstance(value, (tuple, list)):
-        return kind, *(_value_key(element, numbers) for element in value)
-    if isinstance(value, dict):
-        return kind, *((key, _value_key(element, numbers)) for key, element in value.items())
-    raise TypeError(f"values of {kind} are not compared")
+
+    def leaf(part: Any) -> Hashable:
+        kind = type(part)
+        if isinstance(part, Node):
+            return Node, numbers.setdefault(part, len(numbers))
+        if kind in _ATOMS:
+            return kind, part
+        if kind is float:
+            return kind, repr(part)
+        raise TypeError(f"values of {kind} are not compared")
+
+    return key_of(value, leaf)
 
 
 def _module_key(module: nn.Module) -> Hashable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,15 +9,8 @@ import torch
 
 from fx.modules.attributes import find_attribute
 from fx.node import Node, map_arg
-from fx.operators.python import OPERATORS
+from fx.operators.python import IN_PLACE_OF
 from fx.operators.sharing import Sharing, find_sharing, module_sharing
-
-IN_PLACE_OF: dict[Any, Any] = {
-    getattr(operator, row.method[1:] if row.method[1:] not in ("and", "or") else f"{row.method[1:]}_"): row.function
-    for row in OPERATORS
-    if row.in_place and row.function is not operator.setitem
-}
-"""Of each operator, the one that writes to its first operand."""
 
 
 def write_where_it_shows(nodes: Iterable[Node], root: torch.nn.Module) -> None:

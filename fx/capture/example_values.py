@@ -20,11 +20,12 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal
 from fx.capture import patching
+from fx.container_kinds import map_parts
 from fx.errors import FxError, TraceError
 from fx.graph import Graph
-from fx.immutable_collections import immutable_dict, immutable_list
-from fx.node import Node, map_aggregate
+from fx.node import Node
 from fx.operators.asynchronous import remote_calls
+from fx.operators.effect_rules import CONTAINER_WRITES, changes_layout
 
 T = TypeVar("T")
 _torch: Any = torch
@@ -32,10 +33,6 @@ _set_grad_enabled: Any = _torch._C._set_grad_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _enter_autocast: Any = _torch.amp._enter_autocast
 _exit_autocast: Any = _torch.amp._exit_autocast
-_CHANGES_LAYOUT = frozenset(
-    "as_strided_ requires_grad_ resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split()
-)
-_CHANGES_CONTAINER = frozenset("append clear extend insert pop popitem remove setdefault update".split())
 _LONGEST_CAUSE = 160
 _Autocast = tuple[str, Any, bool]
 """Of a region: kind of device, dtype, whether it is on."""
@@ -45,10 +42,11 @@ class UnknownValueError(Exception):
     """The example inputs do not say what a value is; the message is why."""
 
 
-def changes_layout(node: Node) -> bool:
+def _changes_more_than_elements(node: Node) -> bool:
     """Return whether a node writes to its first argument so that more than elements of a tensor become others."""
     if node._op == "call_method":
-        return node._target in _CHANGES_LAYOUT or node._target in _CHANGES_CONTAINER
+        name = str(node._target)
+        return changes_layout(name) or name in CONTAINER_WRITES or name == "requires_grad_"
     return node._op == "call_function" and node._target in (operator.setitem, operator.delitem, operator.iconcat)
 
 
@@ -90,6 +88,15 @@ class ExampleValues:
         """A tensor like ``value`` that has all but its elements."""
         return _outside(lambda: self._mode.from_tensor(value, static_shapes=True))
 
+    def computed(self, compute: Callable[[], T]) -> T:
+        """Return ``compute()``, which makes fake tensors, as what is evaluated here is."""
+
+        def run() -> T:
+            with self._mode:
+                return compute()
+
+        return _outside(run)
+
     def know(self, node: Node, value: Any) -> None:
         """Note what an input is."""
         self._known[node] = value
@@ -123,7 +130,7 @@ class ExampleValues:
         for node in reversed(new):
             self._scanned.add(node)
             target = node._target
-            if changes_layout(node):
+            if _changes_more_than_elements(node):
                 self._writes.append(node)
             elif target is _set_grad_enabled:
                 enabled = node._args[0]
@@ -217,15 +224,7 @@ class ExampleValues:
         return self._attributes[path]
 
     def _with_values(self, argument: Any) -> Any:
-        if isinstance(argument, Node):
-            return self._known[argument]
-        if isinstance(argument, immutable_list):
-            return [self._with_values(one) for one in argument]
-        if isinstance(argument, immutable_dict):
-            return {key: self._with_values(one) for key, one in argument.items()}
-        if type(argument) is tuple:
-            return tuple([self._with_values(one) for one in argument])
-        return map_aggregate(argument, lambda leaf: self._known[leaf] if isinstance(leaf, Node) else leaf)
+        return self._known[argument] if isinstance(argument, Node) else map_parts(self._with_values, argument)
 
 
 def _outside(compute: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, Protocol, cast
 
@@ -21,18 +21,19 @@ from fx.analysis.guards import GUARDS, spelled
 from fx.arguments import shown
 from fx.assertions import KINDS, check_kind, check_value, is_false
 from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of, same_elements
+from fx.container_kinds import leaves_of
 from fx.errors import TracedValueError, TraceError
 from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.python import COMPARISONS
+from fx.operators.tensor_queries import names_of
 from fx.proxy import IMMEDIATE_TYPES, Attribute, Proxy
 
 _ABSENT = object()
 _NUMBERS = (bool, int, float, complex)
-_QUESTIONS = frozenset(
-    "size dim ndimension numel nelement element_size stride storage_offset is_contiguous is_floating_point is_complex "
-    "getattr getitem len int float list tuple max min is_false is_signed".split()
+_QUESTIONS = names_of("sizes", "kind", "memory").union(
+    "getattr getitem len int float list tuple max min is_false".split()
 )
 """What computes nothing of a tensor, and may go where nobody uses it."""
 
@@ -79,17 +80,21 @@ def _index_of(value: Proxy, frame: FrameType) -> int:
 class Guide:
     """What the example inputs of one run of a tracer say."""
 
-    def __init__(self, tracer: Recorder, given: Mapping[str, Any], mode: FakeTensorMode) -> None:
+    def __init__(
+        self, tracer: Recorder, given: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
+    ) -> None:
         """A guide that knows inputs.
 
         Args:
             tracer: makes the nodes.
             given: the example inputs, by the names of the parameters.
             mode: makes fake tensors of them.
+            graph: whose nodes are asked for; by default that of the tracer.
         """
         self._tracer = tracer
         self._given = given
-        self._values = ExampleValues(tracer.graph, tracer.root, mode)
+        self._mode = mode
+        self._values = ExampleValues(graph or tracer.graph, tracer.root, mode)
         self._checked: dict[Any, Node] = {}
         self._made: list[Node] = []
         self._kinds_checked: set[Node] = set()
@@ -137,6 +142,36 @@ class Guide:
             self._values.know(node, self._values.faked(value))
         elif type(value) in IMMEDIATE_TYPES:
             self._values.know(node, value)
+
+    # Bodies of functions that are captured as programs of their own.
+
+    def of_body(self, graph: Graph) -> Guide:
+        """What the example inputs say of a body whose graph this is."""
+        return Guide(self._tracer, {}, self._mode, graph)
+
+    def know_as(self, node: Node, compute: Callable[[], Any]) -> None:
+        """Note what an input of a body is, as far as that can be found out."""
+        try:
+            self._values.know(node, self._values.computed(compute))
+        except Exception:  # whatever an operation raises of fake tensors: then it is not known
+            return
+
+    def value_of(self, value: Any) -> Any:
+        """What a value is, or the values in a container are.
+
+        Raises:
+            UnknownValueError: the example inputs do not say it.
+        """
+        if isinstance(value, Proxy):
+            return self._values.of(value.node)
+        if isinstance(value, torch.Tensor):
+            return self._values.faked(value)
+        if isinstance(value, (list, tuple)):
+            made = [self.value_of(one) for one in cast("list[Any]", value)]
+            return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)  # type: ignore[arg-type]
+        if isinstance(value, dict):
+            return {key: self.value_of(one) for key, one in cast("dict[Any, Any]", value).items()}
+        return value
 
     def _part(self, proxy: Proxy, name: str, value: Any, where: object) -> Any:
         kind = type(value)
@@ -377,15 +412,7 @@ def _of_no_tensor(value: Any) -> Any:
 
 
 def _nodes_in(value: Any) -> set[Node]:
-    if isinstance(value, Proxy):
-        return {value.node}
-    if isinstance(value, dict):
-        value = list(cast("dict[Any, Any]", value).values())
-    if isinstance(value, slice):
-        value = [value.start, value.stop, value.step]
-    if isinstance(value, (tuple, list)):
-        return {node for one in cast("list[Any]", value) for node in _nodes_in(one)}
-    return set()
+    return {one.node for one in leaves_of(value) if isinstance(one, Proxy)}
 
 
 def _key(node: Any) -> Any:

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from fx.analysis.guards import GUARDS
-from fx.assertions import check_given
+from fx.assertions import ASSERTIONS, check_given
 from fx.capture.augmented import sources
 from fx.checks.identities import Identity, compared_with, identities
 from fx.errors import TraceError
@@ -18,15 +17,12 @@ from fx.frames import is_pythons_file, is_users
 from fx.modules.attributes import find_attribute
 from fx.naming.printing import describe
 from fx.node import Node
+from fx.operators.families import find_operator
 from fx.operators.overloads import builtin_name
+from fx.operators.sharing import TENSOR_METHODS
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
 
-_NEW_VIEWS = frozenset(
-    "chunk detach diagonal expand narrow permute select split split_with_sizes t transpose unbind unfold unsqueeze "
-    "view".split()
-)
-"""Functions whose results are views of what they are given, and never that itself."""
 _OF_PYTHON = frozenset({"_operator", "builtins", "math"})
 
 
@@ -59,7 +55,7 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
     if code is None or not identities(code):
         return False
     tests = tests_of(node, location)
-    if not tests or node.target in GUARDS or _is_generated(sys._getframe(1)):
+    if not tests or node.target in ASSERTIONS or _is_generated(sys._getframe(1)):
         return bool(tests) or node.target is operator.getitem
     for test in tests:
         where = SourceLocation(code, test.offset)
@@ -92,10 +88,8 @@ def tests_of(node: Node, location: SourceLocation) -> tuple[Identity, ...]:
 
 def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
     """Return whether the value of a node may be the very object that the operation was given, and not a view of it."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if node.op in ("call_function", "call_method") and name in _NEW_VIEWS:
-        return False
-    return any(sources(node, root))
+    row = find_operator(node.target) if node.op in ("call_function", "call_method") else None
+    return not (row is not None and row.is_view) and any(sources(node, root))
 
 
 def _is_generated(frame: FrameType | None) -> bool:
@@ -109,7 +103,7 @@ def _may_be_none(node: Node, root: torch.nn.Module) -> bool:
     """Return whether the value of a node is not known to be a tensor, a number or a container of these."""
     target: Any = node.target
     if node.op == "call_method":
-        return target not in _TENSOR_METHODS
+        return target not in TENSOR_METHODS
     if node.op == "call_module":
         return not type(find_attribute(root, str(target))).__module__.startswith("torch.nn")
     if target is operator.getitem:
@@ -124,6 +118,3 @@ def _is_of_torch(function: Any) -> bool:
     """Return whether a function says itself that it is of torch, which has others in its place while a trace runs."""
     module = function.__module__
     return builtin_name(function) is not None if module is None else module.partition(".")[0] == "torch"
-
-
-_TENSOR_METHODS = frozenset(dir(torch.Tensor))

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from fx.operators.effect_rules import CONTAINER_WRITES
+
 _STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF"})
-_ADDS = frozenset("add append clear extend insert pop put setdefault update".split())
-"""Methods of containers that change them."""
+_ADDS = CONTAINER_WRITES | {"add", "put"}
+"""Methods of containers and queues that change them."""
 
 
 def leaves_something(
@@ -37,17 +39,13 @@ def leaves_something(
         if not stores and _ADDS.isdisjoint(code.co_names):
             continue
         attributes = {step.argval for step in stores if step.opname == "STORE_ATTR"}
-        if attributes and any(owner in modules for owner in owners if _is_module(owner)):
+        if attributes and any(owner in modules for owner in owners if isinstance(owner, torch.nn.Module)):
             return True
         if attributes & read - tensors:  # perhaps of the module, which the hook is given
             return True
         if any(id(value) in held for value in _reached(function, code, [module, *owners])):
             return True
     return False
-
-
-def _is_module(value: object) -> bool:
-    return isinstance(value, torch.nn.Module)
 
 
 def _function(hook: Any) -> tuple[FunctionType | None, list[Any]]:

@@ -20,6 +20,7 @@ from fx.capture.patching import replaced_always
 from fx.checks.bytecode import steps
 from fx.errors import TraceError
 from fx.frames import is_users, user_location
+from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy
@@ -35,6 +36,7 @@ _is_autocast_enabled: Any = torch.is_autocast_enabled
 class Recorder(Protocol):
     """The tracer that operations are recorded by."""
 
+    graph: Graph
     root: torch.nn.Module
     submodule_paths: dict[torch.nn.Module, str] | None
 
@@ -55,7 +57,8 @@ class Modes:
         self._is_to_switch = False
         """Whether the code of a program that is traced again has asked for the mode, to set it back to that."""
         self._autocasts: dict[int, list[Proxy]] = {}
-        self._asked: set[str] = set()
+        self._asked: set[tuple[str, int]] = set()
+        """What is checked already, and in which graph."""
         self._enabled = _is_grad_enabled()
 
     def restore(self) -> None:
@@ -118,8 +121,9 @@ class Modes:
 
     def _check(self, function: Any, args: tuple[Any, ...], answer: bool, frame: FrameType) -> None:
         key = f"{function.__name__}{args}"
-        if key not in self._asked:
-            self._asked.add(key)
+        asked = (key, id(self._tracer.graph))
+        if asked not in self._asked:
+            self._asked.add(asked)
             message = f"the program was captured where {key.strip('()')} was {answer}: {user_location(frame, {})}"
             self._record(check_value, self._record(function, *args), answer, message)
 

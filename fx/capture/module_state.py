@@ -16,6 +16,7 @@ from fx.capture.surroundings import Surroundings, called_by
 from fx.errors import TraceError
 from fx.frames import is_users_file, user_location
 from fx.graph import Graph
+from fx.graph_module import GraphModule
 from fx.modules.attributes import prefixes
 from fx.modules.containers import QuickModule
 from fx.node import Node, map_arg
@@ -239,6 +240,8 @@ def _same_constant(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         with torch._C.DisableTorchFunction():
             return one is other or (one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other))
+    if isinstance(one, GraphModule) and isinstance(other, GraphModule):
+        return one is other or same_program(one.graph, other.graph)
     return one is other
 
 

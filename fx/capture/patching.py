@@ -49,12 +49,10 @@ class _ThreadState(threading.local):
 class Trace:
     """One trace: the session that it serves, and what it replaces."""
 
-    __slots__ = ("found", "outer", "result", "session", "steps", "stopped")
+    __slots__ = ("outer", "result", "session", "steps", "stopped")
 
     def __init__(self, session: Session, program: Callable[[Trace], Any]) -> None:
         self.session = session
-        self.found: dict[int, dict[int, Any]] = {}
-        """What :meth:`stand_ins` has found."""
         self.outer: Trace | None = None
         self.result: Any = None
         self.stopped: StopIteration | None = None
@@ -120,14 +118,11 @@ class Trace:
         replacement.holders.add(self)
         replacement.put_on()
 
-    def stand_ins(self, owner: dict[str, Any]) -> dict[int, Any]:
-        """Return what stands in ``owner`` for the functions that were replaced there, by the identity of these."""
-        known = self.found.get(id(owner))
-        if known is None:
-            ones = [one for one in _replacements_now() if one.owner is owner]
-            known = {id(one.originals[name]): value for one in ones for name, value in one.stand_ins.items()}
-            self.found[id(owner)] = known
-        return known
+    def stand_ins(self, *owners: dict[str, Any]) -> dict[int, Any]:
+        """Return what stands in ``owners`` for the functions that were replaced there, by the identity of these."""
+        known = set(map(id, owners))
+        ones = [one for one in _replacements_now() if id(one.owner) in known]
+        return {id(one.originals[name]): value for one in ones for name, value in one.stand_ins.items()}
 
     def _replace_standing(self) -> None:
         for several in _standing:

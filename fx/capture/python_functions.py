@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from fx.capture.patching import Trace, running_tracer
+from fx.capture.whole_calls import find_proxy
 from fx.checks.bytecode import steps
 from fx.checks.questions import count_of
 from fx.frames import is_users
@@ -175,20 +176,11 @@ def note_method(error: BaseException | None, called: Classes) -> None:
         called.setdefault(id(torch.Tensor), (torch.Tensor, set()))[1].add(name)
 
 
-def _is_traced(value: Any) -> bool:
-    """Return whether a value is a traced one, or an index that holds one."""
-    if isinstance(value, (tuple, list)):
-        return any(map(_is_traced, value))
-    if isinstance(value, slice):
-        return any(map(_is_traced, (value.start, value.stop, value.step)))
-    return isinstance(value, Proxy)
-
-
 def _method(name: str, original: Any) -> Any:
     function = original or getattr(torch.Tensor, name)
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(map(_is_traced, (self, *args))) and (tracer := running_tracer()) is not None:
+        if find_proxy((self, args)) is not None and (tracer := running_tracer()) is not None:
             if name == "__getitem__":
                 return tracer.create_proxy("call_function", operator.getitem, (self, *args), kwargs)
             return tracer.create_proxy("call_method", name, (self, *args), kwargs)

@@ -19,30 +19,31 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fx.assertions import check_value
+from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
+from fx.capture.whole_calls import find_proxy
 from fx.checks.questions import decided
+from fx.container_kinds import leaves_of
 from fx.errors import TraceError
 from fx.frames import callers, user_location
+from fx.graph import Graph
 from fx.node import Argument, Node
-from fx.operators.effect_rules import Effect, find_rule
+from fx.operators.effect_rules import Effect, changes_layout, find_rule
 from fx.operators.python import OPERATORS
 from fx.operators.sharing import attribute_kind
+from fx.operators.tensor_queries import METHODS
 from fx.proxy import IMMEDIATE_TYPES, Attribute, ParameterProxy, Proxy, is_tensor_method
 
 _torch: Any = torch
-_OF_THE_LAYOUT = frozenset(
-    "__hash__ __len__ __repr__ __format__ data_ptr dim element_size get_device is_complex is_contiguous "
-    "is_floating_point is_inference is_same_size is_signed ndimension nelement numel size storage_offset stride "
-    "untyped_storage type".split()
+_UNWRITTEN = frozenset({"__repr__", "__format__", "untyped_storage", "type"}).union(
+    row.name for row in METHODS.values() if row.reads not in ("value", "values")
 )
 """Methods that tell what a write leaves as it is."""
-_NEW_LAYOUT = frozenset("resize_ resize_as_ set_ squeeze_ swapaxes_ swapdims_ t_ transpose_ unsqueeze_".split())
 _OF_VALUES = frozenset(
     "argwhere bincount masked_select nonzero repeat_interleave unique unique_consecutive where".split()
 )
 """Functions whose result has a shape that depends on the values."""
-_ONE_VALUE = frozenset("__bool__ __float__ __index__ __int__ is_nonzero item".split())
 _OF_EAGER = frozenset("__reduce_ex__ __deepcopy__ __dlpack__ numpy __array__".split())
 _AUTOCAST = (_torch.amp._enter_autocast, _torch.amp._exit_autocast)
 _set_grad_enabled: Any = _torch._C._set_grad_enabled
@@ -57,6 +58,7 @@ class Recorder(Protocol):
     """The tracer that operations are recorded by."""
 
     _caught: Any
+    graph: Graph
 
     def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
         """Make a node and its proxy."""
@@ -91,6 +93,8 @@ class _Call:
     """What it returned."""
     written: tuple[torch.Tensor, ...]
     """The arguments that it wrote to."""
+    graph: Graph
+    """The graph that nodes went into then."""
 
 
 def _methods_of_clients(tracer: type) -> frozenset[CodeType]:
@@ -177,7 +181,7 @@ class RealTensors(TorchFunctionMode):
         for kind in types:
             if issubclass(kind, Proxy):
                 return self._with_traced(kind, func, types, args, kwargs)
-        if _holds_traced((args, kwargs)):
+        if find_proxy((args, kwargs)) is not None:
             return self._with_traced(Proxy, func, types, args, kwargs)
         if self._of_clients and any(frame.f_code in self._of_clients for frame in callers(sys._getframe())):
             return func(*args, **kwargs)
@@ -202,7 +206,7 @@ class RealTensors(TorchFunctionMode):
         args, kwargs = tuple(map(decided, args)), {key: decided(value) for key, value in kwargs.items()}
         name = getattr(func, "__name__", "")
         attribute = func.__self__.__name__ if name in ("__get__", "__set__") else None
-        if name in _OF_THE_LAYOUT or (name == "__get__" and attribute_kind(attribute) == "number"):
+        if name in _UNWRITTEN or (name == "__get__" and attribute_kind(attribute) == "number"):
             return func(*args, **kwargs)
         tensors = list(_tensors((args, kwargs)))
         kept = [tensor for tensor in tensors if self._is_kept(tensor)]
@@ -223,7 +227,7 @@ class RealTensors(TorchFunctionMode):
         result = func(*args, **kwargs)
         made = list(_tensors(result))
         if made or written:
-            self._calls.append(_Call(func, args, kwargs, result, tuple(written)))
+            self._calls.append(_Call(func, args, kwargs, result, tuple(written), self._tracer.graph))
             self._made.update((id(tensor), tensor) for tensor in made)
         return result
 
@@ -275,7 +279,7 @@ class RealTensors(TorchFunctionMode):
 
     def _read_values(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """Numbers that the traced code reads out of recorded tensors: the program checks that they still are these."""
-        if name in _ONE_VALUE:
+        if name in METHODS and METHODS[name].reads == "value":
             func, args, value = torch.Tensor.item, args[:1], args[0].item()
         else:
             value = result
@@ -299,7 +303,7 @@ class RealTensors(TorchFunctionMode):
         self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: tuple[torch.Tensor, ...]
     ) -> Any:
         """Record a write to tensors that the program keeps."""
-        if name in _NEW_LAYOUT and any(map(self._tracer.is_state, written)):
+        if changes_layout(name) and any(map(self._tracer.is_state, written)):
             raise self._tracer._refusal(
                 "cannot change the layout of a tensor of the module while it is captured",
                 where=_here(),
@@ -328,7 +332,8 @@ class RealTensors(TorchFunctionMode):
         """Record all that led to a tensor which is about to be written to, unless the program has it anyway."""
         if id(tensor) in self._made and id(tensor) not in self._recorded:
             for call in self._history(tensor):
-                self._replay(call)
+                with within(self._tracer, call.graph):
+                    self._replay(call)
         self._stale[id(tensor)] = tensor
 
     def _history(self, tensor: torch.Tensor) -> list[_Call]:
@@ -373,7 +378,7 @@ class RealTensors(TorchFunctionMode):
             first = args[0] if isinstance(args[0], Proxy) else self._traced(args[0])
             if name == "__setitem__":
                 first[args[1]] = args[2]
-                return self._noted(self._tracer.proxy(_last(first)))
+                return self._noted(self._tracer.proxy(next(reversed(first.node.graph.nodes))))
             if name in _AUGMENTED:
                 name = f"{name[3:-2]}_" if hasattr(torch.Tensor, f"{name[3:-2]}_") else name
             return self._noted(getattr(first, name)(*args[1:], **kwargs))
@@ -431,34 +436,13 @@ def _written_by(
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
     """The tensors in a value."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for element in value:
-            yield from _tensors(element)
-    elif isinstance(value, dict):
-        for element in value.values():
-            yield from _tensors(element)
-
-
-def _holds_traced(value: Any) -> bool:
-    if isinstance(value, Proxy):
-        return True
-    if isinstance(value, (tuple, list)):
-        return any(map(_holds_traced, value))
-    if isinstance(value, dict):
-        return any(map(_holds_traced, value.values()))
-    return isinstance(value, slice) and any(map(_holds_traced, (value.start, value.stop, value.step)))
+    return (one for one in leaves_of(value) if isinstance(one, torch.Tensor))
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, list):
         return len(value) <= _MOST_VALUES and all(map(_is_plain, value))
     return isinstance(value, (bool, int, float))
-
-
-def _last(proxy: Proxy) -> Node:
-    return next(reversed(proxy.node.graph.nodes))
 
 
 def _here() -> Any:

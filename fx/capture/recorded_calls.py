@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.autograd.function import _SingleLevelFunction
 
+from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import ASKING, make_is_tensor
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
 from fx.capture.replacements import Maker, Replacement
@@ -62,7 +63,7 @@ def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
         trace: the trace.
         whole: the identities of functions that are recorded whole.
     """
-    of_torch = trace.stand_ins(torch.__dict__).items()  # from torch import is_grad_enabled, finfo, …
+    of_torch = trace.stand_ins(*higher_order_calls.HOMES).items()  # from torch import is_grad_enabled, finfo, …
     return {**dict.fromkeys(whole, recording), **{key: partial(_stand_in, value) for key, value in of_torch}}
 
 
@@ -195,22 +196,23 @@ def _make_functional_call(original: Any) -> Any:
     return _functional_call
 
 
+_OF_CHECKPOINT = frozenset("use_reentrant context_fn determinism_check debug early_stop preserve_rng_state".split())
+
+
 def make_checkpoint(original: Any) -> Any:
-    """``checkpoint``, recorded with the submodule that it calls as one operation."""
+    """``checkpoint``, recorded as one operation with the submodule that it calls, or with the body of a function."""
 
     def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
         tracer = running_tracer()
-        if tracer is None or not tracer.takes_part((args, kwargs)):
+        if tracer is None:
             return original(function, *args, **kwargs)
-        if not isinstance(function, torch.nn.Module):
-            raise tracer._refusal(
-                "cannot capture a checkpoint of a function that is not a module",
-                where=user_location(sys._getframe(1), {}),
-                value=getattr(function, "__qualname__", repr(function)),
-                why="a node cannot hold the function, and without the checkpoint its values would be kept in memory",
-                remedy="make what it calls a submodule of its own, and give that to checkpoint",
-            )
-        return tracer.create_proxy("call_function", original, (function, *args), kwargs)
+        if isinstance(function, torch.nn.Module):
+            if not tracer.takes_part((args, kwargs)):
+                return original(function, *args, **kwargs)
+            return tracer.create_proxy("call_function", original, (function, *args), kwargs)
+        own = {name: value for name, value in kwargs.items() if name in _OF_CHECKPOINT}
+        given = {name: value for name, value in kwargs.items() if name not in own}
+        return higher_order_calls.record_checkpoint(tracer, original, function, args, given, own)
 
     checkpoint.__wrapped__ = original  # type: ignore[attr-defined]
     return checkpoint

@@ -10,9 +10,11 @@ from typing import Any
 import torch
 
 from fx.arguments import expect
+from fx.capture.bodies import Body
 from fx.capture.module_state import ModuleState
 from fx.capture.real_tensors import RealTensors
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable
+from fx.container_kinds import NAMED_TUPLE, container_kind
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import user_location
 from fx.node import Argument, Node
@@ -28,6 +30,8 @@ class RootTracer(TracerBase):
     root_module_name: str
     submodule_paths: dict[torch.nn.Module, str] | None = None
     _state: ModuleState | None = None
+    _body: Body | None = None
+    """What is captured now, where it is a function that the program hands to another one."""
     _real: RealTensors | None = None
     _attribute_paths: dict[int, tuple[Any, str]] | None = None
     _parameter_paths: dict[int, str] | None = None
@@ -58,10 +62,9 @@ class RootTracer(TracerBase):
         if isinstance(a, torch.Tensor):
             return self._tensor_arg(a)
         if isinstance(a, torch.nn.Module):
-            return self.create_node("get_attr", self.path_of_module(a), (), {})
-        if isinstance(a, tuple) and hasattr(a, "_fields"):
-            fields = tuple(self.create_arg(element) for element in a)
-            return self.create_node("call_function", type(a), fields, {})
+            return self._fetch(self.path_of_module(a))
+        if container_kind(a) is NAMED_TUPLE:
+            return self.create_node("call_function", type(a), self.create_arg(tuple(a)), {})
         if isinstance(a, torch.ScriptObject):
             known = self._attributes().get(id(a))
             return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])
@@ -80,7 +83,7 @@ class RootTracer(TracerBase):
             writes = any(target is function for function in IN_PLACE)
         if not writes or self._real is None:  # a Transformer makes nodes, and traces nothing
             return
-        constant = self.graph.constants.get(path)
+        constant = self._constants.get(path)
         tensor = _held_at(self.root, path) if constant is None else constant
         if isinstance(tensor, torch.Tensor):
             self._real.is_written(tensor)
@@ -92,7 +95,7 @@ class RootTracer(TracerBase):
         if id(tensor) in self._parameters():
             return True
         known = self._attributes().get(id(tensor))
-        return known is not None and known[1] not in self.graph.constants
+        return known is not None and known[1] not in self._constants
 
     def takes_part(self, arguments: Any) -> bool:
         """Return whether an argument of a call is recorded: a traced value, or a tensor of the root."""
@@ -102,14 +105,15 @@ class RootTracer(TracerBase):
         """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
         expect(prefix, str, "get_fresh_qualname takes the beginning of a name", error=TraceError)
         number = 0
-        while hasattr(self.root, f"{prefix}{number}") or f"{prefix}{number}" in self.graph.constants:
+        held = (self.graph.constants, self._constants)
+        while hasattr(self.root, f"{prefix}{number}") or any(f"{prefix}{number}" in one for one in held):
             number += 1
         return f"{prefix}{number}"
 
     def _tensor_arg(self, a: torch.Tensor) -> Argument:
         real = self._real
         if real is not None and (node := real.node_of(a)) is not None:
-            return node
+            return node if node.graph is self.graph else self._node_of(self.proxy(node))
         if isinstance(a, torch.nn.Parameter):
             path = self._parameters().get(id(a))
             if path is None:
@@ -123,11 +127,16 @@ class RootTracer(TracerBase):
         return self._constant("_tensor_constant", a)
 
     def _fetch(self, path: str) -> Argument:
-        return self.create_node("get_attr", path, (), {})
+        return self.create_node("get_attr", path, (), {}) if self._body is None else self._body.fetched(path)
+
+    @property
+    def _constants(self) -> dict[str, Any]:
+        """The constants of the program around all bodies."""
+        return (self.graph if self._body is None else self._body.first.outer_graph).constants
 
     def _constant(self, prefix: str, value: Any) -> Argument:
         name = self.get_fresh_qualname(prefix)
-        self.graph.constants[name] = value
+        self._constants[name] = value
         self._attributes()[id(value)] = (value, name)
         return self._fetch(name)
 

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained, shown
-from fx.capture import identity_tests, modes, patching, recorded_calls, root_hooks, starred
+from fx.capture import higher_order_calls, identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
+from fx.capture.bodies import escaped, outermost, within
 from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
@@ -39,7 +40,7 @@ from fx.naming.printing import describe
 from fx.node import Node, Target
 from fx.operators.asynchronous import remote_calls
 from fx.provenance import SourceLocation
-from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager
+from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, caller_location
 from fx.wrapping import wrapped_globals
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
@@ -162,9 +163,14 @@ class Tracer(RootTracer):
             is_leaf = self.is_leaf_module(m, path) if known is None else known
             if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
                 is_leaf = not self._is_opened(m)
+            if self._body is not None and is_leaf:
+                is_leaf = not higher_order_calls.is_opened_in_body(self, m)
             if is_leaf or m._backward_hooks or m._backward_pre_hooks:
                 if self._flags is not None and self._flags.watches_leaves:
                     self._flags.leaf_called(m)
+                if self._body is not None:
+                    called = self.proxy(self._body.fetched(path))
+                    return self.create_proxy("call_method", "__call__", (called, *args), kwargs)
                 return self.create_proxy("call_module", path, args, kwargs)
             with ScopeContextManager(self.scope, Scope(path, type(m))):
                 return forward(*args, **kwargs)
@@ -209,11 +215,32 @@ class Tracer(RootTracer):
 
                 factory = parameter_proxy
 
-            if factory is None:  # own tracers may have a create_proxy without that parameter
-                cache[path] = self.create_proxy("get_attr", path, (), {})
-            else:
-                cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
+            with outermost(self):
+                if factory is None:  # own tracers may have a create_proxy without that parameter
+                    cache[path] = self.create_proxy("get_attr", path, (), {})
+                else:
+                    cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
         return cache[path]
+
+    def _node_of(self, proxy: Proxy) -> Node:
+        node = proxy.node
+        if node.graph is not self.graph and not self._finished and proxy.tracer is self:
+            found = None if self._body is None else self._body.input_for(node)
+            if found is None:
+                raise escaped(self, proxy, caller_location(self))
+            return found
+        return super()._node_of(proxy)
+
+    def create_attribute(self, root: Proxy, name: str) -> Node:
+        """Make the node of an attribute, where the value is made whose it is."""
+        if self._body is None:
+            return super().create_attribute(root, name)
+        with within(self, root.node.graph):
+            return super().create_attribute(root, name)
+
+    def higher_order(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a higher-order operator with the bodies of the functions that it is given."""
+        return higher_order_calls.record_operator(self, operator, args, kwargs)
 
     def create_args_for_root(
         self,
@@ -555,7 +582,7 @@ class Tracer(RootTracer):
         self._tracing = False
         self._finished = True
         self._state = None
-        self._current = self._real = self._modes = self._flags = self.guide = None
+        self._current = self._real = self._modes = self._flags = self.guide = self._body = None
         self._starred, self._indexed = [], []
         self._caught = None
         lost = state.restore()
@@ -581,7 +608,7 @@ class Tracer(RootTracer):
         self._starred, self._indexed, self._returns = [], [], False
         self.augmented = []
         self.num_calls = {}
-        self._current = self._real = self._modes = self._flags = self.guide = None
+        self._current = self._real = self._modes = self._flags = self.guide = self._body = None
         self._attributes_read, self._reads_recorded = [], []
         self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -615,6 +642,7 @@ class Tracer(RootTracer):
     def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
         session.trace = trace
         recorded_calls.replace(trace)
+        higher_order_calls.replace(trace)
         record_classes(trace, self._classes_called)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), recording)

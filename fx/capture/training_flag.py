@@ -16,6 +16,7 @@ import torch
 
 from fx.assertions import check_value
 from fx.capture import patching
+from fx.capture.bodies import outermost
 from fx.capture.patching import replaced_always
 from fx.checks.questions import asks_for_class, compares_with_truth
 from fx.errors import ForeignModuleError, TraceError
@@ -23,6 +24,8 @@ from fx.frames import is_ours, is_users, user_location
 from fx.node import Node
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
+
+_STACKING = torch.func.stack_module_state.__code__.co_filename
 
 
 class TrainingFlag(Proxy):
@@ -137,6 +140,8 @@ class TrainingFlags:
             return value
         if not is_users(frame) and type(module).__module__.startswith("torch.") and id(module) not in self.opened:
             return value
+        if frame.f_code.co_filename == _STACKING:
+            return value  # it expects that of all modules whose state it stacks, and does nothing else with it
         if id(module) in self._set:
             return value  # whatever it was, the program has set it to that
         name = f"{path}.training" if path else "training"
@@ -163,7 +168,8 @@ class TrainingFlags:
         """The node that reads a flag at run time."""
         node = self._nodes.get(name)
         if node is None or node._erased:
-            node = self._nodes[name] = self.tracer.create_proxy("get_attr", name, (), {}).node
+            with outermost(self.tracer):
+                node = self._nodes[name] = self.tracer.create_proxy("get_attr", name, (), {}).node
         return node
 
     def check(self, name: str, value: bool, where: object, message: str | None = None) -> None:
@@ -173,7 +179,8 @@ class TrainingFlags:
             mode = "training" if value else "evaluation"
             message = message or f"the program was captured in {mode} mode, and depends on it: {where}"
             flag = Proxy(self.node_of(name), self.tracer)
-            self.tracer.create_proxy("call_function", check_value, (flag, value, message), {})
+            with outermost(self.tracer):
+                self.tracer.create_proxy("call_function", check_value, (flag, value, message), {})
 
     def drop_unused(self) -> None:
         """Remove reads of flags that nobody uses."""

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fx.capture.patching import is_tracing, running_tracer
+from fx.container_kinds import container_kind
 from fx.naming.targets import torch_path
 from fx.operators.asynchronous import remote_calls
-from fx.proxy import Proxy, TracerBase
+from fx.proxy import Proxy
 
 
 def recording(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -17,7 +18,7 @@ def recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         proxy = find_proxy((args, kwargs))
-        tracer = _tracer_of_remote_call(function) if proxy is None else proxy.tracer
+        tracer = (running_tracer() if function in remote_calls() else None) if proxy is None else proxy.tracer
         if tracer is None:
             return function(*args, **kwargs)
         result = tracer.create_proxy("call_function", function, args, kwargs)
@@ -31,11 +32,6 @@ def recording(function: Callable[..., Any]) -> Callable[..., Any]:
 
 RECORDED = recording(len).__code__
 """The code of what ``recording`` returns."""
-
-
-def _tracer_of_remote_call(function: Callable[..., Any]) -> TracerBase | None:
-    """Return what captures the program of this thread, if ``function`` calls other processes."""
-    return running_tracer() if function in remote_calls() else None
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
@@ -55,17 +51,15 @@ def behind_recording(value: Any) -> Any:
 
 def find_proxy(value: Any) -> Proxy | None:
     """The first traced value in a value or container."""
-    if isinstance(value, Proxy):
-        return value
-    if isinstance(value, (tuple, list)):
-        found = map(find_proxy, value)
-    elif isinstance(value, dict):
-        found = map(find_proxy, value.values())
-    elif isinstance(value, slice):
-        found = map(find_proxy, (value.start, value.stop, value.step))
-    else:
-        return None
-    return next((proxy for proxy in found if proxy is not None), None)
+    pending, seen = [value], dict[int, Any]()
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Proxy):
+            return one
+        if id(one) not in seen and (kind := container_kind(one)) is not None:
+            seen[id(one)] = one
+            pending.extend(reversed(kind.parts(one)))
+    return None
 
 
 class ProxyableClassMeta(type):

@@ -13,17 +13,13 @@ import torch
 from fx.assertions import KINDS
 from fx.checks.bytecode import Step, once_for_code, steps
 from fx.node import Node
+from fx.operators.families import find_operator, is_one_of
 from fx.operators.python import COMPARISONS
+from fx.operators.tensor_queries import ATTRIBUTES, METHODS
 
 IDENTITIES = frozenset({"dtype", "device", "grad", "grad_fn", "layout"})
 """Attributes of tensors that programs compare by identity."""
 
-_INTEGERS = frozenset("dim ndim ndimension numel nelement element_size itemsize storage_offset".split())
-_ATTRIBUTES: dict[str, type] = {
-    "shape": torch.Size, "dtype": torch.dtype, "device": torch.device, "layout": torch.layout, "ndim": int,
-    "itemsize": int, "requires_grad": bool, "is_cuda": bool, "is_leaf": bool,
-}  # fmt: skip
-_TUPLES = frozenset("chunk split tensor_split unbind unsafe_chunk unsafe_split hsplit vsplit dsplit".split())
 _ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg})
 
 
@@ -45,8 +41,8 @@ def kind_of(node: Node) -> tuple[type, bool]:
         return torch.Tensor, False
     target: Any = node.target
     if target is getattr:
-        kind = _ATTRIBUTES.get(str(node.args[1]))
-        return (torch.Tensor, False) if kind is None else (kind, True)
+        row = ATTRIBUTES.get(str(node.args[1]))
+        return (torch.Tensor, False) if row is None or row.result is object else (row.result, True)
     if target is operator.getitem:
         return _kind_of_element(node)
     if target in (int, float, list, tuple) or target is len:
@@ -59,7 +55,7 @@ def kind_of(node: Node) -> tuple[type, bool]:
             return float, True
         if target in COMPARISONS:
             return bool, True
-    return (tuple, False) if getattr(target, "__name__", "") in _TUPLES else (torch.Tensor, False)
+    return (tuple, False) if is_one_of(getattr(target, "__name__", None), "split") else (torch.Tensor, False)
 
 
 def _kind_of_input(node: Node) -> tuple[type, bool]:
@@ -75,9 +71,9 @@ def _kind_of_input(node: Node) -> tuple[type, bool]:
 def _kind_of_method(name: str, node: Node) -> tuple[type, bool]:
     if name == "size":
         return (torch.Size if len(node.args) == 1 and not node.kwargs else int), True
-    if name in _INTEGERS:
+    if name in METHODS and METHODS[name].result is int:
         return int, True
-    return (tuple, False) if name in _TUPLES else (torch.Tensor, False)
+    return (tuple, False) if is_one_of(name, "split") else (torch.Tensor, False)
 
 
 def _kind_of_element(node: Node) -> tuple[type, bool]:
@@ -95,35 +91,27 @@ def count_of(node: Node) -> tuple[int, bool] | None:
     >>> count_of(halves)
     (2, False)
     """
-    name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
     if node.target is operator.getitem and isinstance(index := node.args[1], slice):
         whole = node.args[0]
         if isinstance(whole, Node) and kind_of(whole)[0] is torch.Size and kind_of(whole)[1]:
             return _count_of_slice(index)
         return None
-    if name not in _PARTS or (node.op == "call_function" and node.target is not getattr(torch, str(name), None)):
+    row = find_operator(node.target)
+    if row is None or not row.parts:
         return None
     if node.args and isinstance(node.args[0], Node) and kind_of(node.args[0])[0] is not torch.Tensor:
         return None
     given = (
         node.args[1]
         if len(node.args) > 1
-        else next((node.kwargs[key] for key in _PARTS[name] if key in node.kwargs), None)
+        else next((node.kwargs[key] for key in row.parts if key in node.kwargs), None)
     )
+    has_sizes = row.parts[0].startswith("split_size")  # of the parts; else their number, or where they begin
     if isinstance(given, (list, tuple)):
-        return len(given) + (name not in ("split", "split_with_sizes")), True
-    if type(given) is int and name not in ("split", "split_with_sizes"):
-        return given, not name.endswith("chunk")
+        return len(given) + (not has_sizes), True
+    if type(given) is int and not has_sizes:
+        return given, row.parts != ("chunks",)
     return None
-
-
-_SPLITS = ("indices_or_sections", "sections", "indices")
-_PARTS: dict[str, tuple[str, ...]] = {
-    "chunk": ("chunks",), "unsafe_chunk": ("chunks",), "split": ("split_size", "split_size_or_sections"),
-    "split_with_sizes": ("split_sizes",), "tensor_split": ("tensor_indices_or_sections", *_SPLITS),
-    "hsplit": _SPLITS, "vsplit": _SPLITS, "dsplit": _SPLITS,
-}  # fmt: skip
-"""Functions that cut tensors, each with the names of the argument that says into how many parts."""
 
 
 def _count_of_slice(index: slice) -> tuple[int, bool] | None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from fx.container_kinds import ContainerKind, held_kind, map_parts
 from fx.errors import CodegenError
-from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.names import GENERATED_GLOBALS, Namespace, NoneType, is_identifier, snake_case
 from fx.naming.targets import is_builtin, qualified_name, torch_path
 from fx.node import Node
@@ -188,8 +188,8 @@ class Speller:
             if isinstance(member, str) and is_identifier(member) and getattr(owner, member, None) is value:
                 return f"{self.callable(owner)}.{member}"
             return self._object(value)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return f"{self.callable(type(value))}({', '.join(map(self.argument, value))})"
+        if (container := held_kind(value)) is not None and container.spelling is not None:
+            return self._container(container, value)
         if isinstance(value, type) or callable(value):
             return self.callable(value)
         return self._object(value)
@@ -212,15 +212,8 @@ class Speller:
             return repr(value)
         return f"{self._well_known('complex', complex)}({self._float(value.real)}, {self._float(value.imag)})"
 
-    def _tuple(self, value: tuple[Any, ...]) -> str:
-        inner = ", ".join([self.argument(element) for element in value])
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-
-    def _list(self, value: list[Any]) -> str:
-        return f"[{', '.join([self.argument(element) for element in value])}]"
-
-    def _dict(self, value: dict[Any, Any]) -> str:
-        return f"{{{', '.join(f'{self._untraced(key)}: {self.argument(item)}' for key, item in value.items())}}}"
+    def _container(self, kind: ContainerKind, value: Any) -> str:
+        return kind.written(value, [self.argument(part) for part in kind.parts(value)], self._untraced, self.callable)
 
     def _set(self, value: set[Any] | frozenset[Any]) -> str:
         kind = self._well_known(type(value).__name__, type(value))
@@ -238,16 +231,9 @@ class Speller:
             )
         return text
 
-    def _slice(self, value: slice) -> str:
-        parts = ", ".join(map(self.argument, (value.start, value.stop, value.step)))
-        return f"{self._well_known('slice', slice)}({parts})"
-
     def _range(self, value: range) -> str:
         parts = (value.start, value.stop) if value.step == 1 else (value.start, value.stop, value.step)
         return f"{self._well_known('range', range)}({', '.join(map(self.argument, parts))})"
-
-    def _size(self, value: torch.Size) -> str:
-        return f"{self._torch('torch.Size')}([{', '.join(map(self.argument, value))}])"
 
     def _device(self, value: torch.device) -> str:
         number: Any = value.index
@@ -264,14 +250,7 @@ class Speller:
         """``value`` with each node replaced by ``make(its variable name)``."""
         if isinstance(value, Node):
             return make(self.names[value])
-        if isinstance(value, dict):
-            return {key: self.named(item, make) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.named(item, make) for item in value]
-        if isinstance(value, tuple):
-            items = [self.named(item, make) for item in value]
-            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-        return value
+        return map_parts(lambda part: self.named(part, make), value)
 
     # Annotations.
 
@@ -315,16 +294,9 @@ def _quoted(text: str) -> str:
 _SPELLINGS: dict[type, Callable[[Speller, Any], str]] = {
     float: Speller._float,
     complex: Speller._complex,
-    tuple: Speller._tuple,
-    list: Speller._list,
-    immutable_list: Speller._list,
-    immutable_dict: Speller._dict,
-    dict: Speller._dict,
     set: Speller._set,
     frozenset: Speller._set,
-    slice: Speller._slice,
     range: Speller._range,
-    torch.Size: Speller._size,
     torch.device: Speller._device,
     type(Ellipsis): Speller._ellipsis,
     VariableName: Speller._variable,

@@ -75,7 +75,7 @@ class StageCuts:
         sent = [0] * (len(self.steps) + 1)
         for value in self.values:
             for place in range(value.made + 1, value.last + 1):
-                sent[place] += _bytes(value.node)
+                sent[place] += bytes_recorded(_recorded(value.node)) or 0
         self.sent = sent
         """Bytes that a cut before each step sends."""
 
@@ -291,10 +291,6 @@ def _is_number(node: Node) -> bool:
 
 def _recorded(node: Node) -> Any:
     return node.meta.get("tensor_meta")
-
-
-def _bytes(node: Node) -> int:
-    return bytes_recorded(_recorded(node)) or 0
 
 
 def _of_kind(kind: type) -> str:

@@ -93,7 +93,7 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
         A program that is written back runs what it ran before, as ``source`` does.
         """
         is_written_back = id(source) in self._known_modules
-        if self._is_for_a_pass and _is_out_of_date(source):
+        if self._is_for_a_pass and source.code != source.graph.python_code("self").src:
             if not is_written_back:
                 target.recompile()
                 target.graph.about_to_change()
@@ -247,11 +247,6 @@ def check_torch_program(graph_module: torch.fx.GraphModule) -> None:
                 why=str(error).partition("\n")[0],
                 remedy="graph_module.graph.lint() says more",
             ) from error
-
-
-def _is_out_of_date(graph_module: torch.fx.GraphModule) -> bool:
-    """Return whether a program of ``torch.fx`` runs other code than its graph says."""
-    return graph_module.code != graph_module.graph.python_code("self").src
 
 
 def _refuse_codegen(codegen: object) -> NoReturn:

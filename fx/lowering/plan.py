@@ -24,10 +24,10 @@ from fx.lowering.restoration import restore
 from fx.lowering.support import Veto, all_of, is_pure, not_vetoed
 from fx.naming.printing import target_name
 from fx.node import Node
+from fx.origins import record_origins
 from fx.passes.partition import find_regions
 from fx.passes.regions import Region, Regions
 from fx.passes.tensor_metadata import bytes_recorded
-from fx.provenance import record_origins
 
 _NOT_DIVIDED = ("placeholder", "get_attr", "output")
 

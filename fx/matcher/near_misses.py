@@ -144,7 +144,7 @@ class _Wording:
         """The two values that differ: the whole arguments where these are tuples of constants, such as strides."""
         site, label = self.mismatch.site, self.mismatch.label
         if site is not None and label is not None:
-            ours, theirs = (_argument(node, label) for node in site)
+            ours, theirs = ((node.kwargs[label] if isinstance(label, str) else node.args[label]) for node in site)
             if isinstance(ours, tuple) and isinstance(theirs, tuple) and not nodes_in((ours, theirs)):
                 return ours, theirs
         return self.mismatch.pattern, self.mismatch.program
@@ -184,10 +184,6 @@ class _Wording:
         if self.mismatch.program is None:
             return f"there is no further {ours}"
         return f"{self._shown(self.mismatch.program, self.in_program)} is not used by {ours}"
-
-
-def _argument(node: Node, label: str | int) -> Argument:
-    return node.kwargs[label] if isinstance(label, str) else node.args[label]
 
 
 def _called(argument: Argument) -> str:

@@ -13,6 +13,7 @@ import torch
 from fx.arguments import shown
 from fx.canonical import CanonicalForm, canonical_form
 from fx.capture.tracer import Tracer, symbolic_trace
+from fx.container_kinds import leaves_of
 from fx.errors import PassError, add_note
 from fx.graph import Graph
 from fx.graph_module import GraphModule
@@ -129,25 +130,10 @@ def _call_of(module: torch.nn.Module) -> Graph:
     return GraphModule({name: module}, graph).graph
 
 
-def leaves(argument: Argument) -> Iterator[Argument]:
-    """The values in ``argument``, at any depth, in order: nodes and constants."""
-    pending = [argument]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, (tuple, list)):
-            pending.extend(reversed(value))  # type: ignore[arg-type]
-        elif isinstance(value, dict):
-            pending.extend(reversed(value.values()))  # type: ignore[arg-type]
-        elif isinstance(value, slice):
-            pending.extend((value.step, value.stop, value.start))
-        else:
-            yield value
-
-
 def _check(graph: Graph) -> None:
     """Refuse patterns that do not say what they look for."""
     output = graph.output_node()
-    for value in leaves(output.args[0]):
+    for value in leaves_of(output.args[0]):
         if not isinstance(value, Node):
             raise PassError(
                 f"the pattern returns the constant {value!r}",
@@ -200,7 +186,7 @@ def _is_operator(node: Node) -> bool:
 
 
 def _results(graph: Graph, returned: Argument) -> list[Node]:
-    results = list(leaves(returned))
+    results = list(leaves_of(returned))
     for value in results:
         if not isinstance(value, Node) or not is_call(value):
             raise PassError(

@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from fx.container_kinds import leaves_of
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.occurrences import InternalMatch, Occurrence
-from fx.matcher.patterns import Pattern, leaves
+from fx.matcher.patterns import Pattern
 from fx.matcher.replacement_copy import Attributes, ReplacementCopy
 from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call
 from fx.modules.attributes import is_own, prefixes
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg, nodes_in
 from fx.operators.effects import effect_of
-from fx.provenance import record_origins
+from fx.origins import record_origins
 
 
 class Rewrite:
@@ -59,7 +60,7 @@ class Rewrite:
         self._attributes.check(replacement)
 
     def _check_results(self, output: Node) -> None:
-        values, results = list(leaves(output.args[0])), self._pattern.results
+        values, results = list(leaves_of(output.args[0])), self._pattern.results
         if len(values) != len(results):
             raise PassError(
                 f"the replacement returns {_count(len(values), 'value')}, the pattern {len(results)}",
@@ -122,7 +123,7 @@ class Rewrite:
         for node in to_move:
             place.prepend(node)
         self._moved.update(to_move)
-        self._use(results, list(leaves(returned)))
+        self._use(results, list(leaves_of(returned)))
         self._erase(occurrence)
         for node in nodes_in(list(fetched.values())):
             if node.op == "get_attr" and not node.users:

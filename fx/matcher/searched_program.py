@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from fx.assertions import CHECKS
@@ -146,9 +146,5 @@ def drop_inner_checks(graph: Graph, stands_for: Mapping[Node, Node]) -> None:
         if node.users or stands_for.get(node, node).op != "call_module":
             continue
         if node.target in CHECKS or (node in loosened and not node.is_impure()):
-            loosened.update(_inputs(node))
+            loosened.update(node.all_input_nodes)
             graph.erase_node(node)
-
-
-def _inputs(node: Node) -> Iterable[Node]:
-    return node.all_input_nodes

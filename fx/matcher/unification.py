@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from torch.nn.parameter import is_lazy
 
+from fx.container_kinds import held_kind
 from fx.matcher.patterns import Pattern, Stage
 from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call, kind_of
 from fx.matcher.settings import same_settings
@@ -178,7 +179,7 @@ class Unifier:
             return self._compare_wildcard(pattern, program, site, label)
         if isinstance(program, Node):
             return self._fail("constant", pattern, program, site, label)
-        if isinstance(pattern, (tuple, list, dict, slice)):
+        if held_kind(pattern) is not None:
             return self._compare_container(pattern, program, site, label)
         if same_constant(pattern, program) or (self.ignore_literals and not nodes_in(program)):
             return True
@@ -274,7 +275,7 @@ class Unifier:
             ignored = self.ignore_literals and not nodes_in(pattern) and not nodes_in(program)
             return ignored or self._fail("constant", pattern, program, site, label)
         rest = self._agenda
-        for expected, found in reversed(list(zip(_elements(pattern), _elements(program), strict=True))):
+        for expected, found in reversed(list(zip(_parts(pattern), _parts(program), strict=True))):
             rest = (expected, found, site, label, rest)
         self._agenda = rest
         return True
@@ -287,10 +288,10 @@ class Unifier:
             if isinstance(left, Node) or isinstance(right, Node):
                 if not (isinstance(left, Node) and isinstance(right, Node) and self.subject.same_value(left, right)):
                     return False
-            elif isinstance(left, (tuple, list, dict, slice)):
+            elif held_kind(left) is not None:
                 if _shape_of(left, None) != _shape_of(right, None):
                     return False
-                pending.extend(zip(_elements(left), _elements(right), strict=True))
+                pending.extend(zip(_parts(left), _parts(right), strict=True))
             elif not same_constant(left, right):
                 return False
         return True
@@ -319,16 +320,14 @@ def _is_sequence(operand: Argument) -> bool:
     return isinstance(operand, _SEQUENCES)
 
 
-def _shape_of(container: Any, site: tuple[Node, Node] | None) -> Any:
-    """Return what two containers must have in common before their elements are compared."""
-    if isinstance(container, (tuple, list)):
-        kind = tuple if isinstance(container, tuple) else list
-        if site is not None and _takes_any_sequence(site[0]):
-            kind = list
-        return kind, len(container)
-    if isinstance(container, dict):
-        return dict, tuple(container)
-    return type(container)
+def _shape_of(value: Any, site: tuple[Node, Node] | None) -> Any:
+    """Return what two containers must have in common before their parts are compared."""
+    kind = held_kind(value)
+    if kind is None:
+        return type(value)
+    if isinstance(value, (tuple, list)) and site is not None and _takes_any_sequence(site[0]):
+        return list, len(value)
+    return kind.shape(value)
 
 
 def _takes_any_sequence(node: Node) -> bool:
@@ -339,12 +338,10 @@ def _takes_any_sequence(node: Node) -> bool:
     return getattr(target, "__name__", "") not in _TELLS_KINDS_APART
 
 
-def _elements(container: Any) -> list[Argument]:
-    if isinstance(container, dict):
-        return list(container.values())
-    if isinstance(container, slice):
-        return [container.start, container.stop, container.step]
-    return list(container)
+def _parts(container: Any) -> Sequence[Argument]:
+    kind = held_kind(container)
+    assert kind is not None
+    return kind.parts(container)
 
 
 def same_constant(left: Any, right: Any) -> bool:

@@ -6,7 +6,6 @@ import copyreg
 import importlib
 import pickle
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import reduce
 from types import FunctionType, GenericAlias
@@ -14,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ForwardRef, NamedTuple
 
 import torch
 
+from fx.container_kinds import ContainerKind, held_kind, map_parts
 from fx.errors import PickleError
-from fx.immutable_collections import immutable_dict, immutable_list
 from fx.naming.printing import describe
 from fx.naming.targets import torch_path
 from fx.node import Node, map_aggregate
@@ -198,18 +197,7 @@ def _map_encoded(argument: Any, leaf: Callable[[Any], Any]) -> Any:
     kind = type(argument)
     if kind is NodeNumber or kind is ImportedName:
         return leaf(argument)
-    if kind is slice:
-        return slice(*(_map_encoded(part, leaf) for part in (argument.start, argument.stop, argument.step)))
-    if kind is torch.Size:
-        return argument
-    if isinstance(argument, tuple):
-        items = [_map_encoded(item, leaf) for item in argument]
-        return kind(*items) if hasattr(argument, "_fields") else tuple(items)
-    if isinstance(argument, list):
-        return [_map_encoded(item, leaf) for item in argument]
-    if isinstance(argument, dict):
-        return {key: _map_encoded(item, leaf) for key, item in argument.items()}
-    return argument
+    return map_parts(lambda part: _map_encoded(part, leaf), argument)
 
 
 def _found(pickled: PickledNode, target: ImportedName) -> Any:
@@ -275,13 +263,14 @@ def _plain(value: Any, seen: dict[int, Any]) -> Any:
     if id(value) in seen:
         return seen[id(value)][1]
     result: Any = _Missing
-    if type(value) in (dict, OrderedDict, immutable_dict):  # others may be made of something else
-        items = {key: _plain(item, seen) for key, item in value.items() if isinstance(key, _PLAIN)}
-        result = type(value)((key, item) for key, item in items.items() if item is not _Missing)
-    elif type(value) in (tuple, list, immutable_list) or (isinstance(value, tuple) and hasattr(value, "_fields")):
-        items = [_plain(item, seen) for item in value]
-        if not any(item is _Missing for item in items):
-            result = type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    kind = held_kind(value)
+    if kind is not None and kind.tag is not None:  # others may be made of something else
+        items = [(label, _plain(part, seen)) for label, part in zip(kind.labels(value), kind.parts(value), strict=True)]
+        left = [(label, part) for label, part in items if part is not _Missing]
+        if kind.is_keyed:
+            result = type(value)((key, part) for key, part in left if isinstance(key, _PLAIN))
+        elif len(left) == len(items):
+            result = _like(kind, value, [part for _, part in left])
     elif isinstance(value, type):
         result = imported_name(value) or f"{value.__module__}.{value.__qualname__}"
     seen[id(value)] = (value, result)
@@ -295,10 +284,10 @@ def _restored(value: Any) -> Any:
             return value.resolve()
         except (ImportError, AttributeError):
             return f"{value.module}.{value.path}"
-    if isinstance(value, dict):
-        return type(value)((key, _restored(item)) for key, item in value.items())
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*map(_restored, value))
-    if isinstance(value, (tuple, list)) and type(value) is not torch.Size:
-        return type(value)(map(_restored, value))
-    return value
+    kind = held_kind(value)
+    return value if kind is None else _like(kind, value, [_restored(part) for part in kind.parts(value)])
+
+
+def _like(kind: ContainerKind, value: Any, parts: list[Any]) -> Any:
+    """A container of these parts, frozen where ``value`` is."""
+    return (kind.freeze if type(value) is kind.frozen else kind.rebuild)(value, parts)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fx.container_kinds import held_kind
 from fx.naming.targets import qualified_name
 
 if TYPE_CHECKING:
@@ -62,15 +63,9 @@ def target_name(target: Any) -> str:
 
 def format_argument(argument: Any) -> str:
     """An argument with nodes as ``%name``."""
-    if isinstance(argument, dict):
-        return "{" + ", ".join(f"{key}: {format_argument(value)}" for key, value in argument.items()) + "}"
-    if isinstance(argument, list):
-        return "[" + ", ".join(map(format_argument, argument)) + "]"
-    if type(argument) is tuple:
-        inner = ", ".join(map(format_argument, argument))
-        return f"({inner},)" if len(argument) == 1 else f"({inner})"
-    if type(argument) is slice:
-        return f"slice({', '.join(map(format_argument, (argument.start, argument.stop, argument.step)))})"
+    kind = held_kind(argument)
+    if kind is not None and kind.spelling is not None:
+        return kind.written(argument, list(map(format_argument, kind.parts(argument))), str, _class_name)
     if isinstance(argument, enum.Enum):
         return str(argument)
     if hasattr(argument, "users") and hasattr(argument, "op"):
@@ -79,6 +74,10 @@ def format_argument(argument: Any) -> str:
         return str(argument)
     except Exception:  # its own method fails, or it is an integer with more digits than Python converts
         return hex(argument) if isinstance(argument, int) else f"<{type(argument).__name__}>"
+
+
+def _class_name(kind: type) -> str:
+    return qualified_name(kind).removeprefix("builtins.")
 
 
 def type_name(annotation: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import cmath
+import functools
 import math
 import operator
 import sys
@@ -25,6 +26,8 @@ from fx.assertions import ASSERTIONS, is_false
 from fx.naming.targets import words
 from fx.operators.families import find_in_place
 from fx.operators.overloads import Overload, get_overloads, get_python_signature
+from fx.operators.python import BUILTINS, IN_PLACE
+from fx.operators.tensor_queries import FUNCTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +80,19 @@ rules: dict[Any, Rule] = {
 The user's own functions are not added unless declared: they would be kept alive."""
 
 
-_WRITING_OPERATORS = frozenset(
-    words("iadd iand iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor setitem delitem")
-)
-_PURE_BUILTINS = frozenset(
-    words(
-        "abs all any ascii bin callable chr divmod format getattr hasattr hash hex id isinstance issubclass iter len "
-        "max min oct ord pow repr round sorted sum"
-    )
-)
-_PURE_TORCH_FUNCTIONS = frozenset(
-    words("is_storage is_tensor sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum typename")
-)
+_WRITING_OPERATORS = frozenset(function.__name__ for function in IN_PLACE)
 _PURE_MODULES = ("torch.nn.functional", "torch.functional", "torch._linalg_utils")
 """Modules of torch whose functions only compute, unless their arguments say otherwise."""
 
 _VALUE_TYPES = (str, bytes, bool, int, float, complex, tuple, list, dict, set, frozenset, slice, range, torch.Size)
 _PURE_CLASSES = frozenset({*_VALUE_TYPES, torch.device, torch.Tensor, enumerate, zip, reversed, type})
-_CONTAINER_WRITES = frozenset(
+CONTAINER_WRITES = frozenset(
     words(
         "append appendleft clear difference_update discard extend extendleft insert intersection_update move_to_end "
         "pop popitem popleft remove reverse rotate setdefault symmetric_difference_update update"
     )
 )
+"""Methods of containers that change them, but those that tensors have by the same name."""
 _WRITING_DUNDERS = frozenset(f"__{name}__" for name in (*_WRITING_OPERATORS, "idiv", "setattr", "delattr", "setstate"))
 _UNKNOWN_DUNDERS = frozenset({"__call__", "__class_getitem__", "__init__", "__init_subclass__", "__new__", "__next__"})
 _TENSOR_STATE = frozenset(
@@ -154,7 +147,7 @@ def _function_rule(target: Any) -> Rule:
     if overloads := get_overloads(operation):
         return _schema_rule(operation, overloads)
     if module is torch:
-        return None if name in _PURE_TORCH_FUNCTIONS else UNKNOWN_OF_TORCH
+        return None if name in FUNCTIONS else UNKNOWN_OF_TORCH
     path = getattr(module, "__name__", "")
     if path in _PURE_MODULES:
         return _functional_rule(target)
@@ -179,7 +172,7 @@ def _python_rule(module: types.ModuleType | None, name: str) -> Rule:
     if module is builtins:
         if name in ("setattr", "delattr"):
             return WRITES_FIRST
-        return None if name in _PURE_BUILTINS else UNKNOWN
+        return None if name in BUILTINS else UNKNOWN
     if name in _WRITING_OPERATORS:
         return WRITES_FIRST
     return UNKNOWN if name == "call" else None
@@ -259,10 +252,20 @@ def _is_seeded(overload: Overload) -> bool:
     return operation is not None and torch.Tag.nondeterministic_seeded in operation.tags
 
 
-def _is_seeded_operator(name: str) -> bool:
-    """Return whether an operator of this name draws from a random generator."""
+def _has_tag(name: str, tag: torch.Tag) -> bool:
+    """Return whether an overload of the operator of this name has a tag."""
     packet = getattr(torch.ops.aten, name, None)
-    return packet is not None and any(map(_is_seeded, get_overloads(packet)))
+    return packet is not None and any(tag in getattr(packet, one).tags for one in packet.overloads())
+
+
+@functools.cache
+def changes_layout(name: str) -> bool:
+    """Return whether the function or method of this name gives the tensor that it writes to other sizes or strides.
+
+    >>> changes_layout("transpose_"), changes_layout("add_")
+    (True, False)
+    """
+    return name.endswith("_") and name != "detach_" and _has_tag(name, torch.Tag.inplace_view)
 
 
 def _is_registered(operation: Any) -> bool:
@@ -359,14 +362,14 @@ def _method_rule(name: str) -> Rule:
     if name in _WRITING_DUNDERS:
         return WRITES_FIRST
     if name.endswith("_") and not name.endswith("__"):
-        return DRAWS_INTO_FIRST if _is_seeded_operator(name) else WRITES_FIRST
+        return DRAWS_INTO_FIRST if _has_tag(name, torch.Tag.nondeterministic_seeded) else WRITES_FIRST
     if name in ("add", "sort"):
         return _tensor_or_container
     if name in _TENSOR_STATE:
         return SETS_STATE
     if name in _TENSOR_METHODS:
-        return DRAWS if not name.startswith("__") and _is_seeded_operator(name) else None
-    if name in _CONTAINER_WRITES:
+        return DRAWS if not name.startswith("__") and _has_tag(name, torch.Tag.nondeterministic_seeded) else None
+    if name in CONTAINER_WRITES:
         return WRITES_FIRST
     return None if name in _VALUE_METHODS else UNKNOWN
 

@@ -12,7 +12,7 @@ False
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -21,6 +21,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.utils.parametrizations import _SpectralNorm
 
 from fx.arguments import refusal
+from fx.higher_order import BODIES
 from fx.naming.targets import qualified_name
 from fx.operators.effect_rules import (
     COMMUNICATES,
@@ -167,6 +168,27 @@ def _effect_of_module(module: torch.nn.Module) -> Effect | None:
         does = f"calls a module of class `{kind.__qualname__}`, which is not one of torch's and not declared pure"
         return Effect("unknown", does)
     return _strongest((_own_effect(module), *(_effect_of_module(child) for child in module.children())))
+
+
+def _effect_of_bodies(places: tuple[int, ...]) -> Callable[[Sequence[Any], Mapping[str, Any]], Effect | None]:
+    """The rule of a function that is given programs at these places: it does what they do."""
+
+    def rule(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Effect | None:
+        return _strongest(_effect_of_body(args[place] if place < len(args) else None) for place in places)
+
+    return rule
+
+
+def _effect_of_body(read: Any) -> Effect | None:
+    """The effect of a program that is an argument."""
+    if getattr(read, "op", None) != "get_attr":
+        return UNKNOWN
+    owner, path = read.graph.owning_module, str(read.target)
+    program = read.graph.constants.get(path) if owner is None else getattr(owner, path, None)
+    return _effect_of_module(program) if isinstance(program, torch.nn.Module) else UNKNOWN
+
+
+rules.update((function, _effect_of_bodies(places)) for function, places in BODIES.items())
 
 
 def _inner_effect(node: Node) -> Effect | None:

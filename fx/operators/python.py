@@ -68,5 +68,23 @@ IN_PLACE: frozenset[Callable[..., Any]] = frozenset(
 )
 """Operator functions that write to their first argument."""
 
+IN_PLACE_OF: dict[Callable[..., Any], Callable[..., Any]] = {
+    getattr(operator, name): getattr(operator, f"i{name.rstrip('_')}") for name in _REFLECTED
+}
+"""Of each operator, the one that writes the result over its first operand."""
+
 COMPARISONS: frozenset[Callable[..., Any]] = frozenset(getattr(operator, name) for name in _COMPARISONS)
 """Operator functions whose result is a truth value."""
+
+BUILTINS: dict[str, str] = {
+    **dict.fromkeys(
+        "all any ascii bin bool bytes callable chr complex divmod float format hasattr hash hex id int isinstance "
+        "issubclass len oct ord range repr str type".split(),
+        "number",
+    ),
+    **dict.fromkeys("enumerate filter iter map reversed zip".split(), "iterator"),
+    **dict.fromkeys("abs pow round".split(), "arithmetic"),
+    **dict.fromkeys("max min sorted sum".split(), "any"),
+    "getattr": "attribute",
+}
+"""Built-in functions and classes that only compute, with what the result is: see :data:`fx.operators.sharing.Kind`."""

@@ -25,8 +25,11 @@ from torch import nn
 
 from fx.assertions import ASSERTIONS, is_false
 from fx.naming.targets import words
-from fx.operators.families import Operator, find_operator
+from fx.operators.facts import Operator
+from fx.operators.families import find_operator
 from fx.operators.overloads import Overload, get_overloads
+from fx.operators.python import BUILTINS
+from fx.operators.tensor_queries import ATTRIBUTES, FUNCTIONS, METHODS
 
 Kind: TypeAlias = Literal["number", "tensor", "tensors", "iterator", "any", "arithmetic", "element", "attribute"]
 """What a result is. ``number``: nothing that holds memory, as sizes, names and flags. ``tensor``: a tensor or a number.
@@ -57,6 +60,7 @@ ITERATOR = Sharing("iterator", None)
 ARITHMETIC = Sharing("arithmetic", None)
 ELEMENT = Sharing("element", ((0, "input"),))
 ATTRIBUTE = Sharing("attribute", ((0, "input"),))
+_BUILTINS = {one.kind: one for one in (NUMBER, ITERATOR, ARITHMETIC, ATTRIBUTE, ANY)}
 
 
 _torch: Any = torch  # for the functions that torch leaves without types
@@ -70,7 +74,6 @@ _sharings: dict[Any, Sharing] = {
     _torch._assert: NUMBER,
     **dict.fromkeys((*ASSERTIONS, is_false), NUMBER),
     _torch.nonzero: Sharing("any", (), takes_tensor=True),
-    builtins.getattr: ATTRIBUTE,
     operator.getitem: ELEMENT,
 }
 """What was worked out about functions of torch and Python and about names of methods; not about users' functions."""
@@ -96,37 +99,13 @@ _COMPUTING_PRIVATE = frozenset(
 _SILENT_VIEWS = frozenset(words("dequantize native_dropout set unsafe_chunk unsafe_split unsafe_split_with_sizes"))
 """Operators with kernels of their own that may return an argument, or a view of one, though their schemas deny it."""
 
-_NUMBER_METHODS = frozenset(
-    words(
-        "__bool__ __contains__ __float__ __hash__ __index__ __int__ __len__ allclose count data_ptr dim dim_order "
-        "element_size equal get_device index is_complex is_conj is_contiguous is_floating_point is_inference is_neg "
-        "is_nonzero is_pinned is_same_size is_set_to is_shared is_signed item ndimension nelement numel size "
-        "storage_offset stride"
-    )
-)
+_NUMBER_METHODS = frozenset({*METHODS, "count", "index"})  # the last two are those of tuples and strings
 _COMPUTING_METHODS = frozenset(words("new_tensor norm istft stft tolist"))
-_NUMBER_ATTRIBUTES = frozenset(
-    words(
-        "device dtype element_size is_cpu is_cuda is_leaf is_meta is_quantized is_sparse itemsize layout name names "
-        "nbytes ndim output_nr requires_grad shape"
-    )
-)
-_ARITHMETIC = frozenset(words("add and_ concat mul or_ sub xor"))
-_ITERATORS = frozenset(words("enumerate filter iter map reversed zip"))
-_COMPARING_BUILTINS = frozenset(
-    words(
-        "all any ascii bin bool bytes callable chr complex divmod float format hasattr hash hex id int isinstance "
-        "issubclass len oct ord range repr str type"
-    )
-)
-_NUMBER_TORCH_FUNCTIONS = frozenset(
-    words(
-        "is_complex is_floating_point is_storage is_tensor numel sym_float sym_int sym_ite sym_max sym_min sym_not "
-        "sym_sqrt sym_sum typename"
-    )
-)
-_TENSOR_METHODS = frozenset(dir(torch.Tensor))
-TENSOR_ONLY_METHODS = _TENSOR_METHODS.difference(
+_OF_CONTAINERS = frozenset(words("add and_ concat mul or_ sub xor"))
+"""Functions of ``operator`` that lists, dicts or sets have, too: the result then holds the same elements."""
+TENSOR_METHODS = frozenset(dir(torch.Tensor))
+"""Names of methods and attributes of tensors."""
+TENSOR_ONLY_METHODS = TENSOR_METHODS.difference(
     *(dir(kind) for kind in (object, str, tuple, list, dict, set, int, float, complex, torch.Size)),
 )
 """Methods that only a tensor has: what they are called on is one."""
@@ -158,7 +137,7 @@ def module_sharing(module: nn.Module) -> Sharing | None:
 
 def attribute_kind(name: object) -> Kind:
     """Return what ``getattr(x, name)`` gives: a number, or something that shares memory with ``x``."""
-    return "number" if name in _NUMBER_ATTRIBUTES else "any"
+    return "number" if name in ATTRIBUTES else "any"
 
 
 def _function_sharing(target: Any) -> Sharing:
@@ -173,22 +152,14 @@ def _function_sharing(target: Any) -> Sharing:
     if home is sys.modules["_operator"]:
         return _operator_sharing(name)
     if home is builtins:
-        return _builtin_sharing(name)
-    if home is torch and name in _NUMBER_TORCH_FUNCTIONS:
+        return _BUILTINS[BUILTINS.get(name, "any")]
+    if home is torch and name in FUNCTIONS:
         return NUMBER
     operation = getattr(target, "_opoverload", target)
     if overloads := get_overloads(operation):
         return _schema_sharing(overloads)
     row = find_operator(target)
     return ANY if row is None else _row_sharing(row)
-
-
-def _builtin_sharing(name: str) -> Sharing:
-    if name in _COMPARING_BUILTINS:
-        return NUMBER
-    if name in _ITERATORS:
-        return ITERATOR
-    return ARITHMETIC if name in ("abs", "pow", "round") else ANY
 
 
 def _row_sharing(row: Operator) -> Sharing:
@@ -202,10 +173,10 @@ def _row_sharing(row: Operator) -> Sharing:
 
 def _operator_sharing(name: str) -> Sharing:
     """Of a function of ``operator``: ``+`` joins lists too, whose elements are then shared."""
-    name = name if name in _ARITHMETIC else name.strip("_")
+    name = name if name in _OF_CONTAINERS else name.strip("_")
     if name in ("getitem", "call", "itemgetter", "attrgetter", "methodcaller"):
         return ELEMENT if name == "getitem" else ANY
-    if name in _ARITHMETIC:
+    if name in _OF_CONTAINERS:
         return ARITHMETIC
     if name in ("contains", "countOf", "indexOf", "index", "is", "is_not", "not", "truth", "length_hint"):
         return NUMBER
@@ -228,7 +199,7 @@ def _method_sharing(name: str) -> Sharing:
         return (
             _operator_sharing(plain if plain not in ("and", "or") else f"{plain}_") if hasattr(operator, name) else ANY
         )
-    if name not in _TENSOR_METHODS:
+    if name not in TENSOR_METHODS:
         return ANY
     packet = getattr(torch.ops.aten, name, None)
     sharing = _schema_sharing(get_overloads(packet)) if packet is not None else ANY
@@ -247,7 +218,7 @@ def _is_computing(name: str) -> bool:
     for home in (torch, F, torch.special, torch.linalg):
         found = getattr(home, name.removeprefix(f"{home.__name__.rpartition('.')[2]}_"), None)
         row = None if found is None else find_operator(found)
-        if row is not None and (row.is_new or row.family == "arithmetic"):
+        if row is not None and row.is_new:
             return True
     return False
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from fx.analysis.dependence import Dependences
+from fx.container_kinds import key_of
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.passes.contract import Contract, exact
@@ -100,19 +101,15 @@ def _key(node: Node, stands_for: dict[Node, Node]) -> Hashable:
 
 def _frozen(argument: Any, stands_for: dict[Node, Node]) -> Hashable:
     """``argument`` as something that is equal to another one only if a call cannot tell them apart."""
-    kind: Any = type(argument)
-    if kind is Node:
-        return stands_for.get(argument, argument)
-    if kind in _PLAIN:
-        return kind, argument
-    if kind is float:
-        return kind, struct.pack("d", argument)
-    if kind is complex:
-        return kind, struct.pack("dd", argument.real, argument.imag)
-    if isinstance(argument, (tuple, list)):
-        return kind, *[_frozen(element, stands_for) for element in argument]
-    if isinstance(argument, dict):
-        return kind, *[(_frozen(key, stands_for), _frozen(value, stands_for)) for key, value in argument.items()]
-    if kind is slice:
-        return kind, *[_frozen(part, stands_for) for part in (argument.start, argument.stop, argument.step)]
-    return kind, id(argument)
+
+    def leaf(value: Any) -> Hashable:
+        kind: Any = type(value)
+        if kind is Node:
+            return stands_for.get(value, value)
+        if kind in _PLAIN:
+            return kind, value
+        if kind is float:
+            return kind, struct.pack("d", value)
+        return (kind, struct.pack("dd", value.real, value.imag)) if kind is complex else (kind, id(value))
+
+    return key_of(argument, leaf)

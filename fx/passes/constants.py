@@ -15,8 +15,9 @@ from fx.graph_module import GraphModule
 from fx.modules.attributes import MISSING, find_attribute
 from fx.modules.storages import NUMBERS
 from fx.node import Node, map_arg
+from fx.operators.tensor_queries import names_of
 
-_AUTOGRAD = frozenset({"requires_grad", "is_leaf", "grad", "grad_fn", "output_nr", "retains_grad", "_version"})
+_AUTOGRAD = names_of("autograd") | {"grad", "grad_fn"}
 """Attributes of tensors that tell how they were computed, not what they are."""
 _MODES: frozenset[Any] = frozenset({torch.is_grad_enabled, torch.is_autocast_enabled, torch.initial_seed})
 """Functions that tell what is set when the program runs."""

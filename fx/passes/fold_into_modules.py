@@ -18,6 +18,7 @@ from fx.operators.families import find_operator
 from fx.passes.contract import Contract, exact
 from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
+from fx.passes.weighted_layers import TENSORS
 
 _Settings = dict[str, Any]
 _Build = Callable[[_Settings, dict[str, Tensor]], nn.Module]
@@ -86,9 +87,6 @@ def _builders(target: Any) -> dict[type[nn.Module], _Build]:
     return {kind: _BY_CLASS[kind] for kind in row.modules if kind in _BY_CLASS}
 
 
-_TENSORS = ("weight", "bias", "running_mean", "running_var")
-
-
 @register_pass
 @dataclass(frozen=True, slots=True)
 class FoldIntoModules(RewritingPass):
@@ -147,8 +145,8 @@ def _find_folding(graph_module: GraphModule, node: Node, speller: CallSpeller, u
     builders = _builders(target)
     if not builders or not isinstance(source := arguments.get("input"), Node):
         return None
-    fetched = {name: value for name in _TENSORS if (value := arguments.get(name)) is not None}
-    settings = {name: value for name, value in arguments.items() if name not in ("input", *_TENSORS)}
+    fetched = {name: value for name in TENSORS if (value := arguments.get(name)) is not None}
+    settings = {name: value for name, value in arguments.items() if name not in ("input", *TENSORS)}
     path = _common_path(fetched)
     if path is None or _has_nodes(settings) or settings.pop("training", False) is not False:
         return None

@@ -11,7 +11,8 @@ from fx.analysis.dependence import Dependences
 from fx.canonical.calls import CallSpeller
 from fx.graph_module import GraphModule
 from fx.node import Node
-from fx.operators.families import Family, find_in_place
+from fx.operators.facts import Family
+from fx.operators.families import find_in_place
 
 _COMPUTED: tuple[Family, ...] = ("activation", "function", "arithmetic")
 """Families whose result in place is that of the same operator, written over its first operand."""

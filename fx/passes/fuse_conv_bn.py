@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from fx.gradients import without_gradients
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
-from fx.operators.families import Family, is_one_of
+from fx.operators.facts import Family
+from fx.operators.families import is_one_of
 from fx.passes.contract import Contract, close
 from fx.passes.ranks import Ranks, insert_rank_check
 from fx.passes.registered_passes import register_pass

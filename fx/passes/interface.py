@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from fx.analysis.aliases import Aliases
 from fx.analysis.verify import Violation
 from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.container_kinds import held_kind, map_parts
 from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.node import Node
-
-_VIEWS = frozenset(
-    "view view_as t transpose permute unsqueeze squeeze narrow select expand expand_as detach diagonal unfold movedim "
-    "swapaxes swapdims chunk split unbind unflatten".split()
-)
-"""Functions and methods whose result shares the memory of their first argument, whatever that is."""
+from fx.operators.families import find_operator
 
 _STATE = "its own state"
 _WRITING = frozenset({"write", "unknown", "state"})
@@ -120,14 +116,7 @@ def _structure(value: Any, aliases: Aliases) -> Any:
     if isinstance(value, Node):
         is_given = value.op in ("placeholder", "get_attr")  # which may be a container of tensors
         return _Computed(aliases.kinds[aliases.position[value]] == "tensor" and not is_given)
-    if isinstance(value, tuple):
-        elements = [_structure(element, aliases) for element in cast("tuple[Any, ...]", value)]
-        return type(value)(*elements) if hasattr(value, "_fields") else tuple(elements)
-    if isinstance(value, list):
-        return [_structure(element, aliases) for element in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {key: _structure(element, aliases) for key, element in cast("dict[Any, Any]", value).items()}
-    return value
+    return map_parts(lambda part: _structure(part, aliases), value)
 
 
 def _difference(before: Any, after: Any, what: str) -> str | None:
@@ -138,17 +127,16 @@ def _difference(before: Any, after: Any, what: str) -> str | None:
     kinds = ["tensor" if isinstance(value, _Computed) else type(value).__name__ for value in (after, before)]
     if kinds[0] != kinds[1]:
         return f"{what} is {' instead of '.join(f'a {kind}' for kind in kinds)}"
-    if isinstance(before, dict):
-        if list(before) != list(after):
-            return f"the keys of {what} are {list(after)} instead of {list(cast('dict[Any, Any]', before))}"
-        pairs: Iterable[tuple[Any, Any, Any]] = [(key, before[key], after[key]) for key in before]
-    elif isinstance(before, (tuple, list)):
-        if len(before) != len(after):
-            return f"{what} has {len(after)} elements instead of {len(before)}"
-        pairs = [(index, *pair) for index, pair in enumerate(zip(before, after, strict=True))]
-    else:
+    kind = held_kind(before)
+    if kind is None:
         return None if _is_same(before, after) else f"{what} is {after!r} instead of {before!r}"
-    found = (_difference(old, new, f"element {key!r} of {what}") for key, old, new in pairs)
+    parts, labels = ([list(of(value)) for value in (before, after)] for of in (kind.parts, kind.labels))
+    if kind.is_keyed and labels[0] != labels[1]:
+        return f"the keys of {what} are {labels[1]} instead of {labels[0]}"
+    if len(parts[0]) != len(parts[1]):
+        return f"{what} has {len(parts[1])} elements instead of {len(parts[0])}"
+    pairs = zip(labels[0], parts[0], parts[1], strict=True)
+    found = (_difference(old, new, f"element {label!r} of {what}") for label, old, new in pairs)
     return next((difference for difference in found if difference is not None), None)
 
 
@@ -186,10 +174,10 @@ def _memory_of(value: Any, aliases: Aliases) -> Node | None:
     while isinstance(value, Node):
         if value.op in ("placeholder", "get_attr"):
             return value
-        name = value.target if isinstance(value.target, str) else getattr(value.target, "__name__", "")
+        row = find_operator(value.target)
         effect = aliases.effects[aliases.position[value]]
         in_place = effect is not None and effect.kind == "write" and effect.written == 0
-        if value.op == "call_module" or not (in_place or name in _VIEWS or _is_element(value)):
+        if value.op == "call_module" or not (in_place or (row is not None and row.is_view) or _is_element(value)):
             return None
         value = value.args[0] if value.args else None
     return None

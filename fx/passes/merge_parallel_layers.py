@@ -17,6 +17,7 @@ from fx.naming.targets import qualified_name
 from fx.node import Node
 from fx.operators.effects import effect_of, why_impure
 from fx.operators.families import is_one_of
+from fx.operators.tensor_queries import names_of
 from fx.passes.contract import Contract, close
 from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
@@ -24,9 +25,9 @@ from fx.passes.weighted_layers import Layer, Layers, copy_with
 from fx.provenance import SourceLocation, inherit
 
 _SETTINGS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
-_LAYOUT = frozenset(
-    "as_strided data_ptr is_contiguous is_non_overlapping_and_dense numpy storage_offset stride tolist untyped_storage "
-    "view view_as view_as_complex _unsafe_view sym_stride sym_storage_offset".split()
+_LAYOUT = names_of("memory").union(
+    "as_strided is_non_overlapping_and_dense numpy tolist untyped_storage view view_as view_as_complex _unsafe_view "
+    "sym_stride sym_storage_offset".split()
 )
 """Operations whose result, or whether they work at all, depends on how a tensor lies in memory."""
 
@@ -140,11 +141,11 @@ def _group(
     return groups
 
 
+# What stands against it.
+
+
 def _is_of_another_kind(layer: Layer) -> bool:
     return layer.is_batch_norm or is_one_of(layer.kind, "transposed convolution")  # which nobody expects to be merged
-
-
-# What stands against it.
 
 
 def _why_other_kind(layer: Layer) -> str:

@@ -14,6 +14,7 @@ from fx.arguments import expect, expect_all, expect_callable, explained, shown
 from fx.errors import FxError, PassError, add_note
 from fx.graph_module import GraphModule, expect_program, is_of_torch
 from fx.naming.printing import describe
+from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
 from fx.passes.infra.pass_base import program_in
@@ -24,7 +25,6 @@ from fx.passes.pass_report import PassReport, PipelineResult
 from fx.passes.registered_passes import Pass, parse_pipeline, pass_name, write_pass
 from fx.passes.rewriting import Edit, RewritingPass, take_edits
 from fx.passes.verification import KEPT, MAY_CHANGE, ProgramSnapshot, find_stale_code, find_violation_in
-from fx.provenance import EarlierNode, complete_origins, match_origins, record_origins
 
 Answer = TypeVar("Answer")
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -18,19 +17,18 @@ from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import does_as_its_class, is_own, prefixes, training_flag
 from fx.modules.containers import Container
 from fx.node import Node
-from fx.operators.families import find_in_place, find_operator
+from fx.operators.families import CASTS, find_in_place, find_operator, operators
 from fx.passes.contract import Contract, exact
 from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.provenance import SourceLocation
 
-_BATCHED_RANKS: dict[Any, int] = {nn.Dropout1d: 3, nn.Dropout3d: 5, F.dropout1d: 3, F.dropout3d: 5}
+_BATCHED_RANKS: dict[Any, int] = {
+    spelling: 2 + row.dims for row in operators("dropout") if row.dims in (1, 3) for spelling in row.spellings
+}
 """Of inputs with one dimension less than this, these return a view, and refuse or warn of others."""
 
-_CASTS: dict[str, torch.dtype | None] = {
-    "to": None,
-    **{name: getattr(torch, name) for name in ("float", "double", "half", "bfloat16", "int", "long", "short", "bool")},
-}
+_CASTS: dict[str, torch.dtype | None] = {"to": None, **CASTS}
 """Methods that return the tensor itself if it has the dtype already; that of ``to`` is among its arguments."""
 
 
@@ -114,13 +112,13 @@ def _examine(graph_module: GraphModule, node: Node) -> Node | str | None:
     return obstacle or value
 
 
-def _is_empty(module: nn.Module) -> bool:
-    return isinstance(module, nn.Sequential) and len(module) == 0
-
-
 def _is_dropout(target: Any) -> bool:
     row = find_operator(target) or find_in_place(target)
     return row is not None and row.family == "dropout"
+
+
+def _is_empty(module: nn.Module) -> bool:
+    return isinstance(module, nn.Sequential) and len(module) == 0
 
 
 def _why_module_computes(module: nn.Module) -> str | None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from fx.arguments import shown
 from fx.errors import PassError
 from fx.graph_module import expect_program
+from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
 from fx.passes.pass_options import check_options
-from fx.provenance import EarlierNode, complete_origins, match_origins, record_origins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

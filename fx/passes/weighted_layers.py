@@ -20,7 +20,7 @@ from fx.modules.attributes import does_as_its_class, fetch_attribute, free_path,
 from fx.node import Node
 from fx.operators.families import find_operator, is_one_of
 
-_TENSORS = ("weight", "bias", "running_mean", "running_var")
+TENSORS = ("weight", "bias", "running_mean", "running_var")
 _SETTINGS = ("training", "eps", "groups")
 _COMPUTED = "is computed by the program, or is not a plain tensor"
 _DEFAULTS = {"training": False, "eps": 1e-5, "groups": 1}
@@ -80,7 +80,7 @@ def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
         module = graph_module.get_submodule(str(kind))
         if not isinstance(module, (_ConvNd, nn.Linear, _BatchNorm)):
             return None
-        tensors = {name: getattr(module, name, None) for name in _TENSORS}
+        tensors = {name: getattr(module, name, None) for name in TENSORS}
         settings = {name: getattr(module, name) for name in _SETTINGS if hasattr(module, name)}
         source = node.args[0] if node.args else node.kwargs.get("input")
         return Layer(node, type(module), module, source, _present(tensors), settings, {})
@@ -88,7 +88,7 @@ def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
     if row is None or not row.parameters:
         return None
     given = {**_DEFAULTS, **dict(zip(row.parameters, node.args, strict=False)), **node.kwargs}
-    tensors = _present({name: given.get(name) for name in _TENSORS})
+    tensors = _present({name: given.get(name) for name in TENSORS})
     fetched = {name: value for name, value in tensors.items() if isinstance(value, Node) and value.op == "get_attr"}
     tensors |= {name: fetch_attribute(graph_module, str(used.target)) for name, used in fetched.items()}
     settings = {name: given[name] for name in _SETTINGS}

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fx.arguments import refusal
 from fx.errors import QuantizationError
+from fx.operators.families import operators
 from fx.quantize.affine import expect_size, expect_sizes
 from fx.quantize.kernels import convolution_kernels
 from fx.quantize.kernels.kernel import Kernel, LayerData
 from fx.quantize.kernels.layer_trial import alternating, summed_channels
 from fx.quantize.layers import QuantizedLayer, listed
 
-_CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_CONVOLUTIONS: dict[int | None, Any] = {row.dims: row.function for row in operators("convolution")}
 
 
 @listed

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from fx.node import Node
-from fx.operators.families import Operator, find_operator, is_one_of
+from fx.operators.facts import Operator
+from fx.operators.families import find_operator, is_one_of
 from fx.passes.functional_form import written_operand
 from fx.quantize.recurrence import recurrent
 

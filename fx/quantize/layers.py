@@ -155,7 +155,7 @@ class QuantizedLayer(PackedModule):
         if scale is None:
             return self._dynamic(input, input_highest)
         number: Any = scale
-        if not isinstance(number, Tensor) and not (_is_number(scale) and 0 < number < 2**63):
+        if not isinstance(number, Tensor) and not (isinstance(scale, (float, Real)) and 0 < number < 2**63):
             what = "a layer in 8 bits takes a positive number for the scale of its input"
             raise refusal(what, scale, error=QuantizationError)
         output = None if output_scale is None else Affine(output_scale, output_zero_point, highest)
@@ -366,10 +366,6 @@ def _autocast_type(value: Tensor) -> torch.dtype | None:
     if not (has_autocast and torch.is_autocast_enabled(kind)):
         return None
     return torch.get_autocast_dtype(kind)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (float, Real))
 
 
 def kernels_used(program: nn.Module, threads: int | None = None) -> dict[str, int]:

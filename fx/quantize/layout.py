@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import torch
 
 from fx.graph import Graph
 from fx.node import Node
 from fx.operators.effects import effect_of
+from fx.operators.families import find_operator
 from fx.operators.sharing import find_sharing
 from fx.quantize import arithmetic
 from fx.quantize.integer_operations import asks_for_size
 from fx.quantize.weights import UNNAMED
-
-_LAYS_OUT_ANEW: tuple[Any, ...] = (torch.reshape, torch.flatten, torch.Tensor.contiguous)
-"""What takes values however they lie in memory, and gives contiguous ones: copies, or what shares their memory."""
 
 
 def values_seen_in_memory(graph: Graph, quantized: Collection[Node]) -> set[Node]:
@@ -31,9 +28,10 @@ def values_seen_in_memory(graph: Graph, quantized: Collection[Node]) -> set[Node
         for user in node.users:
             if user.target == UNNAMED or asks_for_size(user):
                 continue
-            is_new = any(user.target is function for function in _LAYS_OUT_ANEW)
+            row = find_operator(user.target)
+            is_contiguous = row is not None and row.is_contiguous
             if user in quantized:
-                shows = user.target is torch.Tensor.view or (user in seen and not is_new)
+                shows = user.target is torch.Tensor.view or (user in seen and not is_contiguous)
             else:
                 shows = user in seen or not _only_computes(user)
             if shows:

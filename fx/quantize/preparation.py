@@ -20,6 +20,7 @@ from fx.modules.attributes import fetch_attribute
 from fx.node import Node
 from fx.operators.effect_rules import UPDATES_STATISTICS
 from fx.operators.effects import effect_of
+from fx.operators.families import operators
 from fx.passes.fold_constants import FoldConstants
 from fx.passes.functional_form import make_functional
 from fx.passes.fuse_conv_bn import FuseConvBN
@@ -40,10 +41,11 @@ REASON = "why_not_quantized"
 """Where nodes say in ``meta`` why they stay on float values."""
 _SETTINGS = inspect.signature(dequantize)
 _LARGEST_CONSTANT = 1 << 32
-_FUSED = (
-    "Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d",
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm",
-)  # fmt: skip
+_FUSED = tuple(
+    kind.__name__
+    for row in operators("linear", "convolution", "transposed convolution", "batch norm")
+    for kind in row.modules
+)
 """Classes of modules that batch norms are, and are folded into."""
 
 

@@ -14,7 +14,8 @@ from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
 from fx.modules.attributes import fetch_attribute
 from fx.node import Node
-from fx.operators.families import Family, find_operator
+from fx.operators.facts import Family
+from fx.operators.families import find_operator
 from fx.provenance import SourceLocation
 from fx.quantize.arithmetic import dequantize_channels
 from fx.quantize.layers import QuantizedLayer, kernels_used
@@ -144,16 +145,13 @@ def _state_of(program: GraphModule, node: Node) -> Iterator[Tensor]:
     """The parameters and buffers that an operation reads."""
     if node.op == "get_attr":
         return  # whoever uses it reads it
-    fetched: list[Any] = [fetch_attribute(program, str(one.target)) for one in node.all_input_nodes if _is_fetch(one)]
+    paths = [str(one.target) for one in node.all_input_nodes if one.op == "get_attr"]
+    fetched: list[Any] = [fetch_attribute(program, path) for path in paths]
     for one in (_module(program, node), *tree_leaves(fetched)):
         if isinstance(one, nn.Module):
             yield from (*one.parameters(), *one.buffers())
         elif isinstance(one, Tensor):
             yield one
-
-
-def _is_fetch(node: Node) -> bool:
-    return node.op == "get_attr"
 
 
 def _key(tensor: Tensor) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fx.canonical import canonical_form
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
+from fx.operators.families import operators
 from fx.passes.fuse_conv_bn import FuseConvBN
 from fx.quantize.decomposition import decompose
 from fx.quantize.fake_quantization import FakeQuantize, FrozenBatchNorm
@@ -31,10 +32,7 @@ from fx.quantize.scheme import Choice, QuantizationScheme
 
 _TRAINED = "quantization_aware"
 """Where a program that is trained for quantization says so, in ``meta``."""
-_WITH_MODES = (
-    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
-    "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout", "FeatureAlphaDropout", "RReLU",
-)  # fmt: skip
+_WITH_MODES = tuple(kind.__name__ for row in operators() if row.draws or row.has_statistics for kind in row.modules)
 """Classes of modules that do something else in training; ``train`` and ``eval`` still reach these."""
 
 

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from fx.operators.families import operators
 from fx.quantize.convolution import QuantizedConv
 from fx.quantize.declaration import operation
 from fx.quantize.kernels.kernel import Kernel, LayerData
 from fx.quantize.layers import listed
 
-_TRANSPOSED: dict[int, Any] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+_TRANSPOSED: dict[int | None, Any] = {row.dims: row.function for row in operators("transposed convolution")}
 
 
 @operation

@@ -11,8 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from fx.higher_order import is_decided_by_values
 from fx.node import Node
-from fx.operators.families import Family, Operator, find_operator
+from fx.operators.facts import Family, Operator
+from fx.operators.families import find_operator
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
 
@@ -62,7 +64,7 @@ class WorkCounter(ShapeProp):
         """Run one node and write its notes."""
         if n.op not in ("call_function", "call_method", "call_module"):
             return super().run_node(n)
-        if isinstance(n.target, torch._ops.HigherOrderOperator):  # values decide what it computes, and how often
+        if is_decided_by_values(n.target):  # values decide what it computes, and how often
             n.meta[WORK] = None
             return super().run_node(n)
         counter, seen = FlopCounterMode(display=False, custom_mapping=_FORMULAS), _Seen()

@@ -14,7 +14,6 @@ import math
 import operator
 import re
 import types
-from collections import OrderedDict
 from functools import lru_cache
 from types import NoneType
 from typing import Any, TypeVar
@@ -24,7 +23,9 @@ import torch.nn.functional
 
 from fx.arguments import expect, refusal
 from fx.assertions import ASSERTIONS, is_false
+from fx.container_kinds import classes_in_files
 from fx.errors import FxError
+from fx.higher_order import BODIES
 from fx.naming.targets import qualified_name, torch_path, words
 from fx.operators.python import OPERATORS
 from fx.registry import Registry
@@ -200,9 +201,9 @@ def functions() -> dict[str, Any]:
             written = isinstance(value, types.FunctionType) and value.__module__ == "torch.nn.functional"
             if not name.startswith("_") and name not in _REFUSED_FUNCTIONALS and (written or _calls_operator(value)):
                 listed[own + name] = value
-    for function in (*ASSERTIONS, is_false, *MODES):
+    for function in (*ASSERTIONS, is_false, *MODES, *BODIES):
         listed[qualified_name(function)] = function
-    listed["collections.OrderedDict"] = OrderedDict
+    listed.update((f"{kind.__module__}.{kind.__qualname__}", kind) for kind in classes_in_files())
     for name in methods():
         if not name.startswith("_") and callable(method := getattr(torch.Tensor, name, None)):
             listed[f"torch.Tensor.{name}"] = method

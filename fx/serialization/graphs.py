@@ -45,7 +45,8 @@ def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: Path
     nodes = [writer.node(node) for node in graph.nodes]
     try:
         stored: dict[str, Json] = {"nodes": nodes}
-        constants = {name: values.value(value) for name, value in graph.constants.items()}
+        held = {name: value for name, value in graph.constants.items() if not isinstance(value, torch.nn.Module)}
+        constants = {name: values.value(value) for name, value in held.items()}  # modules are parts of the program
         for key, entries in (("constants", constants), ("sources", writer.sources), ("notes", writer.notes)):
             if entries:
                 stored[key] = entries if isinstance(entries, dict) else list(entries)

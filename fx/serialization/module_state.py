@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import torch
 from torch.overrides import TorchFunctionMode
 
+from fx.container_kinds import held_kind
 from fx.serialization.allow_list import Refused
 
 _nn: Any = torch.nn
@@ -213,10 +214,10 @@ def _check_argument(name: str, value: Any, most: int | None) -> None:
             why=f"constructors of your classes get integers of at most {_MOST_COUNT:,}, or the elements of a tensor",
             remedy="pass the number as a float or a string",
         )
-    elif isinstance(value, dict):
-        for item in itertools.chain(value, value.values()):
+    elif (kind := held_kind(value)) is not None:
+        for item in (*(kind.labels(value) if kind.is_keyed else ()), *kind.parts(value)):
             _check_argument(name, item, most)
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, (set, frozenset)):
         for item in value:
             _check_argument(name, item, most)
 

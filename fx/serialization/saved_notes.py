@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from fx.container_kinds import held_kind
 from fx.serialization.allow_list import Refused, name_of
 from fx.serialization.values import DEPTH, Json, ValueReader, ValueWriter
 
@@ -55,13 +56,14 @@ def _plain(value: Any, depth: int = 0) -> Any:
         except Refused:
             return f"{value.__module__}.{value.__qualname__}"
         return value
-    if type(value) in (dict, OrderedDict):
-        kept: dict[Any, Any] = type(value)()
-        for key, item in value.items():
-            with contextlib.suppress(Refused):
-                kept[_plain(key, depth + 1)] = _plain(item, depth + 1)
-        return kept
-    if type(value) in (list, tuple):
-        return type(value)([_plain(item, depth + 1) for item in value])
-    _DATA.value(value)
-    return value
+    kind = held_kind(value)
+    if kind is None or kind.tag is None:
+        _DATA.value(value)
+        return value
+    if not kind.is_keyed:
+        return kind.rebuild(value, [_plain(part, depth + 1) for part in kind.parts(value)])
+    kept: dict[Any, Any] = {}
+    for key, item in value.items():
+        with contextlib.suppress(Refused):
+            kept[_plain(key, depth + 1)] = _plain(item, depth + 1)
+    return kind.rebuild(kept, list(kept.values()))

@@ -2,7 +2,8 @@
 
 ``torch.nn.functional.embedding_bag`` looks at the first offset and the last one; one between them that is out of range
 makes it read other memory. A program may pass on offsets that its caller gives, but not make any. Dividing the smallest
-integer by -1 and truncating ends the process, so integers are divided with ``rounding_mode="floor"``.
+integer by -1 and truncating ends the process, so integers are divided with ``rounding_mode="floor"``. And functions of
+functions call programs of the file alone, of which the same is asked.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 
 from fx.graph_module import GraphModule
+from fx.higher_order import BODIES
+from fx.modules.attributes import find_attribute
 from fx.node import Node
 from fx.serialization.allow_list import Refused, own_name
 
@@ -31,10 +34,25 @@ def check_trusted_arguments(program: GraphModule, *, is_outermost: bool) -> None
         Refused: there is one; the message names its node.
     """
     for node in program.graph.nodes:
-        if "rounding_mode" in node.kwargs:
+        if node.op == "call_function" and node.target in BODIES:
+            _check_bodies(program, node)
+        elif "rounding_mode" in node.kwargs:
             _check_rounding(node)
         elif (position := _position_of_offsets(program, node)) is not None:
             _check_offsets(program, node, position, is_outermost)
+
+
+def _check_bodies(program: GraphModule, node: Node) -> None:
+    """Refuse a call of a function of functions that is given anything but programs, which are checked as this is."""
+    for place in BODIES[node.target]:
+        read = node.args[place] if place < len(node.args) else None
+        held = find_attribute(program, str(read.target)) if isinstance(read, Node) and read.op == "get_attr" else None
+        if not isinstance(held, GraphModule):
+            raise Refused(
+                f"{node.name!r} is given something else than a program of this one to call",
+                why="what functions of functions call in a file is a program of the file, whose calls are checked",
+                remedy="capture the function with the program, or use pickle",
+            )
 
 
 def _check_rounding(node: Node) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import collections
 import enum
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from fx.immutable_collections import immutable_dict, immutable_list
+from fx.container_kinds import ContainerKind, held_kind, kind_by_tag
 from fx.node import Node
 from fx.serialization.allow_list import Refused, find, find_class, name_of
 
@@ -62,6 +61,8 @@ class ValueWriter:
             raise Refused(f"a value nests more than {DEPTH} levels deep")
         if (write := _WRITERS.get(kind)) is not None:
             return write(self, value, depth + 1)
+        if (container := held_kind(value)) is not None and container.tag is not None:
+            return self._container(container, value, depth + 1)
         return self._by_class(value, depth + 1)
 
     def _by_class(self, value: Any, depth: int) -> Json:
@@ -70,8 +71,6 @@ class ValueWriter:
             if type(member) is not str or type(value).__members__.get(member) is not value:
                 raise Refused(f"{value!r} is not a named member of its enum")
             return {"enum": [name_of(type(value)), member]}
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return {"namedtuple": [name_of(type(value)), [self.value(item, depth) for item in value]]}
         if isinstance(value, torch.Tensor):
             if self._tensors is None:
                 raise Refused("a tensor stands where only plain values can")
@@ -96,11 +95,16 @@ class ValueWriter:
             return value
         return {"float": "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
 
-    def _items(self, value: Any, depth: int) -> list[Json]:
-        return [self.value(item, depth) for item in value]
+    def _container(self, kind: ContainerKind, value: Any, depth: int) -> Json:
+        stored = self._items(kind.parts(value), depth)
+        if kind.is_keyed:
+            stored = [list(pair) for pair in zip(self._items(kind.labels(value), depth), stored, strict=True)]
+        if kind.tag == "list":
+            return stored
+        return {kind.tag: [name_of(type(value)), stored] if kind.family is not None else stored}
 
-    def _pairs(self, value: dict[Any, Any], depth: int) -> list[Json]:
-        return [[self.value(key, depth), self.value(item, depth)] for key, item in value.items()]
+    def _items(self, value: Iterable[Any], depth: int) -> list[Json]:
+        return [self.value(item, depth) for item in value]
 
     def _set(self, value: Any, depth: int) -> list[Json]:
         return sorted(self._items(value, depth), key=json.dumps)  # in an order that does not depend on hashes
@@ -113,16 +117,8 @@ def _tagged(tag: str, write: Callable[[ValueWriter, Any, int], Json]) -> Callabl
 _WRITERS: dict[type, Callable[[ValueWriter, Any, int], Json]] = {
     int: ValueWriter._int,
     float: ValueWriter._float,
-    list: ValueWriter._items,
-    immutable_list: ValueWriter._items,
-    tuple: _tagged("tuple", ValueWriter._items),
-    dict: _tagged("dict", ValueWriter._pairs),
-    immutable_dict: _tagged("dict", ValueWriter._pairs),
-    collections.OrderedDict: _tagged("ordered_dict", ValueWriter._pairs),
     set: _tagged("set", ValueWriter._set),
     frozenset: _tagged("frozenset", ValueWriter._set),
-    torch.Size: _tagged("size", ValueWriter._items),
-    slice: _tagged("slice", lambda w, v, d: w._items((v.start, v.stop, v.step), d)),
     range: _tagged("range", lambda w, v, d: w._items((v.start, v.stop, v.step), d)),
     complex: _tagged("complex", lambda w, v, d: w._items((v.real, v.imag), d)),
     bytes: _tagged("bytes", lambda w, v, d: base64.b64encode(v).decode("ascii")),
@@ -156,6 +152,8 @@ class ValueReader:
             ((tag, payload),) = stored.items()
             if (read := _READERS.get(tag)) is not None:
                 return read(self, payload, depth + 1)
+            if (container := kind_by_tag(tag)) is not None:
+                return self._container(container, payload, depth + 1)
         raise Refused(f"an object with the keys {shown(list(stored))} stands for no value")
 
     def items(self, stored: Json, depth: int) -> list[Any]:
@@ -163,6 +161,19 @@ class ValueReader:
         if type(stored) is not list:
             raise Refused(f"a list is expected, not {shown(stored)}")
         return [self.value(item, depth) for item in stored]
+
+    def _container(self, kind: ContainerKind, stored: Json, depth: int) -> Any:
+        if kind.is_keyed:
+            made = self._pairs(stored, depth)
+            return kind.rebuild(made, list(made.values()))
+        parts = self.items(stored, depth)
+        try:
+            made = kind.rebuild(parts, parts)
+            if len(kind.parts(made)) == len(parts):
+                return made
+        except Exception:  # the class may be the user's
+            pass
+        raise Refused(f"a {kind.tag} is not made of {len(parts)} values")
 
     def _node(self, stored: Json, depth: int) -> Node:
         if type(stored) is not int or not 0 <= stored < len(self._nodes):
@@ -211,12 +222,6 @@ class ValueReader:
         if not all(-(1 << 63) <= size < 1 << 63 for size in sizes):
             raise Refused("a size is out of range")
         return torch.Size(sizes)
-
-    def _slice(self, stored: Json, depth: int) -> slice:
-        parts = self.items(stored, depth)
-        if len(parts) != 3:
-            raise Refused("a slice is not three values")
-        return slice(*parts)
 
     def _pairs(self, stored: Json, depth: int) -> dict[Any, Any]:
         if type(stored) is not list or not all(type(pair) is list and len(pair) == 2 for pair in stored):
@@ -294,13 +299,9 @@ _READERS: dict[str, Callable[[ValueReader, Json, int], Any]] = {
     "int": ValueReader._int,
     "float": ValueReader._float,
     "complex": ValueReader._complex,
-    "tuple": lambda r, s, d: tuple(r.items(s, d)),
-    "dict": ValueReader._pairs,
-    "ordered_dict": lambda r, s, d: collections.OrderedDict(r._pairs(s, d)),
     "set": ValueReader._set,
     "frozenset": lambda r, s, d: frozenset(r._set(s, d)),
     "size": ValueReader._size,
-    "slice": ValueReader._slice,
     "range": ValueReader._range,
     "bytes": ValueReader._bytes,
     "ellipsis": lambda r, s, d: Ellipsis,

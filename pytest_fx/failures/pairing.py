@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from fx import GraphModule, Node
-from fx.provenance import EarlierNode, complete_origins, match_origins, record_origins
+from fx.origins import EarlierNode, complete_origins, match_origins, record_origins
 from pytest_fx.harness.structure import leaves
 
 NEAR = 1e-3
@@ -80,10 +80,13 @@ class Match:
                 self.alternatives[node] = (*known, nearest)
                 near_to[node] = nearest
 
-        self._add_by_inputs(near_to)
+        self._add_by_inputs(near_to, original.keys(), transformed.keys())
 
-    def _add_by_inputs(self, near: dict[Node, Node]) -> None:
-        """Let nodes stand for what reads the same in the original, where no other node does or is near it."""
+    def _add_by_inputs(self, near: dict[Node, Node], tensors: Set[Node], also_tensors: Set[Node]) -> None:
+        """Let nodes stand for what reads the same in the original, where no other node does or is near it.
+
+        A number is no part of a layer's result: ``x.dim()``, which the code of a layer asks for, reads what it reads.
+        """
         taken = {*self.partners.values(), *near.values()}
         free: dict[frozenset[Node | None], list[Node]] = {}
         for original in self._positions:
@@ -92,8 +95,9 @@ class Match:
         known = {**near, **self.partners}
         for node in self.unsure:
             read = [known.get(used) for used in _values_read(node)]
-            found = free.pop(frozenset(read), []) if read and node not in near else []
-            if len(found) == 1:
+            found = free.get(frozenset(read), []) if read and node not in near else []
+            if len(found) == 1 and (node in also_tensors or found[0] not in tensors):
+                del free[frozenset(read)]
                 self.partners[node] = known[node] = found[0]
                 self.alternatives.pop(node, None)
 

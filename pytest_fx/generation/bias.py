@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
 import functools
 import inspect
 import operator
@@ -16,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from fx.operators.families import is_one_of
+from fx.operators.python import BY_FUNCTION
 from pytest_fx.generation.grammar import ROWS
 from pytest_fx.generation.operands import (
     BIAS,
@@ -29,19 +29,13 @@ from pytest_fx.generation.operands import (
     VECTORS,
     WEIGHT,
 )
-from pytest_fx.generation.productions import MODULE, NAMESPACE, Operand, Production, written
+from pytest_fx.generation.productions import MODULE, Operand, Production
 from pytest_fx.generation.siblings import FORMULA
+from pytest_fx.generation.spelled_targets import Target, path_of, targets_of
 from pytest_fx.generation.value_spelling import spell
-
-Target = Any
-"""A function, the name of a method, or a class of modules."""
 
 ATTRIBUTE = "get_attr"
 """Stands for buffers that programs write to, as a name of an operation."""
-CHECK: Target = vars(torch)["_assert"]
-"""What a check is captured as."""
-ATTRIBUTES = frozenset({"T", "mT"})
-"""Attributes that are operations too, by their names."""
 LONGEST = 4
 """The longest way through a program that is taken for a chain."""
 LONGEST_WALK = 6
@@ -57,7 +51,6 @@ _INPUTS: tuple[tuple[str, tuple[tuple[Operand, ...], ...]], ...] = (
     ("", (_BROADCAST,)),
 )
 """Kinds of inputs that a pattern may have, by the first of these that is found in its text."""
-_OF_MASKS = frozenset({operator.and_, operator.or_, operator.invert, torch.logical_and, torch.logical_or})
 _CONDITIONS = frozenset({torch.where})
 _FILLS = frozenset({torch.masked_fill, "masked_fill", "masked_fill_"})
 MOST_CHAINS = 60
@@ -67,37 +60,6 @@ MOST_OF_IT = 0.6
 """The part of a formula's functions that is called most of them."""
 _ARITHMETIC = frozenset("add sub mul truediv neg pow abs gt ge lt le eq and_ or_ invert getitem getattr size".split())
 """What formulas of all kinds are made of, by name."""
-
-_BINARY: dict[type[ast.operator], tuple[Any, Any]] = {
-    ast.Add: (operator.add, operator.iadd),
-    ast.Sub: (operator.sub, operator.isub),
-    ast.Mult: (operator.mul, operator.imul),
-    ast.Div: (operator.truediv, operator.itruediv),
-    ast.FloorDiv: (operator.floordiv, operator.ifloordiv),
-    ast.Mod: (operator.mod, operator.imod),
-    ast.Pow: (operator.pow, operator.ipow),
-    ast.MatMult: (operator.matmul, operator.imatmul),
-    ast.BitAnd: (operator.and_, operator.iand),
-    ast.BitOr: (operator.or_, operator.ior),
-}
-_SIGNS: dict[Any, str] = {
-    operator.add: "+", operator.sub: "-", operator.mul: "*", operator.truediv: "/", operator.pow: "**",
-    operator.matmul: "@", operator.floordiv: "//", operator.mod: "%", operator.and_: "&", operator.or_: "|",
-    operator.gt: ">", operator.ge: ">=", operator.lt: "<", operator.le: "<=", operator.eq: "==", operator.ne: "!=",
-}  # fmt: skip
-_UNARY: dict[type[ast.unaryop], Any] = {
-    ast.USub: operator.neg,
-    ast.Invert: operator.invert,
-    ast.Not: operator.not_,
-}
-_COMPARISONS: dict[type[ast.cmpop], Any] = {
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,53 +77,6 @@ class SpelledRow:
 
 Chain = tuple[tuple[SpelledRow, ...], ...]
 """Operations one after the other, each on the result of the one before it; for each the ways to write it."""
-
-
-def targets_of(spelling: str, operands: int) -> frozenset[Target]:
-    """Return what a spelling calls: functions, names of methods, classes of modules.
-
-    >>> targets_of("{0} + {1}", 2) == {operator.add}, sorted(targets_of(".view", 1))
-    (True, ['view'])
-    """
-    text = re.sub(r"\{(\w+)\}", r"_\1", written(spelling, operands).replace("{*}", ""))
-    return frozenset(_targets(ast.parse(text)))
-
-
-def _targets(tree: ast.AST) -> Iterator[Target]:
-    for part in ast.walk(tree):
-        match part:
-            case ast.Call(func=function):
-                yield from _called(function)
-            case ast.BinOp(op=sign):
-                yield _BINARY[type(sign)][0]
-            case ast.AugAssign(op=sign):
-                yield _BINARY[type(sign)][1]
-            case ast.UnaryOp(op=sign, operand=inner) if not isinstance(inner, ast.Constant):
-                yield _UNARY[type(sign)]
-            case ast.Compare(ops=[sign]):
-                yield _COMPARISONS[type(sign)]
-            case ast.Subscript(ctx=ast.Store()):
-                yield operator.setitem
-            case ast.Subscript():
-                yield operator.getitem
-            case ast.Attribute(attr="shape" | "T" | "mT" | "dtype" as name):
-                yield getattr
-                yield from ATTRIBUTES & {name}
-            case ast.Assert() | ast.Raise():
-                yield CHECK
-            case _:
-                pass
-
-
-def _called(function: ast.expr) -> Iterator[Target]:
-    name = ast.unparse(function)
-    root = name.partition(".")[0]
-    if root in NAMESPACE and re.fullmatch(r"[\w.]+", name):
-        yield functools.reduce(getattr, name.split(".")[1:], NAMESPACE[root])
-    elif isinstance(function, ast.Attribute):
-        yield function.attr
-    elif hasattr(builtins, name):
-        yield getattr(builtins, name)
 
 
 @functools.cache
@@ -241,36 +156,14 @@ def choices_for(target: Target) -> tuple[SpelledRow, ...]:
 
 
 def _tried(target: Target) -> Iterator[SpelledRow]:
-    if isinstance(target, str):
-        form, module = f".{target}", ""
-    else:
-        name, module = _importable(target)
-        if not module or not name or "<" in name or module == "__main__" or _found(module, name) is not target:
-            return  # nothing that a source could spell
-        if module == "math":
-            return  # of numbers, which passes ask about their constants
-        is_module = inspect.isclass(target) and issubclass(target, nn.Module)
-        form = f"{module}.{name}" if not is_module else f"{MODULE}{module}.{name}"
+    form, imports = (f".{target}", "") if isinstance(target, str) else path_of(target) or ("", "")
+    if not form or imports == "math":  # nothing that a source could spell; of numbers, which passes ask about constants
+        return
+    if inspect.isclass(target) and issubclass(target, nn.Module):
+        form = f"{MODULE}{form}"
     for operands in ((FLOAT,), (FLOAT, OTHER_FLOAT)):
         call = "{module}({0})" if len(operands) == 1 else "{module}({0}, {1})"
-        yield SpelledRow(Production((form,), operands, imports=module, call=call), form)
-
-
-def _importable(target: Any) -> tuple[str, str]:
-    """The name of a function or class, and the module that it is in: of torch's the public one."""
-    short = getattr(target, "__name__", "")
-    for module in (torch, F, torch.special, torch.linalg, torch.fft):
-        own = short.removeprefix(f"{module.__name__.rpartition('.')[2]}_")  # torch.linalg.inv is called linalg_inv
-        if own and vars(module).get(own) is target:
-            return own, module.__name__
-    return getattr(target, "__qualname__", ""), getattr(target, "__module__", None) or ""
-
-
-def _found(module: str, name: str) -> Any:
-    try:
-        return functools.reduce(getattr, name.split("."), __import__(module, fromlist=["_"]))
-    except (ImportError, AttributeError):
-        return None
+        yield SpelledRow(Production((form,), operands, imports=imports, call=call), form)
 
 
 def chains(ops: Iterable[Any], like: Any = None) -> tuple[Chain, ...]:
@@ -319,7 +212,7 @@ def _whole(program: Any) -> list[SpelledRow]:
 def _is_mask(node: Any) -> bool:
     """Return whether an input of a pattern is taken for a mask."""
     return any(
-        user.target in _OF_MASKS
+        is_one_of(user.target, "logic")
         or (user.target in _CONDITIONS and user.args[:1] == (node,))
         or (user.target in _FILLS and user.args[1:2] == (node,))
         for user in node.users
@@ -350,12 +243,12 @@ def _call(node: Any, texts: dict[Any, str]) -> str | None:
     if len(parts) < len(given):
         return None
     positional = len(node.args)
-    if node.target in _SIGNS and len(parts) == 2:
-        return f"({parts[0]} {_SIGNS[node.target]} {parts[1]})"
     if node.target is getattr:
         return f"{parts[0]}.{node.args[1]}"
-    if node.target is operator.getitem:
-        return f"{parts[0]}[{parts[1]}]"
+    row = BY_FUNCTION.get(node.target) if node.op == "call_function" else None
+    if row is not None and row.arity == len(parts) == 2 and not row.in_place:
+        text = row.template.format(*parts)
+        return text if row.function is operator.getitem else f"({text})"
     named = [f"{name}={part}" for name, part in zip(node.kwargs, parts[positional:], strict=True)]
     if node.op == "call_method":
         return f"{parts[0]}.{node.target}({', '.join([*parts[1:positional], *named])})"

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-import torch.nn.functional as F
 
-from fx.operators.families import operators
 from pytest_fx.generation.operands import (
     ANY,
     BOOLEAN,
@@ -43,29 +39,6 @@ def _functions(names: str, *forms: str, tags: frozenset[str] = frozenset(), weig
     return [
         Production(tuple(form.format(name) for form in forms), (FLOAT,), (), tags, weight) for name in names.split()
     ]
-
-
-def _path(function: Any) -> tuple[str, str]:
-    """Return how a program writes a function, and the module that it has to import for it."""
-    for prefix, home in (("F", F), ("torch", torch), ("torch.special", torch.special)):
-        for name, found in vars(home).items():
-            if found is function:
-                return f"{prefix}.{name}", ""
-    return f"{function.__module__}.{function.__qualname__}", function.__module__
-
-
-def _other_activations(rows: list[Production]) -> list[Production]:
-    """Activations of the table of operators for which ``rows`` have nothing particular: they take one tensor."""
-    known = {spelling for row in rows for spelling in row.spellings}
-    functions: list[Production] = []
-    modules: list[Production] = []
-    for row in operators("activation"):
-        path, imports = _path(row.function)
-        names = [f"nn.{kind.__name__}" for kind in row.modules if kind.__module__.startswith("torch.nn.")]
-        if not row.draws and known.isdisjoint((path, *names)):
-            functions.append(Production((path,), (FLOAT,), imports=imports))
-            modules.extend(Production((name,), (FLOAT,)) for name in names)
-    return [*functions, *modules]
 
 
 ELEMENTS = [
@@ -130,8 +103,6 @@ ELEMENTS = [
         2,
     ),
 ]
-
-ELEMENTS.extend(_other_activations(ELEMENTS))
 
 PAIRS = [
     Production(("{0} + {1}", "{1} + {0}", "torch.add", ".add"), (ANY, OTHER), weight=6),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pytest_fx.generation.elementwise_rows import DTYPES, ELEMENTS, LOSSES, PAIRS, SCALARS
 from pytest_fx.generation.formula_rows import FORMULAS
 from pytest_fx.generation.layer_rows import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
+from pytest_fx.generation.operator_productions import productions_of_others
 from pytest_fx.generation.productions import Production
 from pytest_fx.generation.shape_rows import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
 from pytest_fx.generation.state_rows import CHECKS, RANDOMS, STATES, WRITES
@@ -60,6 +61,8 @@ FAMILIES: dict[str, tuple[int, Weighted]] = {
     "sizes": (3, weighted(SIZES)),
     "dtypes": (4, weighted(DTYPES)),
 }
+_known = [row for _, family in FAMILIES.values() for row in family.rows]
+FAMILIES["operators"] = (4, weighted(productions_of_others(_known)))
 """All rows: how often a family is chosen, and its rows."""
 
 ROWS = [row for _, family in FAMILIES.values() for row in family.rows]

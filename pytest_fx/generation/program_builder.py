@@ -310,7 +310,7 @@ class ProgramBuilder:
         """Append a line with given operands and constants, if eager can; True if it did."""
         operation, template, options = form.operation, form.template, form.options
         unnamed = self._unnamed(template, operation, options)
-        plain = {name: _plain(value) for name, value in options.items()}
+        plain = {name: value.value if isinstance(value, Verbatim) else value for name, value in options.items()}
         if _is_module(template):
             template = template.removeprefix(MODULE)
             module = compiled(template, operation.imports)([], plain).eval()
@@ -496,10 +496,6 @@ def _lay_out(values: list[Any], layouts: list[tuple[Any, ...] | None]) -> None:
         if layout is not None and _layout(value) != layout:
             with torch.no_grad():
                 value.as_strided_(*layout)
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Verbatim) else value
 
 
 def _bind(targets: Any, result: Any, objects: dict[Value, Any]) -> None:

@@ -23,12 +23,13 @@ from fx import GraphModule
 from fx.arguments import expect, expect_all, refusal
 from fx.errors import FxError
 from pytest_fx.generation import composition
-from pytest_fx.generation.bias import CHECK, Chain, chains, compounds, formulas_about, walks
+from pytest_fx.generation.bias import Chain, chains, compounds, formulas_about, walks
 from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.grammar import FAMILIES
 from pytest_fx.generation.program_builder import ProgramBuilder, Value, evaluated
 from pytest_fx.generation.record import Input, Program, load, seeded
 from pytest_fx.generation.source import source
+from pytest_fx.generation.spelled_targets import CHECK
 from pytest_fx.generation.tensor_expressions import draw_extent, draw_size, draw_tensor
 
 COMPOSED: dict[str, Callable[[ProgramBuilder], bool]] = {

@@ -16,11 +16,12 @@ from fx import GraphModule, Node
 from fx.errors import FxError, PassError
 from fx.naming.printing import describe
 from fx.operators.effects import effect_of
+from fx.origins import record_origins
 from fx.passes import Approximate, Contract, Pass, RewritingPass, close, contract_of, exact, pass_name
 from fx.passes.infra.pass_base import program_in
 from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
-from fx.provenance import SourceLocation, record_origins
+from fx.provenance import SourceLocation
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
 from pytest_fx.harness.hidden import hidden

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
+
+from fx.container_kinds import container_kind
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -47,50 +48,18 @@ def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) ->
 
     if isinstance(value, torch.Tensor):
         return function(value)
-    if _is_named_tuple(value):
-        return type(value)(*map(mapped, value))
-    if isinstance(value, tuple | list):
-        return _like(value, [mapped(part) for part in cast("Sequence[Any]", value)])
-    if isinstance(value, Mapping):
-        return {key: mapped(item) for key, item in cast("Mapping[Any, Any]", value).items()}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.replace(
-            value, **{field.name: mapped(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        )
-    return value
+    kind = container_kind(value)
+    return value if kind is None else kind.rebuild(value, [mapped(part) for part in kind.parts(value)])
 
 
 def _children(value: Any) -> list[tuple[str, Any]] | None:
     """Return the parts of a container with their keys as one writes them in Python, or None for a leaf."""
-    if _is_named_tuple(value):
-        return [(f".{name}", getattr(value, name)) for name in value._fields]
-    if isinstance(value, tuple | list):
-        return [(f"[{index}]", item) for index, item in enumerate(cast("Sequence[Any]", value))]
-    if isinstance(value, Mapping):
-        return [(f"[{key!r}]", item) for key, item in cast("Mapping[Any, Any]", value).items()]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)]
-    return None
-
-
-def _is_named_tuple(value: Any) -> bool:
-    return isinstance(value, tuple) and hasattr(cast("object", value), "_fields")
-
-
-def _like(sequence: tuple[Any, ...] | list[Any], parts: list[Any]) -> Any:
-    """Return ``parts`` in the kind of ``sequence``, where lists of other classes become plain ones.
-
-    >>> _like(torch.Size((2, 3)), [2, 3]), _like(torch.ones(2).max(0), [1, 0])
-    (torch.Size([2, 3]), torch.return_types.max(
-    values=1,
-    indices=0))
-    """
-    if isinstance(sequence, list):
-        return parts
-    try:
-        return type(sequence)(parts)
-    except Exception:  # a class of the user's that is made of something else
-        return tuple(parts)
+    kind = None if isinstance(value, torch.Tensor) else container_kind(value)
+    if kind is None:
+        return None
+    by_name = not kind.is_keyed and any(isinstance(label, str) for label in kind.labels(value))
+    keys = [f".{label}" if by_name else f"[{label!r}]" for label in kind.labels(value)]
+    return list(zip(keys, kind.parts(value), strict=True))
 
 
 def _kind(value: Any) -> str:

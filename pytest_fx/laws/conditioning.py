@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fx import Interpreter, Node
+from fx.operators.families import find_in_place, find_operator
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, by
@@ -22,9 +23,6 @@ from pytest_fx.harness.snapshot import is_strided, overlaps
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import ALLOWED, LARGE, LARGE_OF_HALVES, PERTURBATIONS, SMALL, STEP
-
-_ROUNDS = frozenset("floor ceil round trunc fix sign floordiv floor_divide".split())
-"""Operations whose results are integers, by name."""
 
 Selection = Callable[[Run], Any]
 """What of a call is compared."""
@@ -146,10 +144,11 @@ class Perturbed(Interpreter):
     def _is_integer(self, node: Node, value: Any) -> bool:
         """Return whether a value is rounded to integers, or made of these or booleans: it has no rounding errors."""
         read = node.all_input_nodes
-        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
         if not isinstance(value, torch.Tensor) or not read:
             return False
-        if name not in _ROUNDS and not all(used in self._integers or _is_exact(self.env.get(used)) for used in read):
+        row = find_operator(node.target) or find_in_place(node.target)
+        rounds = row is not None and row.rounds
+        if not rounds and not all(used in self._integers or _is_exact(self.env.get(used)) for used in read):
             return False
         return _can_be_perturbed(value) and bool((value == value.round()).all())
 

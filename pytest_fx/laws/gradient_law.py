@@ -12,6 +12,7 @@ from torch import nn
 
 from fx import GraphModule, Interpreter, Node
 from fx.operators.effects import effect_of
+from fx.operators.families import CASTS
 from fx.operators.sharing import find_sharing, module_sharing
 from fx.passes import Approximate, Close
 from pytest_fx.harness.equality import Leaf, worst_difference
@@ -33,9 +34,6 @@ from pytest_fx.laws.conditioning import Movement, Perturbed
 from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of, gradients_of_eager
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
-
-_CASTS = frozenset({"float", "half", "bfloat16"})
-"""Methods that cast to a dtype with fewer digits than float64."""
 
 
 def gradients(pass_run: PassRun) -> None:
@@ -82,13 +80,14 @@ def _is_judged_in_float64(pass_run: PassRun) -> bool:
 
 def _casts(program: GraphModule) -> int:
     """Return how many operations name a dtype with fewer digits than float64."""
-    named = sum(
-        leaf.is_floating_point and leaf != torch.float64
+    named = (
+        leaf
         for node in program.graph.nodes
-        for _, leaf in leaves((node.args, node.kwargs))
-        if isinstance(leaf, torch.dtype)
+        for _, leaf in leaves(
+            (node.args, node.kwargs, CASTS.get(str(node.target)) if node.op == "call_method" else None)
+        )
     )
-    return named + sum(node.target in _CASTS for node in program.graph.nodes if node.op == "call_method")
+    return sum(isinstance(one, torch.dtype) and one.is_floating_point and one != torch.float64 for one in named)
 
 
 def _look_kept(pass_run: PassRun) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from fx import Interpreter, Node
 from fx.operators.effects import effect_of
+from fx.operators.families import CASTS
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, by
@@ -20,7 +21,7 @@ from pytest_fx.harness.subject import Inputs, Subject
 
 LARGE = 1e9
 """Numbers above it count as infinite where it is asked whether a program is given any: they soon overflow."""
-_CONVERSIONS = frozenset("to type type_as half bfloat16 float".split())
+_CASTS = frozenset({"to", "type", "type_as", *CASTS})
 
 
 class WithoutInfinities(NamedTuple):
@@ -97,7 +98,7 @@ class Poisoned(Interpreter):
         if not all(is_strided(tensor) and is_finite(tensor) for tensor in tensors):
             return False
         name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-        if name in _CONVERSIONS and tensors[0].dtype != value.dtype:
+        if name in _CASTS and tensors[0].dtype != value.dtype:
             return True
         if node.op not in ("call_function", "call_method") or effect_of(node) is not None:
             return False

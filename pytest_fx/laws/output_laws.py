@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fx.operators.effects import effect_of
+from fx.operators.tensor_queries import names_of
 from fx.passes import Approximate
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness import variants
@@ -24,6 +25,7 @@ BATCHES = (1, 0, 3)
 """The batch sizes that small programs are tried with besides their own."""
 SIZES_OF_LARGE = 4
 """Variants of other sizes that a model of full size is called with at most."""
+_OF_LAYOUT = names_of("memory")
 
 
 def structure(pass_run: PassRun) -> None:
@@ -218,12 +220,9 @@ def _is_about_layout(refused: str, pass_run: PassRun) -> bool:
             for earlier in reversed(captured.graph.nodes):
                 if earlier in read:
                     read.update(earlier.all_input_nodes)
-                    if earlier.target in _LAYOUT and any(of.op != "placeholder" for of in earlier.all_input_nodes):
+                    if earlier.target in _OF_LAYOUT and any(of.op != "placeholder" for of in earlier.all_input_nodes):
                         return True
     return False
-
-
-_LAYOUT = frozenset({"is_contiguous", "stride"})
 
 
 def _first_line(text: Any) -> str:

@@ -174,7 +174,7 @@ def _data(
             ]
         )
     return {
-        "title": _title(run),
+        "title": f"pytest-fx report, {_when(run.run)}",
         "run": {name: run.run.get(name) for name in ("begun", "ended", "commit", "outcomes", "interrupted", "parts")},
         "command": " ".join(map(str, run.run.get("arguments") or ())),
         "verdicts": Counter(row.verdict for row in rows),
@@ -271,10 +271,6 @@ def _history(rows: Sequence[ReportedRow], runs: Sequence[EarlierRun]) -> dict[st
 def _when(run: Mapping[str, Any]) -> str:
     commit = run.get("commit")
     return ", ".join([str(run.get("begun", "?"))[:16].replace("T", " "), *([f"commit {commit}"] if commit else [])])
-
-
-def _title(run: ReportedRun) -> str:
-    return f"pytest-fx report, {_when(run.run)}"
 
 
 def _page(data: Mapping[str, Any]) -> str:

@@ -31,8 +31,10 @@ from torch import nn
 
 from fx.checks.bytecode import CONSTANTS, steps
 from fx.interop import AdaptedPass
-from fx.operators.families import FAMILIES, operators
-from pytest_fx.generation.bias import ATTRIBUTE, ATTRIBUTES, CHECK
+from fx.operators.facts import FAMILIES
+from fx.operators.families import operators
+from pytest_fx.generation.bias import ATTRIBUTE
+from pytest_fx.generation.spelled_targets import ATTRIBUTES, CHECK
 from pytest_fx.harness.capture import GraphModule, capture
 
 MOST_OBJECTS = 5000

@@ -81,7 +81,7 @@ def _figure(section: Section) -> Figure:
 
 def _groups_of_bars(section: Section, chart: Chart) -> Figure:
     chosen = [entry for entry in section.entries if re.search(chart.rows, entry.name)] or section.entries
-    drawn = [(entry, _bars(entry, chart.series)) for entry in chosen]
+    drawn = [(entry, [bar for bar in chart.series if bar.number in entry.all_numbers]) for entry in chosen]
     groups = [(entry, bars) for entry, bars in drawn if bars or entry.reason not in (None, NOT_YET)]
     heights = [_height(entry, bars) for entry, bars in groups]
     body = sum(heights)
@@ -129,10 +129,6 @@ def _head(figure: Figure, section: Section, height: float) -> None:
     figure.text(0.15 / _WIDTH, 1 - 0.2 / height, section.table.chart.title, size=12.5, weight="bold", va="top")
     figure.text(0.15 / _WIDTH, 1 - 0.45 / height, section.machine, size=9, color="#5b616b", va="top")
     _legend(figure, section, 1 - 0.62 / height)
-
-
-def _bars(entry: Entry, series: tuple[Series, ...]) -> list[Series]:
-    return [bar for bar in series if bar.number in entry.all_numbers]
 
 
 def _scale(axes: Axes, section: Section, body: float) -> None:

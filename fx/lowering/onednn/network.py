@@ -7,7 +7,6 @@ import operator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fx.errors import LoweringError
@@ -15,11 +14,7 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.lowering.onednn.modules import AccumulatingConvolution, Activation, FusedConvolution, FusedLayer, FusedLinear
 from fx.node import Node, map_aggregate
-
-_FLAT = frozenset({torch.flatten, F.linear})
-"""Functions whose result lies in memory as it would without oneDNN."""
-_FRESH = frozenset({operator.add, operator.sub, operator.mul, F.relu, F.max_pool2d, F.avg_pool2d, torch.cat})
-"""Functions, other than those of layers, whose result never is memory of an operand."""
+from fx.operators.families import find_operator
 
 
 class FusedRegion:
@@ -105,7 +100,9 @@ class FusedRegion:
         """Add a call of a function as it is."""
         args, kwargs = map_aggregate(args, self._fetched), map_aggregate(kwargs, self._fetched)
         node = self._note(self._graph.call_function(target, args, kwargs))
-        if target not in _FLAT and not self._channels_last.isdisjoint(node.all_input_nodes):
+        row = find_operator(target)
+        is_contiguous = row is not None and row.is_contiguous  # as it would without oneDNN
+        if not is_contiguous and not self._channels_last.isdisjoint(node.all_input_nodes):
             self._channels_last.add(node)
         return node
 
@@ -187,9 +184,10 @@ class FusedRegion:
                 assert isinstance(summand, Node)
                 users = summand.users
                 is_last = all(position[user] <= position[node] for user in users)
-                if summand in self._layers and summand is not input and is_last and all(map(self._is_fresh, users)):
+                if summand in self._layers and summand is not input and is_last and all(map(self._is_new, users)):
                     assert isinstance(layer, FusedConvolution)
                     self._root[str(node.target)] = AccumulatingConvolution.like(layer)
 
-    def _is_fresh(self, user: Node) -> bool:
-        return user in self._layers or (user.op == "call_function" and user.target in _FRESH)
+    def _is_new(self, user: Node) -> bool:
+        row = find_operator(user.target) if user.op == "call_function" else None
+        return user in self._layers or (row is not None and row.is_new)

@@ -123,7 +123,7 @@ class TensorRTNetwork:
         taken = {one.name for one in self.inputs}
         for number, (value, node) in enumerate(zip(outputs, self._results, strict=True)):
             self._node = node
-            if isinstance(value, Size) or not _is_tensor(value):
+            if isinstance(value, Size) or not isinstance(value, (Tensor, library().ITensor)):
                 raise LoweringError(f"`%{node}` is not a tensor that an engine could return", where=node.source)
             least, typical, most = sizes_of(node)
             dtype: torch.dtype = node.meta["tensor_meta"].dtype
@@ -369,7 +369,3 @@ def _results(region: GraphModule) -> list[Node]:
 def _key(tensor: Tensor, dtype: torch.dtype) -> tuple[Any, ...]:
     """Return what tells constants, in a type of elements, from others as long as they live."""
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), dtype)
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, (Tensor, library().ITensor))

@@ -127,3 +127,25 @@ def test_functions_that_a_trace_replaces_are_no_less_torchs(monkeypatch: pytest.
     first = fx.symbolic_trace(filled)
     assert "check_given" not in first.code
     assert fx.symbolic_trace(filled).code == first.code
+
+
+def test_a_check_within_the_call_whose_result_is_compared_with_none_is_not_taken_for_the_result() -> None:
+    class Sums(nn.Module):  # as the fusing layers of HRNet
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList([nn.BatchNorm2d(2), nn.BatchNorm2d(2)])
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = None
+            for part in self.parts:
+                y = part(x) if y is None else y + part(x)
+            return y
+
+    model, x = Sums().eval(), torch.ones(1, 2, 3, 3)
+    opened = fx.GraphModule(model, OpensModules().trace(model))
+    assert torch.equal(opened(x), model(x))
+
+
+class OpensModules(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return False

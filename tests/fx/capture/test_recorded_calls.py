@@ -59,17 +59,21 @@ def test_a_functional_call_is_one_operation_with_the_parameters_it_is_given() ->
     assert torch.equal(captured(x), root(x))
 
 
-def test_a_checkpoint_of_a_submodule_is_one_operation_and_of_a_function_refused() -> None:
+def test_a_checkpoint_of_a_submodule_is_one_operation_and_so_is_one_of_a_function_with_its_body() -> None:
     root = Calling(lambda net, x: checkpoint(net, x, use_reentrant=False))
     captured = fx.symbolic_trace(root)
     assert "torch.utils.checkpoint.checkpoint(net, x, use_reentrant = False)" in captured.code
     x = torch.rand(3, 2)
     assert torch.equal(captured(x), root(x))
-    said = (
-        r"(?s)cannot capture a checkpoint of a function that is not a module.*test_recorded_calls.py:.*try +make what"
+    root = Calling(lambda net, x: checkpoint(lambda y, scale: net(y) * scale, x, scale=x[0], use_reentrant=False))
+    captured = fx.symbolic_trace(root)
+    read = "net_weight = self.net.weight\n    net_bias = self.net.bias\n"
+    called = (
+        "torch.utils.checkpoint.checkpoint(checkpoint_body_0, x, getitem, net_weight, net_bias, use_reentrant = False)"
     )
-    with pytest.raises(fx.TraceError, match=said):
-        fx.symbolic_trace(Calling(lambda net, x: checkpoint(lambda y: net(y), x, use_reentrant=False)))
+    assert read in captured.code and called in captured.code
+    assert "torch.nn.functional.linear(y, net_weight, net_bias)" in captured.checkpoint_body_0.code
+    assert torch.equal(captured(x), root(x)) and list(captured.state_dict()) == list(root.state_dict())
 
 
 def test_limits_of_a_traced_dtype_are_recorded() -> None:
@@ -175,18 +179,14 @@ class Mapped(nn.Module):
         return rows_through(x, self.weight) if self.marked else torch.vmap(lambda row: self.weight @ row)(x)
 
 
-def test_a_transform_of_a_function_is_refused_by_its_line_and_captured_in_a_marked_function() -> None:
-    with pytest.raises(fx.TraceError) as raised:
-        fx.symbolic_trace(Mapped(marked=False))
-    said = str(raised.value)
-    assert said.startswith("cannot transform a function of traced values (vmap, grad, jvp, cond, …)\n")
-    assert "else torch.vmap(lambda row: self.weight @ row)(x)" in said
-    assert "\n  try    put the call into a function marked fx.wrap that is given all that it uses" in said
-    root, x = Mapped(marked=True), torch.rand(4, 3)
-    program = fx.symbolic_trace(root)
-    assert torch.equal(program(x), root(x))
-    program(x).sum().backward()
-    assert program.weight.grad is not None
+def test_a_transform_of_a_function_is_captured_with_its_body_and_in_a_marked_function_as_one_call() -> None:
+    for marked in (False, True):
+        root, x = Mapped(marked), torch.rand(4, 3)
+        program = fx.symbolic_trace(root)
+        assert torch.equal(program(x), root(x))
+        assert ("vmap_body_0" in program.code) is not marked
+        program(x).sum().backward()
+        assert program.weight.grad is not None
 
 
 def test_modules_of_this_library_are_left_alone_while_a_function_with_their_globals_is_captured() -> None:

@@ -21,6 +21,7 @@ from . import (
     decorated,
     everyday,
     example_inputs,
+    function_transforms,
     functional_calls,
     grad_mode,
     hooks,
@@ -42,8 +43,8 @@ from .judge import REFUSED, RIGHT, judge, names_in
 from .programs import REGISTRY, Program
 
 THEMES = (augmented_assignment, autocast, autograd_functions, caught, counters, damage, decorated, everyday,
-          example_inputs, functional_calls, grad_mode, hooks, idioms, library_models, marked, mutability,
-          questions, random_numbers, repositories, results, sizes, state, surroundings, torch_parts,
+          example_inputs, function_transforms, functional_calls, grad_mode, hooks, idioms, library_models, marked,
+          mutability, questions, random_numbers, repositories, results, sizes, state, surroundings, torch_parts,
           training_flag)  # fmt: skip
 HERE = Path(__file__).parent
 NOT_YET = names_in(HERE / "not_yet.txt")
@@ -54,7 +55,18 @@ CAPTURED_SINCE = {"sizes.assert_sizes_equal": (3, 13)}
 """Versions of Python whose byte code says enough of a program that others refuse."""
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+COMPILED = frozenset(
+    f"function_transforms.{name}"
+    for name in ("Chosen", "ChosenByBuffer", "chosen_twice", "chosen_structures", "looped")
+)
+"""Programs that eager compiles anew for each run, as ``torch.cond`` does, which takes seconds."""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(one, marks=pytest.mark.thorough if one.name in COMPILED else ()) for one in PROGRAMS],
+    ids=[one.name for one in PROGRAMS],
+)
 def test_a_program_means_what_eager_means_or_is_refused_by_its_line(program: Program) -> None:
     verdict = judge(program, fx)
     if program.name in NOT_YET:

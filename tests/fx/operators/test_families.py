@@ -9,53 +9,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.lazy import LazyModuleMixin
 
 import fx
 from fx.canonical import canonical_form
-from fx.lowering import get_backend
-from fx.operators.families import Operator, find_in_place, find_operator, is_one_of, operators, register_operator
+from fx.checks.questions import count_of
+from fx.operators.facts import Operator
+from fx.operators.families import find_in_place, find_operator, is_one_of, operators, register_operator
 
-ARGUMENTS = {
-    F.threshold: (0.5, 0.25),
-    torch.clamp: (-0.5, 0.5),
-    torch.clamp_min: (-0.5,),
-    torch.clamp_max: (0.5,),
-    F.prelu: (torch.tensor([0.25]),),
-    torch.mvlgamma: (1,),
-    F.layer_norm: ((4,),),
-    F.rms_norm: ((4,),),
-    F.group_norm: (1,),
-    F.local_response_norm: (2,),
-    F.softmax: (-1,),
-    F.log_softmax: (-1,),
-    F.softmin: (-1,),
-    torch.feature_dropout: (0.5, False),
-    F.pixel_shuffle: (1,),
-    F.pixel_unshuffle: (1,),
-    F.channel_shuffle: (2,),
-    F.pad: ((1, 1),),
-    torch.reshape: ((-1,),),
-    torch.unflatten: (-1, (2, 2)),
-    torch.permute: ((2, 1, 0),),
-    torch.transpose: (0, 1),
-    torch.movedim: (0, 1),
-    torch.unsqueeze: (0,),
-    torch.narrow: (0, 0, 1),
-    torch.select: (0, 0),
-    torch.Tensor.view: (-1,),
-    torch.Tensor.expand: (2, 2, 4, 4),
-    torch.flip: ((0,),),
-    torch.roll: (1,),
-    torch.index_select: (0, torch.tensor([1, 0])),
-    torch.Tensor.repeat: (2, 1, 1),
-    torch.Tensor.tile: (2,),
-    torch.repeat_interleave: (2,),
-    operator.getitem: (0,),
-    F.interpolate: (3,),
-    torch.amax: (0,),
-    torch.amin: (0,),
-}
-"""What an operator is called with behind its first operand, if that is not enough."""
+TENSORS = {F.prelu: torch.tensor([0.25]), torch.index_select: torch.tensor([1, 0])}
+"""Tensors that operators need behind their operands and other arguments."""
 LEFT_OUT = {torch.batch_norm, F.batch_norm, F.affine_grid, F.grid_sample, F.glu}
 UNARY = [
     row
@@ -69,20 +33,35 @@ def shape_for(row):
         return (2, 4, *(4,) * row.dims)
     if row.function in (F.pixel_shuffle, F.pixel_unshuffle, F.channel_shuffle):
         return (2, 4, 2, 2)
+    if row.function is torch.t:
+        return (2, 4)
     return (2, 4, 4)
 
 
+def arguments_of(row, value):
+    tensor = TENSORS.get(row.function)
+    if row.function in (torch.Tensor.view_as, torch.Tensor.expand_as):
+        tensor = value + 1
+    if row.family in ("linear", "convolution", "transposed convolution"):
+        tensor = torch.randn(4, 4, *(2,) * row.dims)
+    needs = ((2,) * row.dims,) if row.family in ("average pooling", "max pooling") else row.needs
+    return needs if tensor is None else (*needs, tensor.to(value.dtype if tensor.is_floating_point() else tensor.dtype))
+
+
 def call(row, value):
-    arguments = ARGUMENTS.get(row.function, ())
-    if row.dims is not None and row.family in ("average pooling", "max pooling"):
-        arguments = ((2,) * row.dims,)
     if row.function in (F.fractional_max_pool2d, F.fractional_max_pool3d):
         return row.function(value, 2, output_size=2)
-    if row.family in ("linear", "convolution", "transposed convolution"):
-        arguments = (torch.randn(4, 4, *(2,) * row.dims, dtype=value.dtype),)
     if row.family == "dropout" and row.function is not torch.feature_dropout:
         return row.function(value, 0.5, training=False)
-    return row.function(value, *(one.to(value.dtype) if one is ARGUMENTS[F.prelu][0] else one for one in arguments))
+    return row.function(value, *arguments_of(row, value))
+
+
+def operand_for(row, shape, dtype=torch.float32):
+    """Numbers of its domain, between 0 and 1 where that has no ends."""
+    low, high = row.domain
+    low = 0 if low is None else low
+    high = low + 1 if high is None else high
+    return low + (high - low) * (torch.rand(shape, dtype=dtype) * 0.8 + 0.1)
 
 
 def named(row):
@@ -92,9 +71,7 @@ def named(row):
 @pytest.mark.parametrize("row", UNARY, ids=named)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_results_keep_what_the_table_says(row, dtype):
-    value = torch.rand(shape_for(row), dtype=dtype) * 0.8 + 0.1
-    if row.function in (torch.acosh, torch.mvlgamma):
-        value += 1
+    value = operand_for(row, shape_for(row), dtype)
     with torch.random.fork_rng():
         result = call(row, value)
     if row.keeps_the("rank"):
@@ -105,6 +82,92 @@ def test_results_keep_what_the_table_says(row, dtype):
         assert set(result.flatten().tolist()) <= set(value.flatten().tolist())
     if row.is_new:
         assert result.untyped_storage().data_ptr() != value.untyped_storage().data_ptr()
+
+
+VIEWS = [row for row in operators() if row.is_view]
+
+
+@pytest.mark.parametrize("row", VIEWS, ids=named)
+def test_what_is_always_a_view_has_the_memory_of_its_operand_and_is_another_tensor(row):
+    value = torch.rand(shape_for(row))
+    result = call(row, value)
+    for part in result if isinstance(result, (tuple, list)) else (result,):
+        assert part.untyped_storage().data_ptr() == value.untyped_storage().data_ptr()
+        assert part is not value
+
+
+CHANGING_NOTHING = {
+    torch.transpose: (0, 0),
+    torch.permute: ((0, 1, 2),),
+    torch.movedim: (0, 0),
+    torch.narrow: (0, 0, 2),
+    torch.Tensor.view: (2, 4, 4),
+    torch.Tensor.expand: (2, 4, 4),
+    torch.chunk: (1,),
+    torch.unsafe_chunk: (1,),
+    torch.split: (2,),
+    torch.unsafe_split: (2,),
+    torch.split_with_sizes: ((2,),),
+    torch.tensor_split: (1,),
+}
+
+
+@pytest.mark.parametrize("function", CHANGING_NOTHING, ids=lambda function: function.__name__)
+def test_a_view_of_all_of_it_is_another_tensor_too(function):
+    value = torch.rand(2, 4, 4)
+    result = function(value, *CHANGING_NOTHING[function])
+    assert find_operator(function).is_view
+    assert (result if isinstance(result, torch.Tensor) else result[0]) is not value
+
+
+@pytest.mark.parametrize("row", [row for row in operators() if row.is_contiguous], ids=named)
+def test_what_is_contiguous_is_so_however_the_operand_lies(row):
+    value = torch.rand(2, 3, 4).transpose(1, 2)
+    assert call(row, value if row.dims is None else torch.rand(4, 2).T).is_contiguous()
+
+
+@pytest.mark.parametrize("row", [row for row in operators("split") if row.parts], ids=named)
+def test_it_is_known_into_how_many_parts_a_tensor_is_cut(row):
+    value = torch.rand(2, 4, 4)
+    program = fx.symbolic_trace(lambda x: row.function(x, *row.needs))
+    (node,) = program.graph.find_nodes(op="call_function", target=row.function)
+    known = count_of(node)
+    assert known is None or known[0] == len(call(row, value))
+    assert known is not None or row.parts[0].startswith("split_size")
+
+
+ON_NUMBERS = list(operators("activation", "function", "arithmetic"))
+
+
+@pytest.mark.parametrize("row", ON_NUMBERS, ids=named)
+def test_what_rounds_returns_integers_and_nothing_else_does(row):
+    value = operand_for(row, (4, 4)) * (1 if row.domain[1] is not None else 3)
+    operands = (value, value.T + 0.3) if row.family == "arithmetic" else (value, *arguments_of(row, value))
+    with torch.random.fork_rng():
+        result = row.function(*operands)
+    assert torch.equal(result, result.round()) == row.rounds
+
+
+def is_finite(row, number):
+    try:
+        return bool(call(row, torch.tensor([number], dtype=torch.float64)).isfinite().all())
+    except RuntimeError:
+        return False
+
+
+@pytest.mark.parametrize("row", [row for row in operators("function", "activation") if not row.draws], ids=named)
+def test_functions_are_finite_in_their_domain_and_not_at_its_ends(row):
+    low, high = (-6.0 if row.domain[0] is None else row.domain[0], 6.0 if row.domain[1] is None else row.domain[1])
+    grid = torch.linspace(low, high, 203, dtype=torch.float64)[1:-1]
+    assert call(row, grid).isfinite().all()
+    for end, step in zip(row.domain, (-0.1, 0.1), strict=True):
+        assert end is None or not (is_finite(row, float(end)) and is_finite(row, end + step))
+
+
+def test_layers_with_statistics_are_those_of_torch_that_keep_some():
+    kinds = {kind for row in operators() if row.has_statistics for kind in row.modules}
+    found = {kind for kind in vars(nn).values() if isinstance(kind, type) and issubclass(kind, _NormBase)}
+    assert kinds == {kind for kind in found if not issubclass(kind, LazyModuleMixin)}
 
 
 COMMUTING = [(row, function) for row in operators() if row.commutes for function in row.functions]
@@ -138,8 +201,8 @@ IN_PLACE = [(row, written) for row in operators("activation", "function") for wr
 def test_in_place_spellings_write_what_the_operator_returns(row, written):
     if row.draws:
         pytest.skip("draws")
-    value = torch.rand(2, 4) * 0.8 + (1.1 if row.function in (torch.acosh, torch.mvlgamma) else 0.1)
-    more = ARGUMENTS.get(row.function, ())
+    value = operand_for(row, (2, 4))
+    more = arguments_of(row, value)
     expected, given = row.function(value, *more), value.clone()
     assert (getattr(given, written) if isinstance(written, str) else lambda *rest: written(given, *rest))(
         *more
@@ -161,8 +224,7 @@ def test_the_canonical_form_brings_each_spelling_to_the_function_of_its_row(row,
     count = 1 if row.family in ("activation", "function", "softmax") else 2
     graph = fx.Graph()
     operands = [graph.placeholder(name, type_expr=torch.Tensor) for name in ("x", "y")[:count]]
-    more = ARGUMENTS.get(row.function, ())
-    more = tuple(graph.placeholder("w") if isinstance(one, torch.Tensor) else one for one in more)
+    more = tuple(graph.placeholder("w") if row.function in TENSORS else one for one in arguments_of(row, torch.ones(4)))
     if spelling is torch.rrelu:
         more = (0.125, 0.25)
     make = graph.call_method if isinstance(spelling, str) else graph.call_function
@@ -187,41 +249,12 @@ def test_two_operators_with_one_spelling_are_refused():
     assert find_operator(torch.special.ndtr) is None
 
 
-def named_operators(text):
-    homes = {"F": F, "operator": operator, "torch": torch}
-    return {getattr(homes[home], name) for home, name in (path.split(".") for path in text.split())}
-
-
-IN_EAGER = {
-    "openvino": named_operators(
-        "F.celu F.threshold F.relu6 F.softsign F.logsigmoid F.tanhshrink F.hardshrink F.softshrink F.prelu F.rrelu "
-        "torch.clamp_min torch.clamp_max torch.expm1 torch.erfc torch.exp2 torch.sinc torch.i0 torch.log2 torch.log10 "
-        "torch.log1p torch.logit torch.tan torch.acos torch.acosh torch.asin torch.atanh torch.erfinv torch.digamma "
-        "torch.lgamma torch.mvlgamma torch.round torch.trunc torch.frac torch.nan_to_num operator.mod "
-        "torch.logical_and torch.logical_or torch.logical_xor"
-    ),
-    "tensorrt": named_operators(
-        "F.celu F.threshold F.relu6 F.logsigmoid F.tanhshrink F.hardshrink F.softshrink F.prelu F.rrelu "
-        "torch.clamp_min torch.clamp_max torch.expm1 torch.erfc torch.exp2 torch.sinc torch.i0 torch.log2 torch.log10 "
-        "torch.log1p torch.logit torch.erfinv torch.digamma torch.lgamma torch.mvlgamma torch.round torch.trunc "
-        "torch.frac torch.nan_to_num operator.mod torch.logical_or torch.logical_xor"
-    ),
-}
-"""Operators on each element that have no converter: a program keeps them in eager Python."""
-
-
-@pytest.mark.parametrize("backend", IN_EAGER)
-def test_an_operator_on_each_element_has_a_converter_or_is_listed_as_one_that_stays_in_eager_python(backend):
-    rows = operators("activation", "function", "arithmetic", "comparison", "logic", "extreme")
-    missing = {row.function for row in rows if get_backend(backend).converters.find(row.function) is None}
-    assert missing == IN_EAGER[backend]
-
-
 ADDED = """
     import sys
     import torch
     from torch import nn
-    from fx.operators.families import Operator, register_operator
+    from fx.operators.facts import Operator
+    from fx.operators.families import register_operator
 
     class Ndtr(nn.Module):
         def forward(self, x):
@@ -229,14 +262,20 @@ ADDED = """
 
     if "added" in sys.argv:
         register_operator(Operator(torch.special.ndtr, "activation", modules=(Ndtr,)))
+        register_operator(Operator(torch.sgn, "function", suits_lookup_table=False, rounds=True))
+        register_operator(Operator(torch.special.entr, "function", suits_lookup_table=False, domain=(0, None)))
+        register_operator(Operator(torch.adjoint, "view", shares="view"))
 
     import fx
+    from fx.canonical import canonical_form
     from fx.lowering.onednn.operations import converters
     from fx.lowering.known_program import KnownProgram
+    from fx.passes.interface import Interface
     from fx.passes.ranks import find_ranks
     from fx.quantize import convert, prepare, report
-    from fx.canonical import canonical_form
-    from pytest_fx.generation.elementwise_rows import ELEMENTS
+    from pytest_fx.generation.bias import choices_for
+    from pytest_fx.generation.grammar import ROWS
+    from pytest_fx.laws.conditioning import Perturbed
 
     class Model(nn.Module):
         def __init__(self):
@@ -245,6 +284,10 @@ ADDED = """
 
         def forward(self, x):
             return self.norm(self.last(torch.special.ndtr(self.first(x.flatten(1)))))
+
+    def write_to_view(x):
+        torch.adjoint(x).add_(1)
+        return x
 
     model = Model().eval()
     program = fx.symbolic_trace(model)
@@ -260,24 +303,30 @@ ADDED = """
     known = KnownProgram(canonical)
     (call,) = [node for node in canonical.graph.nodes if node.target is torch.special.ndtr]
     print("lowered", converters.find(torch.special.ndtr) is not None and known.dtype(call) is torch.float32)
-    print("generated", any("torch.special.ndtr" in row.spellings for row in ELEMENTS))
+    print("views", bool(Interface.of(fx.symbolic_trace(write_to_view).graph).writes))
+    perturbed = Perturbed(fx.symbolic_trace(lambda x: torch.sgn(x)), 0)
+    print("rounding", torch.equal(perturbed.run(torch.tensor([0.5, -3.0])), torch.tensor([1.0, -1.0])))
+    for function, written in ((torch.special.ndtr, "({0}{*})"), (torch.special.entr, "({0}.abs() + 0.1{*})")):
+        spelled = f"torch.special.{function.__name__.removeprefix('special_')}{written}"
+        in_grammar = any(spelled in row.spellings for row in ROWS)
+        print("generated", in_grammar and str(choices_for(function)) == f"({spelled},)")
 """
 
 
 def assert_known(printed: str, expected: bool) -> None:
-    known = dict(line.split() for line in printed.splitlines())
-    assert known == dict.fromkeys(("ranks", "fused", "quantized", "lowered", "generated"), str(expected)), printed
+    words = "ranks fused quantized lowered views rounding generated generated".split()
+    assert printed.split() == [part for word in words for part in (word, str(expected))]
 
 
 @pytest.mark.thorough
-def test_an_operator_that_is_added_is_known_to_ranks_fusion_quantization_lowering_and_generation():
+def test_operators_that_are_added_are_known_to_passes_analyses_quantization_lowering_and_generation():
     command = [sys.executable, "-c", textwrap.dedent(ADDED), "added"]
     run = subprocess.run(command, check=False, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert_known(run.stdout, True)
 
 
-def test_an_operator_that_is_not_added_is_known_to_none_of_these(capsys, monkeypatch):
+def test_operators_that_are_not_added_are_known_to_none_of_these(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", [])
     exec(textwrap.dedent(ADDED), {"__name__": "added"})
     assert_known(capsys.readouterr().out, False)

@@ -441,7 +441,7 @@ BAD_NODES: dict[str, tuple[dict[str, Any], str]] = {
     "an integer that is none": ({"args": [{"int": "1_0"}]}, "not in base 16"),
     "a float that is none": ({"args": [{"float": "1"}]}, "'1' is not a number"),
     "a range with step 0": ({"args": [{"range": [1, 2, 0]}]}, "has the step 0"),
-    "a slice of two": ({"args": [{"slice": [1, 2]}]}, "a slice is not three values"),
+    "a slice of two": ({"args": [{"slice": [1, 2]}]}, "a slice is not made of 2 values"),
     "a size that is too big": ({"args": [{"size": [{"int": hex(2**70)}]}]}, "out of range"),
     "a key that cannot be one": ({"args": [{"dict": [[[], 1]]}]}, "a key of a dict"),
     "a key twice": ({"args": [{"dict": [["a", 1], ["a", 2]]}]}, "has a key twice"),

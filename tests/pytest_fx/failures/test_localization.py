@@ -256,3 +256,26 @@ def test_a_program_written_anew_under_other_names_is_compared_by_its_values():
 
     wrong = located(subject_of(Steps(), torch.rand(3, 4)), written_anew).first_wrong
     assert wrong.node == "%d = call_function[torch.expm1](%c)"
+
+
+def test_a_number_that_opened_layers_ask_for_is_not_blamed_for_what_their_operation_does():
+    class Opened(fx.Tracer):
+        def is_leaf_module(self, m, module_qualified_name):
+            return False
+
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.last = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1)
+
+        def forward(self, x):
+            return self.last(self.norm(self.conv(x)))
+
+    def opened(program):
+        program.graph = Opened().trace(program)
+        (norm,) = (node for node in program.graph.nodes if node.target is nn.functional.batch_norm)
+        norm.update_kwarg("eps", 0.5)
+        program.recompile()
+
+    wrong = located(subject_of(Layers().eval(), torch.rand(3, 2, 4, 4)), opened).first_wrong
+    assert wrong.node.startswith("%batch_norm = call_function[torch.nn.functional.batch_norm]"), wrong

@@ -114,10 +114,13 @@ def test_a_measurement_that_fails_or_hangs_leaves_no_process(monkeypatch, tmp_pa
     with pytest.raises(ChildEnded, match="status 1"):
         rows()[SMALL].measure()
     monkeypatch.setattr(scheduling, "_time", hangs)
-    monkeypatch.setattr(scheduling, "_LIMIT", 2.0)
-    with pytest.raises(ChildEnded, match="longer than 2 s"):
-        rows()[SMALL].measure()
-    assert processes_of_this_one() == before
+    for limit in (2.0, 8.0, 32.0):  # on a loaded machine the client takes seconds until it measures
+        monkeypatch.setattr(scheduling, "_LIMIT", limit)
+        with pytest.raises(ChildEnded, match=f"longer than {limit:g} s"):
+            rows()[SMALL].measure()
+        assert processes_of_this_one() == before
+        if noted.exists():
+            break
     until = time.monotonic() + 20
     while runs(int(noted.read_text())):
         assert time.monotonic() < until

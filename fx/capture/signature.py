@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType, NoneType
@@ -15,16 +14,14 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
 from fx.assertions import assert_is_none, check_given, check_not_given, check_value
+from fx.capture.annotations import annotations_of, defaults_of, evaluated_annotations
 from fx.capture.decorators import asking_decorator, decorated_again, expect_keywords_taken
 from fx.capture.optional_inputs import asked_for, asked_keywords
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
-from fx.provenance import GENERATED_FILES, SourceLocation
+from fx.provenance import SourceLocation
 from fx.proxy import Proxy, TracerBase
-
-if sys.version_info >= (3, 14):
-    import annotationlib
 
 
 class PHBase:
@@ -68,8 +65,8 @@ class Signature:
         self.function = function
         self.code = code
         self.is_module = is_module
-        self.defaults = _defaults(behind)
-        self.annotations = _annotations(behind)
+        self.defaults = defaults_of(behind)
+        self.annotations = evaluated_annotations(behind)
         named = code.co_argcount + code.co_kwonlyargcount
         names = list(code.co_varnames[:named])
         if is_module:
@@ -100,7 +97,7 @@ class Signature:
     @staticmethod
     def return_annotation(function: Callable[..., Any]) -> Any | None:
         """The annotation of what ``function`` returns, if there is one."""
-        return _annotations(inspect.unwrap(function)).get("return")
+        return evaluated_annotations(inspect.unwrap(function)).get("return")
 
     def make_placeholders(
         self, tracer: TracerBase, concrete_args: dict[str, Any] | tuple[Any, ...] | None
@@ -359,48 +356,3 @@ def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: A
             f"to pass what it was captured with: {value!r:.80}",
             stacklevel=7,
         )
-
-
-def _annotations(function: Any) -> dict[str, Any]:
-    """The annotations of ``function``, as objects where its strings can be evaluated.
-
-    Those of generated code are what its graph holds, which may come from a file: they stay what they are.
-    """
-    behind = inspect.unwrap(function)
-    if getattr(getattr(behind, "__code__", None), "co_filename", None) in GENERATED_FILES:
-        return annotations_of(behind)
-    try:
-        if sys.version_info >= (3, 14) or getattr(behind, "__type_params__", ()):
-            return inspect.get_annotations(function, eval_str=True)
-        namespace = getattr(behind, "__globals__", {})
-        held = getattr(function, "__annotations__", None) or {}
-        return {name: eval(_compiled(one), namespace) if isinstance(one, str) else one for name, one in held.items()}
-    except Exception:  # evaluating the user's annotations may do anything; as strings they are just names
-        return annotations_of(function)
-
-
-@functools.lru_cache(maxsize=1000)
-def _compiled(annotation: str) -> CodeType:
-    """The code of an annotation that is kept as text."""
-    return compile(annotation.lstrip(" \t"), "<annotation>", "eval", dont_inherit=True)
-
-
-def _defaults(function: Any) -> dict[str, Any]:
-    """The defaults of a function's parameters."""
-    if not isinstance(function, FunctionType) or "__signature__" in function.__dict__:
-        given = inspect.signature(function).parameters.items()
-        return {name: parameter.default for name, parameter in given if parameter.default is not parameter.empty}
-    code, defaults = function.__code__, function.__defaults__ or ()
-    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-    return {**dict(zip(names, defaults, strict=True)), **(function.__kwdefaults__ or {})}
-
-
-def annotations_of(owner: Any) -> dict[str, Any]:
-    """The annotations of a function, or of a class without its bases, where text stays text.
-
-    Python 3.14 evaluates them when somebody asks, and may lack a name then: such a one is a forward reference.
-    """
-    if sys.version_info >= (3, 14):
-        return annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
-    held = vars(owner).get("__annotations__") if isinstance(owner, type) else getattr(owner, "__annotations__", None)
-    return dict(held or {})

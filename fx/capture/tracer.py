@@ -21,14 +21,14 @@ from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_hooks import leaves_something
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
-from fx.capture.patching import Trace, replaced_together
+from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
-from fx.capture.replacements import Maker
 from fx.capture.root_state import RootTracer, paths_below
+from fx.capture.session import TracerSession
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling
 from fx.capture.training_flag import TrainingFlags
-from fx.capture.whole_calls import RECORDED, ProxyableClassMeta, behind_recording, recording
+from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, recording
 from fx.checks.questions import kind_of
 from fx.checks.starred import call_of_starred
 from fx.code.sources import not_compiled
@@ -517,7 +517,8 @@ class Tracer(RootTracer):
         state: ModuleState,
     ) -> None:
         self._flags = flags = TrainingFlags(self, self._follows_flags and not state.surroundings.compares_with_truth)
-        session = _Session(self, flags)
+        is_default = getattr(self.getattr, "__func__", None) is Tracer.getattr
+        session = TracerSession(self, flags, modules_are_themselves=is_default)
         self._state = state
 
         def program(trace: Trace) -> None:
@@ -639,7 +640,7 @@ class Tracer(RootTracer):
             )
         return root
 
-    def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
+    def _wrap_functions(self, session: TracerSession, trace: Trace, function: Callable[..., Any]) -> None:
         session.trace = trace
         recorded_calls.replace(trace)
         higher_order_calls.replace(trace)
@@ -661,78 +662,6 @@ class Tracer(RootTracer):
         for name, value in self.__dict__.items():
             copied.__dict__[name] = value if name in shared else copy.deepcopy(value, memo)
         return copied
-
-
-class _Session:
-    """One run of a tracer: what it does with uses of modules by the tracing thread."""
-
-    def __init__(self, tracer: Tracer, flags: TrainingFlags) -> None:
-        self.tracer = tracer
-        self.modes = modes.Modes(tracer)
-        self.flags = flags
-        self.trace: Trace | None = None
-        self.modules_are_themselves = getattr(tracer.getattr, "__func__", None) is Tracer.getattr
-        self.parameter_proxies: dict[str, Any] = {}
-        self.searched: set[int] = set()
-        self.makers: dict[int, Maker] | None = None
-
-    def module_called(
-        self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Let the tracer decide."""
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            self.autowrap(getattr(type(module).forward, "__globals__", {}))
-            return original(module, *args, **kwargs)
-
-        caught = self.tracer._caught
-        if caught is None or not caught.pause():
-            return self.tracer.call_module(module, forward, args, kwargs)
-        try:
-            return self.tracer.call_module(module, caught.resumed(forward), args, kwargs)
-        finally:
-            caught.resume()
-
-    def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
-        """Let the tracer decide."""
-        return self.tracer.getattr(name, value, self.parameter_proxies)
-
-    def autowrap(self, namespace: dict[str, Any]) -> None:
-        """Record the tracer's autowrap functions where ``namespace``, or one that it reaches, refers to them."""
-        trace = self.trace
-        if trace is None or id(namespace) in self.searched:
-            return
-        if self.makers is None:
-            self.makers = recorded_calls.makers_of(trace, self.tracer._autowrap_functions)
-        pending = [namespace]
-        for one in pending:
-            if id(one) in self.searched:
-                continue
-            self.searched.add(id(one))
-            if str(one.get("__name__")).startswith(("torch.", "math")):
-                self._record_whole(trace, one)
-            else:
-                pending.extend(recorded_calls.replace_in(trace, one, self.makers))
-
-    def _record_whole(self, trace: Trace, namespace: dict[str, Any]) -> None:
-        """Record the functions where globals of torch's, or those of ``math``, refer to them."""
-        functions = self.tracer._autowrap_functions
-        names = [
-            name
-            for name, value in list(namespace.items())
-            if id(value) in functions
-            or (type(value) is FunctionType and value.__code__ is RECORDED and id(behind_recording(value)) in functions)
-        ]
-        if names and namespace is _OF_MATH.owner and names == list(_OF_MATH.makers):
-            trace.replace_all(_OF_MATH)
-        else:
-            trace.replace(namespace, names, recording)
-
-
-_OF_MATH = replaced_together(
-    math.__dict__,
-    {name: recording for name, value in vars(math).items() if not name.startswith("_") and callable(value)},
-)
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:

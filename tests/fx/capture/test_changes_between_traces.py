@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import gc
 import importlib
 import math
 import sys
+import threading
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -252,3 +254,32 @@ def test_a_module_that_has_run_is_captured_and_runs_again() -> None:
         calls = [node.op for node in fx.symbolic_trace(model).graph.nodes][1:-1]
         assert calls == ["call_module"] * len(kinds)
         assert all(kind.__call__ is call for kind in kinds)
+
+
+def test_functions_under_other_names_stay_replaced_until_the_last_of_two_threads_has_traced() -> None:
+    namespace = in_namespace(
+        "import builtins as python\nfrom builtins import type as kind\nfrom functools import partial\n"
+        "own = partial(map, type)\n"
+        "def program(x):\n"
+        "    reached()\n"
+        "    kinds = [kind(x), python.type(x), *own([x])]\n"
+        "    return x.neg() if kinds == [torch.Tensor] * 3 else x.abs()"
+    )
+    program, first_began, second_began = namespace["program"], threading.Event(), threading.Event()
+    codes: list[str] = []
+    first = threading.Thread(target=lambda: codes.append(fx.symbolic_trace(program).code))
+
+    def reached() -> None:
+        if threading.current_thread() is first:
+            first_began.set()
+            assert second_began.wait(60)
+        else:
+            second_began.set()
+            first.join()
+
+    namespace["reached"] = reached
+    first.start()
+    assert first_began.wait(60)
+    codes.append(fx.symbolic_trace(program).code)
+    assert ["x.neg()" in code for code in codes] == [True, True]
+    assert [namespace["kind"], namespace["python"], namespace["own"].args] == [type, builtins, (type,)]

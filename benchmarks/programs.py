@@ -82,6 +82,54 @@ def small_functions(count: int) -> nn.Module:
     return Functions()
 
 
+class Perceptron(nn.Module):
+    """Four linear layers with functions between them: so few operations that what a capture takes anyway shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+def hooked_perceptron() -> nn.Module:
+    """A perceptron of which each layer has a forward hook."""
+    module = Perceptron()
+    for layer in module.layers:
+        layer.register_forward_hook(lambda module, args, output: output)
+    return module
+
+
+class Layers(nn.Module):
+    """Thirty linear layers, with a function, an operator and a method behind each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(30))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x)) + 1.0
+            x = x.neg()
+        return x
+
+
+class HandlingLayers(Layers):
+    """The same, where an exception is handled."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        try:
+            for layer in self.layers:
+                x = torch.relu(layer(x)) + 1.0
+                x = x.neg()
+        except ValueError:
+            x = x * 2
+        return x
+
+
 def pairs_module(library: ModuleType, operations: int) -> Any:
     """A chain of neg, relu, tanh and exp in turn, as a module of ``library``, built without tracing."""
     graph = library.Graph()

@@ -126,9 +126,12 @@ def is_pythons_file(file: str) -> bool:
 def callers(frame: FrameType) -> Iterator[FrameType]:
     """The frames of the traced program outside ``frame``, innermost first."""
     outer = frame.f_back
-    while outer is not None and outer.f_code not in _boundaries:
-        if _kind(outer.f_code.co_filename) != _SELF:
+    while outer is not None:
+        code = outer.f_code
+        if _kind(code.co_filename) != _SELF:
             yield outer
+        elif code.co_name == "trace" and code in _boundaries:  # the name first: to find code takes its hash
+            return
         outer = outer.f_back
 
 

@@ -6,6 +6,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -236,7 +237,7 @@ class Graph:
 
     def _target_to_str(self, target: Target) -> str:
         """The name that a value made by ``target`` gets before it is made unique."""
-        return snake_case(candidate_name(target))
+        return _wish(target) if type(target) is str else snake_case(candidate_name(target))
 
     def placeholder(
         self, name: str, type_expr: Any | None = None, default_value: Any = inspect.Signature.empty
@@ -622,6 +623,11 @@ class Graph:
     def __setstate__(self, state: dict[str, Any]) -> None:
         Graph.__init__(self)
         pickling.decode(self, state)
+
+
+@lru_cache(maxsize=65536)
+def _wish(target: str) -> str:
+    return snake_case(candidate_name(target))
 
 
 def _nothing(node: Node) -> None:

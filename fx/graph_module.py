@@ -134,15 +134,17 @@ class GraphModule(QuickModule):
         for node in referring:
             _check_name(node)
         if isinstance(root, torch.nn.Module):
-            self.training = root.training
+            self.__dict__["training"] = root.training
             made = {} if graph.owning_module is not None else graph.constants
             bodies = {name for name, value in made.items() if isinstance(value, torch.nn.Module)}
             _Copier(root, self, graph.constants, bodies).copy(targets)
         else:
             self._take_from_dict(root, graph, [str(target) for target in targets])
-        self._tracer_cls = graph._tracer_cls
-        self._tracer_extras = graph._tracer_extras
-        self.meta = dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {}
+        self.__dict__.update(  # past what looks for modules and parameters among attributes that are set
+            _tracer_cls=graph._tracer_cls,
+            _tracer_extras=graph._tracer_extras,
+            meta=dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {},
+        )
 
     def _take_from_dict(self, root: dict[str, Any], graph: Graph, targets: list[str]) -> None:
         known = {**graph.constants, **root}
@@ -604,7 +606,7 @@ class _Copier:
             if source is owner:  # inside a module that was copied whole
                 known = (getattr(source, name), getattr(source, name))
             else:
-                child = getattr(source, name, None)
+                child = source._modules.get(name) or getattr(source, name, None)
                 if not isinstance(child, torch.nn.Module):
                     raise MissingAttributeError(
                         f"the graph refers to {prefix!r}, which the root module does not have",
@@ -613,7 +615,7 @@ class _Copier:
                 counterpart = owner._modules.get(name)
                 if counterpart is None:
                     counterpart = owner._modules[name] = Container()
-                    counterpart.training = child.training
+                    counterpart.__dict__["training"] = child.training
                 known = (child, counterpart)
             self.pairs[prefix] = known
         return known

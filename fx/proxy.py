@@ -138,7 +138,7 @@ class TracerBase:
     _returns: bool = False
     """Whether the arguments that are made are what the program returns."""
     _caught: Any = None
-    """What watches which exceptions the traced code handles; false where it handles none."""
+    """What watches which exceptions the traced code handles; None where it handles none."""
     _starred: Any = ()
     """What stands for the elements of shapes that a call spreads, until that call is recorded."""
     guide: Any = None
@@ -190,20 +190,19 @@ class TracerBase:
         if meta is not None:
             node.meta.update(meta)
         if self.module_stack:
-            node.meta["nn_module_stack"] = self.module_stack
+            if node._meta is None:
+                node._meta = {"nn_module_stack": self.module_stack}
+            else:
+                node._meta["nn_module_stack"] = self.module_stack
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
             self.attribute_used(node, str(args[0]._target))
-        if self._caught and (names := self._handled_at(sys._getframe(1))):
+        if self._caught is not None and (names := self._caught.names_at(sys._getframe(1))):
             node.meta["handled"] = names
         if self.record_stack_traces and kind != "placeholder":
             node.stack_trace = user_stack(sys._getframe(1))
         if location is not None and location.is_compared is not False and self._tracing:
             self.made_where_it_may_be_compared(node, location)
         return node
-
-    def _handled_at(self, frame: FrameType) -> list[str]:
-        """The names of classes of exceptions that the traced code handles at the place where ``frame`` is."""
-        return []
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Called with a node whose value the code at its location may compare by identity."""
@@ -256,6 +255,12 @@ class TracerBase:
         Raises:
             TraceError: an argument cannot be held by a node, or the trace is over.
         """
+        caught = self._caught
+        if caught is not None and caught.pause():
+            try:
+                return TracerBase.create_proxy(self, kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
+            finally:
+                caught.resume()
         if self._finished:
             raise _outlived(describe_call(kind, target))
         if self._indexed:

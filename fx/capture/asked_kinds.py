@@ -6,7 +6,7 @@ import builtins
 import functools
 import sys
 from collections.abc import Callable
-from types import BuiltinFunctionType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch.fx import Proxy as TorchProxy
 from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS
+from fx.capture.replacements import Builtins
 from fx.checks.questions import decided, kind_of
 from fx.errors import with_article
 from fx.frames import user_location
@@ -24,17 +25,17 @@ from fx.proxy import Proxy, TracerBase
 
 def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
     """Let a trace see what code with these globals asks of values."""
-    trace.replace_builtins(namespace, _ASKING)
+    trace.replace_builtins(namespace, ASKING)
     for name, value in list(namespace.items()):
         kind = type(value)
-        if kind is ModuleType:
-            if value is builtins and name != "__builtins__":  # where Python itself looks for builtins
-                trace.replace(namespace, (name,), _AskedBuiltins)
-        elif kind is BuiltinFunctionType or kind is type:
-            if _ORIGINALS.get(value) not in (None, name):  # from builtins import isinstance as is_a
-                trace.replace(namespace, (name,), _ASKING[_ORIGINALS[value]])
-        elif kind is functools.partial and _holds_question(value):
-            trace.replace(namespace, (name,), _asking_partial)
+        if kind is ModuleType or kind is _AskedBuiltins:
+            if name != "__builtins__" and (value is builtins or kind is _AskedBuiltins):  # which Python itself looks at
+                trace.replace(namespace, (name,), _asked_builtins)
+        elif kind is functools.partial:
+            if _holds_question(value):
+                trace.replace(namespace, (name,), _asking_partial)
+        elif _NAMES.get(id(value), name) != name:  # from builtins import isinstance as is_a
+            trace.replace(namespace, (name,), _asking)
 
 
 def _make_type(original: Any) -> Any:
@@ -209,32 +210,44 @@ _QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "id": _make_id,
 }
 """Functions of Python that ask what a value is."""
-_ASKING = {**_QUESTIONS, **FUNCTIONS}
-_ORIGINALS = {getattr(builtins, name): name for name in _ASKING}
-"""These functions themselves, with their names."""
+ASKING = Builtins({**_QUESTIONS, **FUNCTIONS})
+"""What traced code asks of values, or calls with them: what stands in for these functions in its globals."""
+_NAMES = {
+    **{id(getattr(builtins, name)): name for name in ASKING.makers},
+    **{id(value): name for name, value in ASKING.stand_ins.items()},
+}
+"""The names of these functions, and of what stands in for them, as it does where another thread is tracing, by
+identity.
+"""
 
 
 class _AskedBuiltins(ModuleType):
     """The module ``builtins``, as the globals of traced code see it."""
 
-    def __init__(self, original: ModuleType) -> None:
-        super().__init__(original.__name__)
-        self.__dict__.update({name: make(getattr(original, name)) for name, make in _ASKING.items()})
+    def __init__(self) -> None:
+        super().__init__(builtins.__name__)
+        self.__dict__.update(ASKING.stand_ins)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(builtins, name)
 
 
+@functools.cache
+def _asked_builtins(_: Any) -> ModuleType:
+    return _AskedBuiltins()
+
+
+def _asking(value: Any) -> Any:
+    """What stands in for one of these functions; other values are what they are."""
+    name = _NAMES.get(id(value))
+    return value if name is None else ASKING.stand_ins[name]
+
+
 def _holds_question(value: Any) -> bool:
     """Return whether a ``functools.partial`` calls one of these functions, or hands one on."""
-    held = (value.func, *value.args, *value.keywords.values())
-    return any(isinstance(one, (BuiltinFunctionType, type)) and one in _ORIGINALS for one in held)
+    return any(id(one) in _NAMES for one in (value.func, *value.args, *value.keywords.values()))
 
 
 def _asking_partial(original: Any) -> Any:
-    def asking(value: Any) -> Any:
-        is_question = isinstance(value, (BuiltinFunctionType, type)) and value in _ORIGINALS
-        return _ASKING[_ORIGINALS[value]](value) if is_question else value
-
-    keywords = {name: asking(value) for name, value in original.keywords.items()}
-    return functools.partial(asking(original.func), *map(asking, original.args), **keywords)
+    keywords = {name: _asking(value) for name, value in original.keywords.items()}
+    return functools.partial(_asking(original.func), *map(_asking, original.args), **keywords)

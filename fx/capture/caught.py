@@ -8,6 +8,7 @@ where the traced code would have gone on behind its ``except``; a captured progr
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FrameType
 from typing import Any, Protocol, TypeVar
@@ -16,7 +17,6 @@ from fx.capture.misuse import misuse
 from fx.capture.patching import Trace
 from fx.checks.handlers import SUPPRESS, handled_at
 from fx.errors import TraceError
-from fx.frames import callers
 
 T = TypeVar("T")
 
@@ -25,6 +25,17 @@ class Recorder(Protocol):
     """The tracer whose trace is watched."""
 
     _refused: TraceError | None
+
+
+_monitoring: Any = getattr(sys, "monitoring", None)
+"""What tells of exceptions without a call for each function, from Python 3.12 on."""
+_FREE_TOOLS = (3, 4)
+"""The numbers of tools that Python keeps for nobody."""
+_lock = threading.RLock()
+_monitored: list[Caught] = []
+"""What is told of exceptions now, in all threads; or was, where a signal has kept it from being taken out."""
+_tools: list[int] = []
+"""The number of the tool that tells them."""
 
 
 class Caught:
@@ -41,25 +52,80 @@ class Caught:
         self._managers = managers
         self._trace: Trace | None = None
         self._tracer: Recorder | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self._codes)
+        self._names: dict[tuple[int, int], tuple[str, ...]] = {}
+        self._thread = threading.get_ident()
+        self._watching: Any = None
+        """The function that Python calls while it watches."""
 
     def watch(self, trace: Trace, tracer: Recorder, called: Callable[..., T], args: list[Any]) -> T:
         """Return ``called(*args)``; ``tracer`` refuses it if traced values made it raise what it handled.
 
         Where a debugger traces the functions of this thread, it is not watched. One that starts meanwhile stays.
         """
+        if _monitoring is not None and self._is_told(trace, tracer):
+            try:
+                return called(*args)
+            finally:
+                self._trace = None
+                forget_ended()
         outer = sys.gettrace()
-        if not self._codes or (outer is not None and not isinstance(getattr(outer, "__self__", None), Caught)):
+        if outer is not None and not isinstance(getattr(outer, "__self__", None), Caught):
             return called(*args)
         self._trace, self._tracer = trace, tracer
-        sys.settrace(self._function_called)
+        self._watching = self._function_called
+        sys.settrace(self._watching)
         try:
             return called(*args)
         finally:
-            if sys.gettrace() in (self._function_called, None):
+            if sys.gettrace() in (self._watching, None):
                 sys.settrace(outer)
+            self._watching = None
+
+    def _is_told(self, trace: Trace, tracer: Recorder) -> bool:
+        """Let Python's monitoring tell of exceptions, if it has a tool left."""
+        self._trace, self._tracer = trace, tracer
+        with _lock:
+            _monitored.append(self)
+            _monitor()
+            return bool(_tools)
+
+    def is_watching(self) -> bool:
+        """Return whether the trace runs that it is to watch."""
+        return self._trace is not None and self._trace.is_running()
+
+    def note(self, code: CodeType, error: BaseException) -> None:
+        """Keep an exception that is raised, or comes through, in ``code``, if a traced value causes it."""
+        if id(code) in self._codes and self._thread == threading.get_ident() and self.is_watching():
+            self._raised_here(error, error.__traceback__)
+
+    def pause(self) -> bool:
+        """Stop watching where the tracer's own code begins, of which each step would take several times as long.
+
+        Returns:
+            Whether it has: then :meth:`resume` takes it up again.
+        """
+        # later versions instrument all code anew for it
+        if self._watching is not None and _monitoring is None and sys.gettrace() is self._watching:
+            sys.settrace(None)
+            return True
+        return False
+
+    def resume(self) -> None:
+        """Watch again, unless a debugger has started meanwhile."""
+        if sys.gettrace() is None:
+            sys.settrace(self._watching)
+
+    def resumed(self, called: Callable[..., T]) -> Callable[..., T]:
+        """``called``, a part of the traced code, watched while the tracer's own code around it is not."""
+
+        def watched(*args: Any, **kwargs: Any) -> T:
+            self.resume()
+            try:
+                return called(*args, **kwargs)
+            finally:
+                self.pause()
+
+        return watched
 
     def _function_called(self, frame: FrameType, event: str, argument: Any) -> Any:
         if self._trace is None or not self._trace.is_running():  # a signal's handler kept it from being taken away
@@ -70,14 +136,60 @@ class Caught:
         return None
 
     def _raised(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Keep an exception that a traced value causes: if the trace goes on to its end, it was handled."""
-        tracer = self._tracer
-        if event == "exception" and tracer is not None and tracer._refused is None:
-            error = argument[1]
-            tracer._refused = error if isinstance(error, TraceError) else misuse(error, argument[2])
+        if event == "exception":
+            self._raised_here(argument[1], argument[2])
         return self._raised
+
+    def _raised_here(self, error: Any, traceback: Any) -> None:
+        """Keep an exception that a traced value causes: if the trace goes on to its end, it was handled."""
+        if self._tracer is not None and self._tracer._refused is None:
+            self._tracer._refused = error if isinstance(error, TraceError) else misuse(error, traceback)
 
     def names_at(self, frame: FrameType) -> list[str]:
         """The names of the classes of exceptions that the traced code handles at the place where ``frame`` is."""
-        frames = [one for one in (frame, *callers(frame)) if id(one.f_code) in self._codes]
-        return [name for one in frames for name in handled_at(one, self._managers)]
+        found: list[str] = []
+        one: FrameType | None = frame
+        while one is not None and one.f_code is not _WATCH:
+            code = one.f_code
+            if id(code) in self._codes:
+                place = id(code), one.f_lasti
+                names = self._names.get(place)
+                if names is None:
+                    names = self._names[place] = handled_at(one, self._managers)
+                found += names
+            one = one.f_back
+        return found
+
+
+_WATCH = Caught.watch.__code__
+"""The code of what calls the traced code."""
+
+
+def forget_ended() -> None:
+    """Let Python tell of exceptions no longer than there are traces that are watched."""
+    if _monitored or _tools:
+        with _lock:
+            _monitor()
+
+
+def _monitor() -> None:
+    """Take a tool of Python's monitoring where a trace is watched, and give it back where none is, under the lock."""
+    _monitored[:] = [one for one in _monitored if one.is_watching()]
+    if _monitored and not _tools:
+        _tools.extend([tool for tool in _FREE_TOOLS if _monitoring.get_tool(tool) is None][:1])
+        for tool in _tools:
+            _monitoring.use_tool_id(tool, "fx")
+            _monitoring.register_callback(tool, _monitoring.events.RAISE, _tell)
+            _monitoring.set_events(tool, _monitoring.events.RAISE)
+    elif not _monitored:
+        for tool in _tools:
+            if _monitoring.get_tool(tool) == "fx":
+                _monitoring.set_events(tool, 0)
+                _monitoring.register_callback(tool, _monitoring.events.RAISE, None)
+                _monitoring.free_tool_id(tool)
+        _tools.clear()
+
+
+def _tell(code: CodeType, offset: int, error: BaseException) -> None:
+    for one in list(_monitored):
+        one.note(code, error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -14,7 +13,8 @@ from torch.nn.modules.batchnorm import _NormBase
 from fx import higher_order
 from fx.capture.control_flow import CONTROL_FLOW, FUNCTIONS_OF, make_operator
 from fx.capture.function_transforms import JACOBIANS, TRANSFORMS, make_vmap
-from fx.capture.patching import Trace, running_tracer
+from fx.capture.patching import Trace, replaced_together, running_tracer
+from fx.capture.replacements import Replacement
 
 _HIGHER_ORDER = "torch._higher_order_ops"
 _LOOPS = ("cond", "while_loop", "map", "scan", "associative_scan")
@@ -32,27 +32,25 @@ _CLOSED = (_NormBase, torch.nn.RNNBase, torch.nn.RNNCellBase, torch.nn.Multihead
 
 def replace(trace: Trace) -> None:
     """Let a trace see these calls."""
-    for home, name, make in _replacements():
-        trace.replace(home, (name,), make)
+    for several in _replacements():
+        trace.replace_all(several)
 
 
 @functools.cache
-def _replacements() -> tuple[tuple[dict[str, Any] | type, str, Callable[[Any], Any]], ...]:
+def _replacements() -> tuple[Replacement, ...]:
     """What is replaced where, and by what it makes of it."""
     apis: Any = sys.modules["torch._functorch.apis"]
     transforms: Any = sys.modules["torch._functorch.eager_transforms"]
-    rows: list[tuple[dict[str, Any] | type, str, Callable[[Any], Any]]] = [
-        (higher_order.__dict__, "is_recorded", _make_is_recorded),
-        (apis.__dict__, "vmap_impl", make_vmap),
-        *((transforms.__dict__, name, make) for name, make in TRANSFORMS.items()),
-    ]
+    operators = dict.fromkeys(type(getattr(torch.ops.higher_order, name)) for name in FUNCTIONS_OF)
     named = {**JACOBIANS, **CONTROL_FLOW}
-    for name in FUNCTIONS_OF:
-        rows.append((type(getattr(torch.ops.higher_order, name)), "__call__", make_operator))
-    for home in HOMES:
-        names = [name for name in named if isinstance(home.get(name), FunctionType)]
-        rows += [(home, name, named[name]) for name in names]
-    return tuple(rows)
+    in_homes = [{name: named[name] for name in named if isinstance(home.get(name), FunctionType)} for home in HOMES]
+    return (
+        replaced_together(higher_order.__dict__, {"is_recorded": _make_is_recorded}),
+        replaced_together(apis.__dict__, {"vmap_impl": make_vmap}),
+        replaced_together(transforms.__dict__, TRANSFORMS),
+        *(replaced_together(kind, {"__call__": make_operator}) for kind in operators),
+        *(replaced_together(home, makers) for home, makers in zip(HOMES, in_homes, strict=True) if makers),
+    )
 
 
 def is_opened_in_body(tracer: Any, module: torch.nn.Module) -> bool:

@@ -16,7 +16,7 @@ from torch.amp.autocast_mode import autocast
 
 from fx.assertions import check_value
 from fx.capture import patching
-from fx.capture.patching import Trace
+from fx.capture.patching import replaced_always
 from fx.checks.bytecode import steps
 from fx.errors import TraceError
 from fx.frames import is_users, user_location
@@ -134,16 +134,6 @@ class Session(Protocol):
     modes: Modes
 
 
-def replace(trace: Trace) -> None:
-    """Let a trace see what the traced code does with modes."""
-    trace.replace(torch.__dict__, ("is_grad_enabled",), _make_question(Modes.are_gradients_enabled, takes_args=False))
-    trace.replace(torch.__dict__, ("is_autocast_enabled",), _make_question(Modes.is_autocast_enabled, takes_args=True))
-    trace.replace(torch.inference_mode, ("__enter__", "__exit__"), _make_inference_mode)
-    trace.replace(autocast, ("__init__",), _make_autocast_settings)
-    trace.replace(autocast, ("__enter__",), _make_autocast(Modes.enter_autocast))
-    trace.replace(autocast, ("__exit__",), _make_autocast(Modes.leave_autocast))
-
-
 def _modes() -> Modes | None:
     session: Any = patching.running_session()
     return None if session is None else session.modes
@@ -251,3 +241,21 @@ def _asks(frame: FrameType) -> bool:
         str(step.value) for step in steps(frame.f_code) if step.offset > frame.f_lasti and step.value is not None
     ]
     return any(value.endswith("check_value") for value in following[:4])
+
+
+replaced_always(
+    torch.__dict__,
+    {
+        "is_grad_enabled": _make_question(Modes.are_gradients_enabled, takes_args=False),
+        "is_autocast_enabled": _make_question(Modes.is_autocast_enabled, takes_args=True),
+    },
+)
+replaced_always(torch.inference_mode, {"__enter__": _make_inference_mode, "__exit__": _make_inference_mode})
+replaced_always(
+    autocast,
+    {
+        "__init__": _make_autocast_settings,
+        "__enter__": _make_autocast(Modes.enter_autocast),
+        "__exit__": _make_autocast(Modes.leave_autocast),
+    },
+)

@@ -42,19 +42,16 @@ class ModuleState:
         self._is_as_before = False
         """Whether nothing is known to have changed."""
         self._other_parameters: list[int] = []
-        self._held: list[tuple[dict[str, Any], dict[str, Any]]] = []
-        self._state: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        owns = [module.__dict__ for module in self._modules]
+        self._held = _Entries([entries for own in owns for entries in (own, own["_modules"])])
+        self._state = _Entries([entries for own in owns for entries in (own["_parameters"], own["_buffers"])])
         self._containers: list[tuple[torch.nn.Module, str, Kept]] = []
         self._kept: set[int] = set()
         self._functions: list[FunctionType] = [] if function is None else [function]
         self._kinds: set[type] = set()
         """The classes of objects that are held."""
-        for module in self._modules:
-            own = module.__dict__
-            children, parameters, buffers = own["_modules"], own["_parameters"], own["_buffers"]
-            self._held += ((own, own.copy()), (children, children.copy()))
-            self._state += ((parameters, parameters.copy()), (buffers, buffers.copy()))
-            has_hooks = module._forward_hooks or module._forward_pre_hooks
+        for module, own in zip(self._modules, owns, strict=True):
+            has_hooks = own["_forward_hooks"] or own["_forward_pre_hooks"]
             if has_hooks or not type(module).__module__.startswith("torch."):
                 for name, value in own.items():
                     if name not in _OF_EVERY_MODULE:
@@ -104,7 +101,7 @@ class ModuleState:
     def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
         """Return what stood in the ``__dict__`` of a module; with buffers as they were."""
         if self._saved is None:
-            self._saved = {id(entries): saved for entries, saved in (*self._held, *self._state)}
+            self._saved = {id(entries): saved for entries, saved in (*self._held.pairs(), *self._state.pairs())}
         own = self._saved.get(id(module.__dict__), module.__dict__)
         return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
 
@@ -113,9 +110,9 @@ class ModuleState:
         owner.
         """
         changes: list[Change] = []
-        differing = _differing(self._held)
+        differing = self._held.differing()
         for number in differing:
-            entries, saved = self._held[number]
+            entries, saved = self._held.pair(number)
             module = self._modules[number // 2]
             names = {*entries, *saved}
             if isinstance(module, QuickModule):  # which has its children there, too, once it has run
@@ -152,9 +149,9 @@ class ModuleState:
         Raises:
             TraceError: it has; traced values are the affair of :meth:`restore`.
         """
-        self._other_parameters = _differing(self._state)
+        self._other_parameters = self._state.differing()
         for number in self._other_parameters:
-            entries, saved = self._state[number]
+            entries, saved = self._state.pair(number)
             module = self._modules[number // 2]
             for name in {*entries, *saved}:
                 now = entries.get(name, self)
@@ -179,7 +176,7 @@ class ModuleState:
         """
         if self._trace is not None and self._trace.is_running():
             return
-        for entries, saved in (*self._held, *self._state):
+        for entries, saved in (*self._held.pairs(), *self._state.pairs()):
             for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
                 if name in saved:
                     entries[name] = saved[name]
@@ -190,9 +187,9 @@ class ModuleState:
     def restore(self) -> Proxy | None:
         """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
         lost: Proxy | None = None
-        for entries, saved in () if self._is_as_before else (*self._held, *self._state):
+        for entries, saved in () if self._is_as_before else (*self._held.pairs(), *self._state.pairs()):
             if _differs(entries, saved):
-                if any(entries is state for state, _ in self._state):
+                if any(entries is state for state, _ in self._state.pairs()):
                     values = ((name, value) for name, value in entries.items() if isinstance(value, Proxy))
                     lost = next((value for name, value in values if not _is_written_in_place(name, value)), lost)
                 # entry by entry: other threads may be using the module
@@ -205,7 +202,7 @@ class ModuleState:
             if kept.is_changed():
                 kept.restore()
         self._surroundings.restore()
-        self._held = self._state = []
+        self._held = self._state = _Entries([])
         self._containers = []
         _unrestored.pop(id(self), None)
         return lost
@@ -312,13 +309,32 @@ def _is_written_in_place(name: str, value: Proxy) -> bool:
     return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
 
 
-def _differing(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[int]:
-    """The numbers of those pairs that differ."""
-    try:
-        # values that are the same object are not compared further
-        return [number for number, (entries, saved) in enumerate(pairs) if entries != saved]
-    except Exception:  # comparing a traced value or a tensor may raise
-        return [number for number, (entries, saved) in enumerate(pairs) if _differs(entries, saved)]
+_NONE: dict[str, Any] = {}
+
+
+class _Entries:
+    """Dictionaries, and what was in each."""
+
+    def __init__(self, entries: list[dict[str, Any]]) -> None:
+        self._entries = entries
+        self._saved = [one.copy() if one else _NONE for one in entries]
+
+    def pair(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """One of them, and what was in it."""
+        return self._entries[number], self._saved[number]
+
+    def pairs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Each of them, and what was in it."""
+        return list(zip(self._entries, self._saved, strict=True))
+
+    def differing(self) -> list[int]:
+        """The numbers of those that have other entries now."""
+        try:
+            if self._entries == self._saved:  # values that are the same object are not compared further
+                return []
+        except Exception:  # comparing a traced value or a tensor may raise
+            pass
+        return [number for number, (entries, saved) in enumerate(self.pairs()) if _differs(entries, saved)]
 
 
 def _differs(entries: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:

@@ -13,8 +13,6 @@ trace calls it when it ends, and when it starts.
 
 from __future__ import annotations
 
-import builtins
-import functools
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -22,6 +20,8 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import torch
+
+from fx.capture.replacements import Builtins, Maker, Replacement
 
 T = TypeVar("T")
 
@@ -34,49 +34,16 @@ class Session(Protocol):
     ) -> Any:
         """``module(*args, **kwargs)`` was called."""
 
+    modules_are_themselves: bool
+    """Whether submodules that are read are what the traced code gets, of which the session need not be told."""
+
     def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
         """``module.name`` was read and found to be ``value``."""
-
-
-_ABSENT = object()
 
 
 class _ThreadState(threading.local):
     trace: Trace | None = None
     """The innermost trace of this thread; it may have ended."""
-
-
-class _Replacement:
-    """One replaced entry of a dictionary or class, and the traces that need it."""
-
-    __slots__ = ("holders", "name", "namespace", "original", "owner", "value")
-
-    def __init__(self, owner: dict[str, Any] | type, name: str) -> None:
-        self.owner = owner
-        self.namespace: Mapping[str, Any] = vars(owner) if isinstance(owner, type) else owner
-        self.name = name
-        self.original = self.namespace.get(name, _ABSENT)
-        self.value: Any = None
-        self.holders: set[Trace] = set()
-
-    def put_on(self) -> None:
-        if self.namespace.get(self.name, _ABSENT) is self.original:
-            self._write(self.value)
-
-    def undo(self) -> None:
-        if self.namespace.get(self.name) is self.value:  # else somebody else has replaced it meanwhile
-            self._write(self.original)
-
-    def _write(self, value: Any) -> None:
-        if isinstance(self.owner, type):
-            if value is _ABSENT:
-                delattr(self.owner, self.name)
-            else:
-                setattr(self.owner, self.name, value)
-        elif value is _ABSENT:
-            del self.owner[self.name]
-        else:
-            self.owner[self.name] = value
 
 
 class Trace:
@@ -104,45 +71,68 @@ class Trace:
         what is not there.
         """
         with _lock:
-            for name in names:
-                key = (id(owner), name)
-                replacement = _replacements.get(key)
-                if replacement is None:
-                    replacement = _Replacement(owner, name)
-                    found = replacement.original
-                    original = getattr(builtins, name, None) if found is _ABSENT else found
-                    if original is None and not absent:
-                        continue
-                    replacement.value = make(original)
-                replacement.holders.add(self)
-                _replacements[key] = replacement
-                replacement.put_on()
+            self._replace(owner, names, make, absent)
 
-    def replace_builtins(self, namespace: dict[str, Any], makers: Mapping[str, Callable[[Any], Any]]) -> None:
-        """Do so for names of builtins, each with what makes its stand-in: once, since a trace replaces hundreds."""
+    def _replace(
+        self, owner: dict[str, Any] | type, names: Iterable[str], make: Callable[[Any], Any], absent: bool
+    ) -> None:
+        for name in names:
+            known = _replacing(owner, name)
+            if known is None:
+                known = Replacement(owner, {name: make}, absent)
+                known.prepare()
+            self._put_on((id(owner), name), known)
+
+    def replace_builtins(self, namespace: dict[str, Any], stand_ins: Builtins) -> None:
+        """Do so for names of builtins, all at once, since a trace replaces hundreds."""
         with _lock:
-            owner = id(namespace)
-            for name, make in makers.items():
-                replacement = _replacements.get((owner, name))
-                if replacement is None:
-                    replacement = _Replacement(namespace, name)
-                    found = replacement.original
-                    replacement.value = _stand_in(name, make) if found is _ABSENT else make(found)
-                replacement.holders.add(self)
-                _replacements[owner, name] = replacement  # whole: an exception of a signal may come at any step
-                replacement.put_on()
+            key = (id(namespace), _BUILTINS)
+            replacement = _replacements.get(key) or stand_ins.replacement_in(namespace)
+            self._put_on(key, replacement)
+            if len(replacement.stand_ins) < len(stand_ins.makers):
+                self._replace_own(namespace, stand_ins, replacement)
+
+    def _replace_own(self, namespace: dict[str, Any], stand_ins: Builtins, replacement: Replacement) -> None:
+        """Replace what globals have of their own under the names of builtins."""
+        for name in stand_ins.makers.keys() - replacement.stand_ins.keys():
+            self._replace(namespace, (name,), stand_ins.makers[name], absent=False)
+
+    def replace_all(self, several: Replacement) -> None:
+        """Replace entries of what lives as long as the process, which were given to :func:`replaced_together`."""
+        with _lock:
+            self._replace_all(several)
+
+    def _replace_all(self, several: Replacement) -> None:
+        if several.holders:
+            self._put_on(_key(several), several)
+        elif any((id(several.owner), name) in _replacements for name in several.makers):
+            for name, make in several.makers.items():
+                self._replace(several.owner, (name,), make, several.absent)
+        else:
+            several.prepare()
+            self._put_on(_key(several), several)
+
+    def _put_on(self, key: tuple[int, str], replacement: Replacement) -> None:
+        """Let others stand in, as long as this trace runs, too."""
+        _replacements[key] = replacement  # before the rest: an exception of a signal may come at any step
+        replacement.holders.add(self)
+        replacement.put_on()
 
     def stand_ins(self, *owners: dict[str, Any]) -> dict[int, Any]:
         """Return what stands in ``owners`` for the functions that were replaced there, by the identity of these."""
         known = set(map(id, owners))
-        return {id(one.original): one.value for one in _replacements_now() if id(one.owner) in known}
+        ones = [one for one in _replacements_now() if id(one.owner) in known]
+        return {id(one.originals[name]): value for one in ones for name, value in one.stand_ins.items()}
+
+    def _replace_standing(self) -> None:
+        for several in _standing:
+            self._replace_all(several)
 
     def _run(self, program: Callable[[Trace], Any]) -> Generator[None]:
         restore_patches()
         with _lock:
             _traces.append(self)
-            for name, make in _REPLACED.items():
-                self.replace(torch.nn.Module, (name,), make)
+            self._replace_standing()
             _limit.put_on()
         self.outer = _thread.trace
         _thread.trace = self
@@ -153,12 +143,35 @@ class Trace:
         yield
 
 
-@functools.cache
-def _stand_in(name: str, make: Callable[[Any], Any]) -> Any:
-    return make(getattr(builtins, name))
+def replaced_together(owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> Replacement:
+    """Return entries of ``owner``, which lives as long as the process, for traces to replace: what stands in is made
+    once, as long as the entries stay what they are. See :class:`Replacement`.
+    """
+    several = Replacement(owner, makers, absent)
+    _of_several.update(((id(owner), name), several) for name in makers)
+    return several
 
 
-def _replacements_now() -> list[_Replacement]:
+def replaced_always(owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:
+    """Let each trace replace such entries."""
+    _standing.append(replaced_together(owner, makers, absent))
+
+
+def _key(several: Replacement) -> tuple[int, str]:
+    return id(several.owner), next(iter(several.makers))  # which no other replacement has while this one is there
+
+
+def _replacing(owner: dict[str, Any] | type, name: str) -> Replacement | None:
+    """Return what replaces an entry now, with others or alone."""
+    key = (id(owner), name)
+    several = _of_several.get(key)
+    if several is not None and several.holders and name in several.stand_ins:
+        return several
+    of_builtins = _replacements.get((id(owner), _BUILTINS))
+    return of_builtins if of_builtins is not None and name in of_builtins.stand_ins else _replacements.get(key)
+
+
+def _replacements_now() -> list[Replacement]:
     with _lock:  # not around the loop of who asks: its jumps back can be outside of the block in Python 3.12
         return list(_replacements.values())
 
@@ -197,7 +210,14 @@ _thread = _ThreadState()
 _lock = threading.RLock()
 _limit = _RecursionLimit()
 _traces: list[Trace] = []
-_replacements: dict[tuple[int, str], _Replacement] = {}
+_BUILTINS = " builtins"
+"""Stands for names of builtins in the place of one name."""
+_replacements: dict[tuple[int, str], Replacement] = {}
+"""What is replaced now, by the identity of the owner and the name."""
+_standing: list[Replacement] = []
+"""What each trace replaces."""
+_of_several: dict[tuple[int, str], Replacement] = {}
+"""What replaces an entry together with others, by the identity of the owner and the name."""
 
 
 def run(session: Session, program: Callable[[Trace], Any]) -> Any:
@@ -235,6 +255,7 @@ def _put_back() -> None:
     for key, replacement in list(_replacements.items()):
         if running.isdisjoint(replacement.holders):
             replacement.undo()
+            replacement.holders.clear()
             _replacements.pop(key, None)
     _traces[:] = running
     if not running:
@@ -264,7 +285,7 @@ def outside(compute: Callable[[], T]) -> T:
 def running_session() -> Any:
     """The session of the innermost trace of the calling thread; ``None`` where there is no trace."""
     trace = _thread.trace
-    if trace is None or (trace := _running_trace()) is None:
+    if trace is None or (not trace.steps.gi_running and (trace := _running_trace()) is None):
         return None
     return trace.session
 
@@ -288,7 +309,7 @@ def _make_call(found: Callable[..., Any]) -> Callable[..., Any]:
 
     def module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         trace = _thread.trace
-        if trace is None or (trace := _running_trace()) is None:
+        if trace is None or (not trace.steps.gi_running and (trace := _running_trace()) is None):
             return original(self, *args, **kwargs)
         return trace.session.module_called(original, self, args, kwargs)
 
@@ -302,9 +323,12 @@ def _make_getattr(found: Callable[[torch.nn.Module, str], Any]) -> Callable[[tor
     def module_getattr(self: torch.nn.Module, name: str) -> Any:
         value = original(self, name)
         trace = _thread.trace
-        if trace is None or (trace := _running_trace()) is None:
+        if trace is None or (not trace.steps.gi_running and (trace := _running_trace()) is None):
             return value
-        return trace.session.attribute_read(self, name, value)
+        session = trace.session
+        if session.modules_are_themselves and isinstance(value, torch.nn.Module):
+            return value
+        return session.attribute_read(self, name, value)
 
     module_getattr.__wrapped__ = original  # type: ignore[attr-defined]
     return module_getattr
@@ -315,9 +339,6 @@ def _behind(found: Any) -> Any:
     return found.__wrapped__ if getattr(found, "__code__", None) in _STAND_INS else found
 
 
-_REPLACED: dict[str, Callable[[Any], Any]] = {
-    "__call__": _make_call,
-    "__getattr__": _make_getattr,
-}
 _STAND_INS: set[Any] = set()
-_STAND_INS.update(make(torch.nn.Module.__init__).__code__ for make in _REPLACED.values())
+_STAND_INS.update(make(torch.nn.Module.__init__).__code__ for make in (_make_call, _make_getattr))
+replaced_always(torch.nn.Module, {"__call__": _make_call, "__getattr__": _make_getattr})

@@ -57,6 +57,7 @@ _MOST_VALUES = 256
 class Recorder(Protocol):
     """The tracer that operations are recorded by."""
 
+    _caught: Any
     graph: Graph
 
     def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
@@ -168,7 +169,13 @@ class RealTensors(TorchFunctionMode):
         if not kwargs:
             kwargs = {}
             if _QUICK.issuperset(map(type, args)) and Proxy in types:  # as most calls of traced code are
-                return Proxy.__torch_function__(func, types, args, kwargs)
+                caught = self._tracer._caught
+                if caught is None or not caught.pause():
+                    return Proxy.__torch_function__(func, types, args, kwargs)
+                try:
+                    return Proxy.__torch_function__(func, types, args, kwargs)
+                finally:
+                    caught.resume()
         if func is _set_grad_enabled:
             return self._modes.set_gradients(args[0], sys._getframe(1))
         for kind in types:

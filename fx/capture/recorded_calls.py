@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import random
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache, partial
 from types import BuiltinMethodType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -20,7 +20,9 @@ from torch.autograd.function import _SingleLevelFunction
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.bodies import record_checkpoint
-from fx.capture.patching import Trace, running_tracer
+from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
+from fx.capture.replacements import Maker, Replacement
+from fx.capture.whole_calls import behind_recording, recording
 from fx.checks.questions import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
 from fx.proxy import Proxy
@@ -49,56 +51,63 @@ _SEEDING = ("manual_seed", "seed", "set_rng_state")
 
 
 def replace(trace: Trace) -> None:
-    """Let a trace see these calls, wherever the traced code has the functions from."""
-    trace.replace(_SingleLevelFunction, ("apply",), _make_apply, absent=True)
-    trace.replace(torch.nn.utils.stateless.__dict__, ("_functional_call",), _make_functional_call)
-    trace.replace(torch.__dict__, (*_TAKE_DTYPES, *_TAKE_SIZES), _make_of_dtype)
-    for namespace in (torch.__dict__, torch.random.__dict__):
-        trace.replace(namespace, _SEEDING, _make_refused)
-    trace.replace(torch.__dict__, ("is_tensor",), make_is_tensor)
-    trace.replace(torch.__dict__, _SETTINGS, _make_setting)
-    trace.replace(torch.autograd.graph.saved_tensors_hooks, ("__enter__",), _make_hooks_refused)
+    """Let a trace see ``checkpoint``, wherever the traced code has it from, as it does all that is replaced always."""
     checkpoints = sys.modules.get("torch.utils.checkpoint")
     if checkpoints is not None:
         trace.replace(checkpoints.__dict__, ("checkpoint",), make_checkpoint)
 
 
-def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
+    """What makes the stand-ins of functions wherever the traced code has them from, by the identity of these.
+
+    Args:
+        trace: the trace.
+        whole: the identities of functions that are recorded whole.
+    """
+    of_torch = trace.stand_ins(*higher_order_calls.HOMES).items()  # from torch import is_grad_enabled, finfo, …
+    return {**dict.fromkeys(whole, recording), **{key: partial(_stand_in, value) for key, value in of_torch}}
+
+
+def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Maker]) -> Iterator[dict[str, Any]]:
     """Do the same for what the globals of traced code refer to.
+
+    Args:
+        trace: the trace.
+        namespace: the globals.
+        makers: what :func:`makers_of` returns.
 
     Yields:
         The globals of functions, classes and modules of the same package that stand there, which may be given traced
         values, too, and hand them on to others.
     """
     package = _package_of(namespace)
-    numpy: Any = sys.modules.get("numpy")
-    checkpoints = _codes_of_checkpoint()
-    of_torch = trace.stand_ins(*higher_order_calls.HOMES)
     homes: dict[int, dict[str, Any]] = {}
+    modules: set[str] = set()
+    """The names of modules that classes are of, with those that they inherit from."""
     for name, value in list(namespace.items()):
         kind = type(value)
-        if id(value) in of_torch:  # from torch import is_grad_enabled, finfo, …
-            trace.replace(namespace, (name,), partial(_stand_in, of_torch[id(value)]))
-        elif kind is FunctionType:
-            if id(value.__code__) in checkpoints and value.__globals__ is not namespace:
-                trace.replace(namespace, (name,), make_checkpoint)
-            elif is_users_file(value.__code__.co_filename):
-                homes[id(value.__globals__)] = value.__globals__
+        if id(value) in makers:
+            trace.replace(namespace, (name,), makers[id(value)])
+        if kind is FunctionType:
+            if (home := value.__globals__) is not namespace and id(home) not in homes:
+                if is_users_file(value.__code__.co_filename):
+                    homes[id(home)] = home
+                elif id(value.__code__) in _codes_of_checkpoint():
+                    trace.replace(namespace, (name,), make_checkpoint)
+                elif id(behind_recording(value)) in makers:  # another thread may be tracing
+                    trace.replace(namespace, (name,), recording)
         elif issubclass(kind, type):
-            homes.update((id(home), home) for home in _homes_of_class(value))
+            modules.update([one.__module__ for one in value.__mro__])
         elif kind is ModuleType:
-            if value is random:
-                trace.replace(random.__dict__, _DRAWING, _make_refused)
-            elif numpy is not None and (value is numpy or value is numpy.random):
-                trace.replace(numpy.random.__dict__, _DRAWING, _make_refused)
-                trace.replace(numpy.random.__dict__, ("default_rng",), _make_unseeded_refused)
-                trace.replace(numpy.__dict__, ("prod",), _make_product)
-            elif package and _package_of(value.__dict__) == package:
+            if package and _package_of(value.__dict__) == package:
                 homes[id(value.__dict__)] = value.__dict__
+            else:
+                _replace_drawing(trace, value)
         elif kind in (MethodType, BuiltinMethodType) and name in _DRAWING:
             home = type(value.__self__).__module__
             if home.startswith(("random", "numpy.random")):
                 trace.replace(namespace, (name,), _make_refused)
+    homes.update((id(home), home) for home in map(_users_module, modules) if home is not None)
     homes.pop(id(namespace), None)
     replace_questions(trace, namespace)
     for home in homes.values():
@@ -108,13 +117,30 @@ def replace_in(trace: Trace, namespace: dict[str, Any]) -> Iterator[dict[str, An
             replace_questions(trace, home)
 
 
-def _homes_of_class(kind: type) -> Iterator[dict[str, Any]]:
-    """The globals of the modules that define a class of the user's, and those that it inherits from."""
-    for one in kind.__mro__:
-        module = sys.modules.get(one.__module__)
-        file = getattr(module, "__file__", None)
-        if file is not None and is_users_file(file) and not is_pythons_file(file):
-            yield vars(module)
+def _replace_drawing(trace: Trace, module: ModuleType) -> None:
+    """Replace what draws random numbers, in those modules of Python's and numpy's that have such functions."""
+    numpy: Any = sys.modules.get("numpy")
+    if module is random:
+        trace.replace_all(_DRAWN_BY_PYTHON)
+    elif numpy is not None and (module is numpy or module is numpy.random):
+        for several in _of_numpy(numpy):
+            trace.replace_all(several)
+
+
+@cache
+def _of_numpy(numpy: Any) -> tuple[Replacement, ...]:
+    drawing = {**dict.fromkeys(_DRAWING, _make_refused), "default_rng": _make_unseeded_refused}
+    return (
+        replaced_together(numpy.random.__dict__, drawing),
+        replaced_together(numpy.__dict__, {"prod": _make_product}),
+    )
+
+
+def _users_module(name: str) -> dict[str, Any] | None:
+    """The globals of a module of the user's; None for others."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    return vars(module) if file is not None and is_users_file(file) and not is_pythons_file(file) else None
 
 
 def _package_of(namespace: dict[str, Any]) -> str:
@@ -127,13 +153,19 @@ def _stand_in(known: Any, _: Any) -> Any:
     return known
 
 
-def _codes_of_checkpoint() -> set[int]:
+def _codes_of_checkpoint() -> frozenset[int]:
     """The code of ``checkpoint``, and of what it decorates, by identity."""
     module: Any = sys.modules.get("torch.utils.checkpoint")
     if module is None:
-        return set()
-    found = getattr(module.checkpoint, "__wrapped__", module.checkpoint)
-    return {id(getattr(one, "__code__", None)) for one in (found, getattr(found, "__wrapped__", found))}
+        return frozenset()
+    return _codes_behind(getattr(module.checkpoint, "__wrapped__", module.checkpoint))
+
+
+@lru_cache(maxsize=2)
+def _codes_behind(function: Any) -> frozenset[int]:
+    return frozenset(
+        id(getattr(one, "__code__", None)) for one in (function, getattr(function, "__wrapped__", function))
+    )
 
 
 def _make_apply(_: Any) -> Any:
@@ -279,3 +311,19 @@ def _drawing(tracer: Any, original: Any, frame: FrameType) -> Exception:
         why="what is drawn now would be a constant of the program, and the state of the generator is everybody's",
         remedy="draw with torch.rand and the like, which are recorded, or mark the function with fx.wrap",
     )
+
+
+_DRAWN_BY_PYTHON = replaced_together(random.__dict__, dict.fromkeys(_DRAWING, _make_refused))
+replaced_always(_SingleLevelFunction, {"apply": _make_apply}, absent=True)
+replaced_always(torch.nn.utils.stateless.__dict__, {"_functional_call": _make_functional_call})
+replaced_always(
+    torch.__dict__,
+    {
+        **dict.fromkeys((*_TAKE_DTYPES, *_TAKE_SIZES), _make_of_dtype),
+        **dict.fromkeys(_SEEDING, _make_refused),
+        "is_tensor": make_is_tensor,
+        **dict.fromkeys(_SETTINGS, _make_setting),
+    },
+)
+replaced_always(torch.random.__dict__, dict.fromkeys(_SEEDING, _make_refused))
+replaced_always(torch.autograd.graph.saved_tensors_hooks, {"__enter__": _make_hooks_refused})

@@ -42,7 +42,8 @@ class RootTracer(TracerBase):
         Raises:
             TraceError: it is not below the root.
         """
-        expect(mod, torch.nn.Module, "path_of_module takes a module", error=TraceError)
+        if not isinstance(mod, torch.nn.Module):
+            expect(mod, torch.nn.Module, "path_of_module takes a module", error=TraceError)
         if self.submodule_paths is None:
             self.submodule_paths = paths_below(self.root)
         path = self.submodule_paths.get(mod)

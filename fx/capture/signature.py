@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, MethodType, NoneType
@@ -15,16 +14,14 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, shown
 from fx.assertions import assert_is_none, check_given, check_not_given, check_value
+from fx.capture.annotations import annotations_of, defaults_of, evaluated_annotations
 from fx.capture.decorators import asking_decorator, decorated_again, expect_keywords_taken
 from fx.capture.optional_inputs import asked_for, asked_keywords
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
-from fx.provenance import GENERATED_FILES, SourceLocation, defined_at
+from fx.provenance import SourceLocation, defined_at
 from fx.proxy import Proxy, TracerBase
-
-if sys.version_info >= (3, 14):
-    import annotationlib
 
 
 class PHBase:
@@ -68,12 +65,8 @@ class Signature:
         self.function = function
         self.code = code
         self.is_module = is_module
-        self.defaults = {
-            name: parameter.default
-            for name, parameter in inspect.signature(behind).parameters.items()
-            if parameter.default is not parameter.empty
-        }
-        self.annotations = _annotations(behind)
+        self.defaults = defaults_of(behind)
+        self.annotations = evaluated_annotations(behind)
         named = code.co_argcount + code.co_kwonlyargcount
         names = list(code.co_varnames[:named])
         if is_module:
@@ -104,7 +97,7 @@ class Signature:
     @staticmethod
     def return_annotation(function: Callable[..., Any]) -> Any | None:
         """The annotation of what ``function`` returns, if there is one."""
-        return _annotations(inspect.unwrap(function)).get("return")
+        return evaluated_annotations(inspect.unwrap(function)).get("return")
 
     def make_placeholders(
         self, tracer: TracerBase, concrete_args: dict[str, Any] | tuple[Any, ...] | None
@@ -121,13 +114,11 @@ class Signature:
         args = root + [self._placed(guide, name, one) if name in self._whole else one for name, one in made.items()]
         function = self._all_positional(guide is not None)
         is_leaf = None if guide is None else guide.is_container
+        if guide is None and all(type(one) is Proxy for one in made.values()):  # as nearly always
+            return function, self._marked(tracer, args)
         flat, spec = pytree.tree_flatten(tuple(args), is_leaf=is_leaf)
         if all(child.is_leaf() for child in spec.children()):
-            inputs = tracer.graph.find_nodes(op="placeholder")
-            for name, node in zip(self.names, inputs, strict=False):
-                if name in self.keyword_only:
-                    node.meta[KEYWORD_ONLY] = True
-            return function, args
+            return function, self._marked(tracer, args)
         prefix = ["self"] if self.is_module else []
         count = len(self.names) - len(self.keyword_only)
         written = [*self.names[:count], *(["*"] if self.keyword_only else []), *self.keyword_only, *self.starred]
@@ -144,6 +135,14 @@ class Signature:
 
         flattened.__annotations__ = {}  # what this function returns is not what the program returns
         return flattened, flat
+
+    def _marked(self, tracer: TracerBase, args: list[Any]) -> list[Any]:
+        """``args``, once the nodes of inputs that are given by keyword alone say so."""
+        inputs = tracer.graph.find_nodes(op="placeholder") if self.keyword_only else ()
+        for name, node in zip(self.names, inputs, strict=False):
+            if name in self.keyword_only:
+                node.meta[KEYWORD_ONLY] = True
+        return args
 
     def _by_name(self, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> dict[str, Any]:
         if not isinstance(concrete_args, tuple):
@@ -384,28 +383,3 @@ def _record_specialization(tracer: TracerBase, proxy: Proxy, name: str, value: A
             f"to pass what it was captured with: {value!r:.80}",
             stacklevel=7,
         )
-
-
-def _annotations(function: Any) -> dict[str, Any]:
-    """The annotations of ``function``, as objects where its strings can be evaluated.
-
-    Those of generated code are what its graph holds, which may come from a file: they stay what they are.
-    """
-    behind = inspect.unwrap(function)
-    if getattr(getattr(behind, "__code__", None), "co_filename", None) in GENERATED_FILES:
-        return annotations_of(behind)
-    try:
-        return inspect.get_annotations(function, eval_str=True)
-    except Exception:  # evaluating the user's annotations may do anything; as strings they are just names
-        return annotations_of(function)
-
-
-def annotations_of(owner: Any) -> dict[str, Any]:
-    """The annotations of a function, or of a class without its bases, where text stays text.
-
-    Python 3.14 evaluates them when somebody asks, and may lack a name then: such a one is a forward reference.
-    """
-    if sys.version_info >= (3, 14):
-        return annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
-    held = vars(owner).get("__annotations__") if isinstance(owner, type) else getattr(owner, "__annotations__", None)
-    return dict(held or {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from fx.capture.kept_values import Kept, KeptCell, KeptContainer, KeptIterator, KeptNames, elements, keep
+from fx.checks.bytecode import once_for_code
 from fx.checks.handlers import ATTRIBUTE, SUPPRESS, handling, swallowed_by, swallowing
 from fx.checks.questions import compares_with_truth
 from fx.frames import is_pythons_file, is_users_file
@@ -45,23 +45,18 @@ class _Names:
     """Globals that are assigned."""
 
 
-_names: weakref.WeakKeyDictionary[CodeType, _Names] = weakref.WeakKeyDictionary()
 _STORE_GLOBAL = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
 
 
+@once_for_code
 def _names_of(code: CodeType) -> _Names:
-    known = _names.get(code)
-    if known is None:
-        codes = [code]
-        for one in codes:
-            codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-        read = dict.fromkeys(name for one in codes for name in one.co_names)
-        storing = [one for one in codes if not _STORE_GLOBAL.isdisjoint(one.co_code[::2])]
-        assigned = {
-            step.argval for one in storing for step in dis.get_instructions(one) if step.opcode in _STORE_GLOBAL
-        }
-        known = _names[code] = _Names(tuple(read), frozenset(assigned))
-    return known
+    codes = [code]
+    for one in codes:
+        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    read = dict.fromkeys(name for one in codes for name in one.co_names)
+    storing = [one for one in codes if not _STORE_GLOBAL.isdisjoint(one.co_code[::2])]
+    assigned = {step.argval for one in storing for step in dis.get_instructions(one) if step.opcode in _STORE_GLOBAL}
+    return _Names(tuple(read), frozenset(assigned))
 
 
 def _methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
@@ -70,7 +65,10 @@ def _methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
     for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
         if kind is not object and not kind.__module__.startswith(("torch.", "fx.")):
             for name, value in vars(kind).items():
-                value = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                if type(value) is not FunctionType:
+                    if type(value) in _PLAIN:
+                        continue
+                    value = getattr(value, "fget", None) or getattr(value, "__func__", value)
                 if isinstance(value, FunctionType):
                     found.setdefault(name, []).append(value)
     return found
@@ -138,11 +136,12 @@ class Surroundings:
             for name in names.assigned:
                 self._outside.append(Outside(function, name, KeptNames(namespace, (name,))))
         for name in names.read:
-            methods = self._methods.get(name, ())
-            yield from methods
-            value = namespace.get(name)
-            for one in (*methods, value):
-                self._note_manager(name, one)
+            for method in self._methods.get(name, ()):
+                yield method
+                self._note_manager(name, method)
+            if (value := namespace.get(name)) is None:  # most are names of attributes
+                continue
+            self._note_manager(name, value)
             kind = type(value)
             if (called := called_by(value)) is not None:
                 yield called

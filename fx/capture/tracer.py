@@ -12,19 +12,10 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained
-from fx.capture import (
-    higher_order_calls,
-    identity_tests,
-    modes,
-    patching,
-    recorded_calls,
-    root_hooks,
-    starred,
-    training_flag,
-)
+from fx.capture import higher_order_calls, identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.bodies import escaped, outermost, within
-from fx.capture.caught import Caught
+from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_hooks import leaves_something
@@ -34,6 +25,7 @@ from fx.capture.patching import Trace
 from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.root_state import RootTracer, paths_below
+from fx.capture.session import TracerSession
 from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling, not_traceable
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, recording
@@ -54,6 +46,7 @@ from fx.wrapping import wrapped_globals
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
            "is_fx_tracing", "symbolic_trace"]  # fmt: skip
 
+_new: Any = object.__new__
 Root = torch.nn.Module | Callable[..., Any]
 
 
@@ -74,6 +67,7 @@ class Tracer(RootTracer):
         return relu
     """
 
+    _refused: TraceError | None
     follows_training: bool = True
     """Let operations that are given the training flag of a module read it when they run, instead of fixing it."""
 
@@ -98,8 +92,8 @@ class Tracer(RootTracer):
         autowrap_functions = expect_all(autowrap_functions, callable, what, error=TraceError)
         for module in autowrap_modules:
             for name, value in list(module.__dict__.items()):
-                if not name.startswith("_") and callable(value):
-                    function = behind_recording(value)
+                if name[:1] != "_" and callable(value):
+                    function = behind_recording(value) if type(value) is FunctionType else value
                     functions[id(function)] = function
         functions.update((id(function), function) for function in (*autowrap_functions, *remote_calls()))
         self._autowrap_functions: dict[int, Any] = functions
@@ -108,6 +102,8 @@ class Tracer(RootTracer):
         self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
         self._leaf_kinds: dict[type, bool] = {}
+        self._tells_leaves = False
+        """Whether what is a leaf is left to this class."""
         self._current: Trace | None = None
         self._reads_buffers_once = False
         self._left_out = self._as_given = False
@@ -121,7 +117,7 @@ class Tracer(RootTracer):
         self._follows_flags = True
         self._has_followed = False
         self._state: ModuleState | None = None
-        self._caught = Caught(())
+        self._caught: Caught | None = None
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None
 
@@ -163,7 +159,8 @@ class Tracer(RootTracer):
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            is_leaf = self.is_leaf_module(m, path)
+            known = self._leaf_kinds.get(type(m)) if self._tells_leaves else None
+            is_leaf = self.is_leaf_module(m, path) if known is None else known
             if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
                 is_leaf = not self._is_opened(m)
             if self._body is not None and is_leaf:
@@ -364,7 +361,11 @@ class Tracer(RootTracer):
 
     def proxy(self, node: Node) -> Proxy:
         """The proxy for a node."""
-        return Proxy(node, self) if self.guide is None else GuidedProxy(node, self)
+        if self.guide is not None:
+            return GuidedProxy(node, self)
+        proxy = _new(Proxy)  # past the checks of what others give
+        proxy.node, proxy.tracer = node, self
+        return proxy
 
     def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
         """Return what example inputs say of a traced value; the program checks that it is so.
@@ -432,9 +433,6 @@ class Tracer(RootTracer):
             return  # which is what is compared, as it is answered
         location.is_compared = identity_tests.expect_known(self, node, location)
 
-    def _handled_at(self, frame: FrameType) -> list[str]:
-        return self._caught.names_at(frame)
-
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
         asked = self._current is not None and kind_of(obj.node) == (torch.Size, True)
         if self.guide is not None and self.guide.knows(obj):
@@ -457,6 +455,7 @@ class Tracer(RootTracer):
     def _trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
         """One run of ``root``, from the start, and another one if it assigned attributes or changed containers."""
         leave_ended()
+        forget_ended()
         forget_traced_values()
         function = self._start(root)
         of_python = {
@@ -519,7 +518,8 @@ class Tracer(RootTracer):
         state: ModuleState,
     ) -> None:
         self._flags = flags = TrainingFlags(self, self._follows_flags and not state.surroundings.compares_with_truth)
-        session = _Session(self, flags)
+        is_default = getattr(self.getattr, "__func__", None) is Tracer.getattr
+        session = TracerSession(self, flags, modules_are_themselves=is_default)
         self._state = state
 
         def program(trace: Trace) -> None:
@@ -530,7 +530,8 @@ class Tracer(RootTracer):
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
-            self._caught = Caught(state.surroundings.handling, state.surroundings.managers)
+            around = state.surroundings
+            caught = self._caught = Caught(around.handling, around.managers) if around.handling else None
             if self._examples is not None and self._fake_mode is not None:
                 self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
@@ -538,7 +539,7 @@ class Tracer(RootTracer):
                 flags.start()
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
-            value = self._caught.watch(trace, self, called, args)
+            value = called(*args) if caught is None else caught.watch(trace, self, called, args)
             if self._starred:
                 raise self._starred[0].refused()
             self._returned_by = function
@@ -583,12 +584,13 @@ class Tracer(RootTracer):
         meanwhile.
         """
         leave_ended()
+        forget_ended()
         self._tracing = False
         self._finished = True
         self._state = None
         self._current = self._real = self._modes = self._flags = self.guide = self._body = None
         self._starred, self._indexed = [], []
-        self._caught = Caught(())
+        self._caught = None
         lost = state.restore()
         self.submodule_paths = self._attribute_paths = self._parameter_paths = None
         self._locations = {}
@@ -616,6 +618,7 @@ class Tracer(RootTracer):
         self._attributes_read, self._reads_recorded = [], []
         self._attribute_paths = self._parameter_paths = None
         self._locations = {}
+        self._tells_leaves = getattr(self.is_leaf_module, "__func__", None) is Tracer.is_leaf_module
         self.module_stack = {}
         self.scope = Scope("", None)
         if isinstance(root, torch.nn.Module):
@@ -638,10 +641,8 @@ class Tracer(RootTracer):
             raise not_traceable(root)
         return root
 
-    def _wrap_functions(self, session: _Session, trace: Trace, function: Callable[..., Any]) -> None:
+    def _wrap_functions(self, session: TracerSession, trace: Trace, function: Callable[..., Any]) -> None:
         session.trace = trace
-        modes.replace(trace)
-        training_flag.replace(trace)
         recorded_calls.replace(trace)
         higher_order_calls.replace(trace)
         record_classes(trace, self._classes_called)
@@ -662,49 +663,6 @@ class Tracer(RootTracer):
         for name, value in self.__dict__.items():
             copied.__dict__[name] = value if name in shared else copy.deepcopy(value, memo)
         return copied
-
-
-class _Session:
-    """One run of a tracer: what it does with uses of modules by the tracing thread."""
-
-    def __init__(self, tracer: Tracer, flags: TrainingFlags) -> None:
-        self.tracer = tracer
-        self.modes = modes.Modes(tracer)
-        self.flags = flags
-        self.trace: Trace | None = None
-        self.parameter_proxies: dict[str, Any] = {}
-        self.searched: set[int] = set()
-
-    def module_called(
-        self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Let the tracer decide."""
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            self.autowrap(getattr(type(module).forward, "__globals__", {}))
-            return original(module, *args, **kwargs)
-
-        return self.tracer.call_module(module, forward, args, kwargs)
-
-    def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
-        """Let the tracer decide."""
-        return self.tracer.getattr(name, value, self.parameter_proxies)
-
-    def autowrap(self, namespace: dict[str, Any]) -> None:
-        """Record the tracer's autowrap functions where ``namespace``, or one that it reaches, refers to them."""
-        trace, functions = self.trace, self.tracer._autowrap_functions
-        if trace is None:
-            return
-        pending = [namespace]
-        for one in pending:
-            if id(one) in self.searched:
-                continue
-            self.searched.add(id(one))
-            if not str(one.get("__name__")).startswith(("torch.", "math")):
-                pending.extend(recorded_calls.replace_in(trace, one))
-            for name, value in list(one.items()):
-                if id(value) in functions or (type(value) is FunctionType and id(behind_recording(value)) in functions):
-                    trace.replace(one, (name,), recording)
 
 
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:

@@ -17,7 +17,7 @@ import torch
 from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.bodies import outermost
-from fx.capture.patching import Trace
+from fx.capture.patching import replaced_always
 from fx.checks.questions import asks_for_class, compares_with_truth
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import is_ours, is_users, user_location
@@ -259,9 +259,7 @@ class _Descriptor:
         del module.__dict__["training"]
 
 
-def replace(trace: Trace) -> None:
-    """Let a trace see what the traced code does with the training flags of modules."""
-    trace.replace(torch.nn.Module, ("training",), lambda _: _Descriptor(), absent=True)
+replaced_always(torch.nn.Module, {"training": lambda _: _Descriptor()}, absent=True)
 
 
 def _is_of_child(frame: FrameType | None) -> bool:

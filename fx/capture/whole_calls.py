@@ -30,7 +30,8 @@ def recording(function: Callable[..., Any]) -> Callable[..., Any]:
     return recorded
 
 
-_RECORDED = recording(len).__code__
+RECORDED = recording(len).__code__
+"""The code of what ``recording`` returns."""
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
@@ -45,7 +46,7 @@ def is_importable(function: Callable[..., Any]) -> bool:
 
 def behind_recording(value: Any) -> Any:
     """Return what ``recording`` was given, if ``value`` is its result: another thread may be tracing."""
-    return value.__wrapped__ if getattr(value, "__code__", None) is _RECORDED else value
+    return value.__wrapped__ if getattr(value, "__code__", None) is RECORDED else value
 
 
 def find_proxy(value: Any) -> Proxy | None:

@@ -10,10 +10,14 @@ from __future__ import annotations
 import dis
 import re
 import sys
-from collections.abc import Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import wraps
 from types import CodeType, FrameType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # a row is equal to itself, and hashable so
@@ -153,6 +157,24 @@ def steps(code: CodeType) -> Iterator[Step]:
             yield from (Step(instruction.offset, name, None, variable) for name, variable in halves)
         else:
             yield Step(instruction.offset, instruction.opname, instruction.arg, value)
+
+
+def once_for_code(find: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
+    """Return ``find``, which looks at each piece of code once, as long as that lives.
+
+    Code is told by its identity: equal code may stand in several files, and its hash takes longer than most answers.
+    """
+    known: dict[int, tuple[weakref.ref[CodeType], T]] = {}
+
+    @wraps(find)
+    def found(code: CodeType) -> T:
+        entry = known.get(id(code))
+        if entry is None or entry[0]() is not code:
+            key = id(code)
+            entry = known[key] = (weakref.ref(code, lambda _: known.pop(key, None)), find(code))
+        return entry[1]
+
+    return found
 
 
 def unpack_count(frame: FrameType) -> int | None:

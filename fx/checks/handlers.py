@@ -5,20 +5,18 @@ from __future__ import annotations
 import ast
 import contextlib
 import dis
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from fx.checks.bytecode import CONSTANTS, steps
+from fx.checks.bytecode import CONSTANTS, once_for_code, steps
 from fx.checks.syntax import once_a_file
 from fx.frames import is_pythons_file, is_users_file
 
 _HAS_TABLE = "PUSH_EXC_INFO" in dis.opmap  # from Python 3.11 on
 _TRY = dis.opmap["PUSH_EXC_INFO" if _HAS_TABLE else "SETUP_FINALLY"]
 _WITH = dis.opmap["WITH_EXCEPT_START"]
-_handling: weakref.WeakKeyDictionary[CodeType, tuple[CodeType, ...]] = weakref.WeakKeyDictionary()
 SUPPRESS: Mapping[str, tuple[str, ...]] = {"suppress": ()}
 """What context managers that swallow exceptions are called, each with the names of the classes of these; with none for
 those that are given the classes."""
@@ -40,12 +38,10 @@ class _Handled:
     """What the context manager of a ``with`` is called, which may handle them."""
 
 
+@once_for_code
 def handling(code: CodeType) -> tuple[CodeType, ...]:
     """Return the code of a function, and of the functions that are written in it, as far as it handles exceptions."""
-    known = _handling.get(code)
-    if known is None:
-        known = _handling[code] = tuple(filter(_handles, _with_inner(code)))
-    return known
+    return tuple(filter(_handles, _with_inner(code)))
 
 
 def swallowing(code: CodeType, managers: Mapping[str, Any]) -> Iterator[CodeType]:

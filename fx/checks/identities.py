@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dis
-import weakref
 from types import CodeType
 from typing import NamedTuple
 
-from fx.checks.bytecode import CONSTANTS, Step, dialect, steps
+from fx.checks.bytecode import CONSTANTS, Step, dialect, once_for_code, steps
 from fx.checks.flow import flow_of
 
 _SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "NOT_TAKEN"})
@@ -29,16 +28,11 @@ class Identity(NamedTuple):
     """Where the comparison stands."""
 
 
-_identities: weakref.WeakKeyDictionary[CodeType, tuple[Identity, ...]] = weakref.WeakKeyDictionary()
-
-
+@once_for_code
 def identities(code: CodeType) -> tuple[Identity, ...]:
     """Return the comparisons by identity in a piece of code, without those of functions in it."""
-    known = _identities.get(code)
-    if known is None:
-        nothing = _COMPARING.isdisjoint(code.co_code[::2]) or dialect() is None
-        known = _identities[code] = () if nothing else tuple(_read(code))
-    return known
+    nothing = _COMPARING.isdisjoint(code.co_code[::2]) or dialect() is None
+    return () if nothing else tuple(_read(code))
 
 
 def _read(code: CodeType) -> list[Identity]:
@@ -79,9 +73,10 @@ def _operand(found: list[Step], place: int) -> str | int | None:
     return step.offset
 
 
-_compared: weakref.WeakKeyDictionary[CodeType, dict[tuple[int, int], tuple[Identity, ...]]] = (
-    weakref.WeakKeyDictionary()
-)
+@once_for_code
+def _compared(_: CodeType) -> dict[tuple[int, int], tuple[Identity, ...]]:
+    """What is known of some code, by the places of instructions and elements."""
+    return {}
 
 
 def compared_with(code: CodeType, offset: int, element: int = 0) -> tuple[Identity, ...]:
@@ -95,7 +90,7 @@ def compared_with(code: CodeType, offset: int, element: int = 0) -> tuple[Identi
     tests = identities(code)
     if not tests:
         return ()
-    results = _compared.setdefault(code, {})
+    results = _compared(code)
     found = results.get((offset, element))
     if found is None:
         names = _names_of_result(code, offset, element)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dis
 import operator
 import sys
-import weakref
 from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 
 from fx.assertions import KINDS
-from fx.checks.bytecode import Step, steps
+from fx.checks.bytecode import Step, once_for_code, steps
 from fx.checks.texts import is_only_shown
 from fx.node import Node
 from fx.operators.families import find_operator, is_one_of
@@ -132,18 +131,14 @@ def _count_of_slice(index: slice) -> tuple[int, bool] | None:
 # Questions of the byte code that call nothing, or nothing that is the program's.
 
 
-_asking: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKeyDictionary()
-_compared: weakref.WeakKeyDictionary[CodeType, frozenset[int]] = weakref.WeakKeyDictionary()
-
-
 def asks_for_class(frame: FrameType) -> bool:
     """Return whether ``frame`` is at ``value.__class__``, or at ``case Class():``."""
-    code = frame.f_code
-    offsets = _asking.get(code)
-    if offsets is None:
-        found = (step for step in steps(code) if step.value == "__class__" or step.name == "MATCH_CLASS")
-        offsets = _asking[code] = frozenset(step.offset for step in found)
-    return frame.f_lasti in offsets
+    return frame.f_lasti in _asking(frame.f_code)
+
+
+@once_for_code
+def _asking(code: CodeType) -> frozenset[int]:
+    return frozenset(step.offset for step in steps(code) if step.value == "__class__" or step.name == "MATCH_CLASS")
 
 
 def is_compared_by_identity(frame: FrameType) -> bool:
@@ -151,11 +146,12 @@ def is_compared_by_identity(frame: FrameType) -> bool:
 
     So is what it is calling, which may be ``getattr``.
     """
-    code = frame.f_code
-    offsets = _compared.get(code)
-    if offsets is None:
-        offsets = _compared[code] = frozenset(_reads_compared(list(steps(code))))
-    return frame.f_lasti in offsets
+    return frame.f_lasti in _compared(frame.f_code)
+
+
+@once_for_code
+def _compared(code: CodeType) -> frozenset[int]:
+    return frozenset(_reads_compared(list(steps(code))))
 
 
 def _reads_compared(found: list[Step]) -> Iterable[int]:
@@ -187,20 +183,16 @@ def _is_tested(found: list[Step], place: int) -> bool:
 
 
 _IS_OP = dis.opmap["IS_OP"]
-_with_truth: weakref.WeakKeyDictionary[CodeType, bool] = weakref.WeakKeyDictionary()
 
 
+@once_for_code
 def compares_with_truth(code: CodeType) -> bool:
     """Return whether some code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
-    known = _with_truth.get(code)
-    if known is None:
-        known = any(type(value) is bool for value in code.co_consts) and _IS_OP in code.co_code[::2]
-        if known:
-            found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
-            tests = (place for place, step in enumerate(found) if step.name == "IS_OP")
-            known = any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])
-        _with_truth[code] = known
-    return known
+    if _IS_OP not in code.co_code[::2] or all(type(value) is not bool for value in code.co_consts):
+        return False
+    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    tests = (place for place, step in enumerate(found) if step.name == "IS_OP")
+    return any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])
 
 
 # Text of traced values, by which programs decide.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
 from types import CodeType, FrameType
 
-from fx.checks.bytecode import Step, dialect, steps
+from fx.checks.bytecode import Step, dialect, once_for_code, steps
 from fx.checks.flow import stack_effect
 
 _CALLS = ("CALL", "PRECALL")
 _SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "NOP"})
 _ADDS = frozenset({"LIST_EXTEND", "LIST_APPEND", "LIST_TO_TUPLE", "CALL_INTRINSIC_1", "KW_NAMES"})
-
-_read: weakref.WeakKeyDictionary[CodeType, list[Step]] = weakref.WeakKeyDictionary()
 
 
 def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
@@ -77,11 +74,9 @@ def _left_to_unpack(found: list[Step], place: int) -> int | None:
     return None
 
 
+@once_for_code
 def _steps_of(code: CodeType) -> list[Step]:
-    found = _read.get(code)
-    if found is None:
-        found = _read[code] = [step for step in steps(code) if step.name not in _SKIPPED]
-    return found
+    return [step for step in steps(code) if step.name not in _SKIPPED]
 
 
 def _consumer(found: list[Step], place: int) -> tuple[int, int] | None:

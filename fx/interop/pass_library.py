@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 
 from fx.canonical.forms import Form
-from fx.capture.signature import annotations_of
+from fx.capture.annotations import annotations_of
 from fx.checks.bytecode import steps
 
 _torch: Any = torch  # for the parts of it that have no types

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 import fx
-from fx.capture import module_state, patching, real_tensors, tracer
+from fx.capture import module_state, patching, real_tensors, replacements, tracer
 from fx.gradients import without_gradients
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_left_of_exceptions_at_random_moments() -> None:
     assert interrupted > 25
 
 
-FILES = {module.__file__ for module in (patching, tracer, real_tensors, module_state)}
+FILES = {module.__file__ for module in (patching, replacements, tracer, real_tensors, module_state)}
 EVERY_STEP = "FX_EVERY_STEP" in os.environ
 """Whether a capture is interrupted at each of its steps, which ``make interrupts`` asks for, or at a tenth of them."""
 

@@ -94,6 +94,32 @@ def test_what_handles_it_is_found(program) -> None:
         fx.symbolic_trace(program)
 
 
+class Counting(nn.Module):
+    def forward(self, x):
+        return counted(torch.relu(x) + 1)
+
+
+class Around(nn.Module):
+    """Calls functions, operators and methods before, and a leaf, so that watching has been left and taken up again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaf, self.inner = nn.ReLU(), nn.Sequential(nn.Sequential(Counting()))
+
+    def forward(self, x):
+        try:
+            return self.inner(torch.neg(self.leaf(x) * 2).abs())
+        except ValueError:
+            return x
+
+
+def test_exceptions_are_watched_in_modules_within_modules_too() -> None:
+    with pytest.raises(TraceError, match="cannot use a traced value as an integer") as raised:
+        fx.symbolic_trace(Around())
+    assert "in counted:" in str(raised.value)
+    assert sys.gettrace() is None
+
+
 def test_exceptions_of_the_programs_own_that_it_handles_are_its_affair() -> None:
     table = {"a": 2}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import pytest
@@ -41,7 +42,9 @@ def test_a_decorator_that_asks_for_keywords_is_refused_by_its_line() -> None:
     with pytest.raises(TraceError) as caught:
         fx.symbolic_trace(powers)
     assert str(caught.value).startswith("a decorator of powers asks what is given by keyword\n")
-    assert "test_decorated_functions.py:18, in asking.inner" in str(caught.value).replace(".<locals>", "")
+    assert re.search(
+        r"test_decorated_functions.py:\d+, in (asking\.(<locals>\.)?)?inner:  kwargs\.setdefault", str(caught.value)
+    )
     assert "example_inputs" in str(caught.value)
 
 

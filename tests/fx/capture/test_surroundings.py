@@ -104,9 +104,9 @@ def test_a_program_that_sets_what_a_leaf_depends_on_is_refused_and_the_leaf_is_a
     with pytest.raises(fx.TraceError) as info:
         fx.symbolic_trace(root)
     assert root.drop.p == 0.5
-    assert str(info.value).splitlines() == [
+    assert str(info.value).replace("Sets.forward", "forward").splitlines() == [  # Python 3.10 says no class
         "cannot set 'p' of a module that is one operation of the program",
-        f"  where  {HERE}:{Sets.forward.__code__.co_firstlineno + 1}, in Sets.forward:  self.drop.p = 0.1",
+        f"  where  {HERE}:{Sets.forward.__code__.co_firstlineno + 1}, in forward:  self.drop.p = 0.1",
         "  value  drop, a Dropout",
         "  why    a captured program has no assignment to attributes, so it would run with the one from before",
         "  try    call the function of torch.nn.functional with the value, or set it before the capture",

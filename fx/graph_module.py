@@ -115,7 +115,8 @@ class GraphModule(QuickModule):
         if keeps_state:
             found: dict[int, torch.nn.Module] = {}
             _counterparts(root, module, found)
-            _hold_state(root, module, found)
+            if _hold_state(root, module, found):
+                _order_as(root, module)
         module.__dict__["_graph"] = graph
         graph.owning_module = module
         graph.before_edit = module._write
@@ -522,11 +523,15 @@ def _counterparts(source: torch.nn.Module, owner: torch.nn.Module, found: dict[i
             _counterparts(child, held, found)  # type: ignore[arg-type]
 
 
-def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int, torch.nn.Module]) -> None:
+def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int, torch.nn.Module]) -> bool:
     """Let ``owner`` hold the parameters and buffers of ``source`` that its graph does not use, too.
 
     So a program has the state of what was captured, under all its names.
+
+    Returns:
+        Whether a module that the program had already has got another name.
     """
+    has_other_names = False
     for name, parameter in source._parameters.items():
         if parameter is not None and name not in owner._parameters:
             owner.register_parameter(name, parameter)
@@ -536,25 +541,29 @@ def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int
     for name, child in source._modules.items():
         if child is None or (held := owner._modules.get(name)) is child:
             continue
-        if held is None and (held := found.get(id(child))) is None:
+        if held is None:
+            held = found.get(id(child))
+            has_other_names |= held is not None
+        if held is None:
             if next(child.parameters(), None) is None and next(child.buffers(), None) is None:
                 continue
             held = found[id(child)] = Container()
             held.training = child.training
         owner._modules[name] = held
         if isinstance(held, Container):
-            _hold_state(child, held, found)
-    _order_as(source, owner)
+            has_other_names |= _hold_state(child, held, found)
+    return has_other_names
 
 
 def _order_as(source: torch.nn.Module, owner: torch.nn.Module) -> None:
-    """Let the children of ``owner`` stand in the order of ``source``: of a module with two names, it is the first one
-    that a capture writes, and one of the program the same.
+    """Let modules stand in the order of ``source``, and not in that in which the program uses them.
+
+    Of a module with two names, a capture writes the first: so the same one when it captures the program again.
     """
-    names = [name for name in source._modules if name in owner._modules]
-    if names != [name for name in owner._modules if name in source._modules]:
-        for name in names:
-            owner._modules[name] = owner._modules.pop(name)
+    for name in [name for name in source._modules if name in owner._modules]:
+        child = owner._modules[name] = owner._modules.pop(name)
+        if isinstance(child, Container):
+            _order_as(source._modules[name], child)  # type: ignore[arg-type]
 
 
 class _Copier:

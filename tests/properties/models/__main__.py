@@ -9,7 +9,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -29,8 +29,8 @@ way in which `fx.capture(model, args)` takes it. *symbolic* and *guided* are tho
 a second capture, and the batch, which is *free* where the program does what the model does with two and with three
 samples, *fixed* where it does so with two, and a guard refuses three; no cell where the model is refused, which the
 last column explains. *export* has the same, in seconds, where auto needs it. Times may be those of a busy machine.
-*Suite* is what `pytest --fx-model` says of all passes, without timings, of models that symbolic tracing does not
-take, those that it was run on. Of torchvision the four smallest of each file are tried, up to 140 million parameters,
+*Suite* is what `pytest --fx-model` says of all passes, without timings, of one model of each family, on images 96
+pixels wide where it takes these. Of torchvision the four smallest of each file are tried, up to 140 million parameters,
 of timm a small one of each file (the largest of them cut to two layers), of transformers tiny ones, with a mask that
 leaves out tokens of the third sample alone."""
 
@@ -64,7 +64,7 @@ def page(models: Sequence[LibraryModel], known: Known) -> str:
     lines = [
         "# Models of libraries",
         "",
-        f"`make models` on {describe(describe_machine())}; {versions}.",
+        f"`make models` on {describe({**describe_machine(), 'host': None})}; {versions}.",
         _EXPLANATION,
         "",
         *_totals(models, known),
@@ -147,22 +147,32 @@ def _cell(value: object) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
+def _one_of_each_family(models: Sequence[LibraryModel], known: Known) -> Iterable[LibraryModel]:
+    """Return the smallest model of each family among those that come in, or the one that the suite was run on."""
+    chosen: dict[tuple[str, str], LibraryModel] = {}
+    captured = [model for model in models if known.get(model.attribute, {}).get("way") is not None]
+    for model in sorted(
+        captured, key=lambda model: ("suite" not in known[model.attribute], known[model.attribute]["nodes"])
+    ):
+        chosen.setdefault((model.library, model.family), model)
+    return chosen.values()
+
+
 def main() -> int:
     """Try the models that are not known yet, and write the page; 1 if a program does not do what its model does."""
     parser = argparse.ArgumentParser(prog="make models", description=__doc__)
     parser.add_argument("--only", default="", help="only models in whose names this is")
     parser.add_argument("--again", action="store_true", help="try also those that are known")
     parser.add_argument("--seconds", type=float, default=120, help="how long a model may take (120)")
-    parser.add_argument("--suite", action="store_true", help="run the built-in suite on those that are exported, too")
+    parser.add_argument("--suite", action="store_true", help="run the built-in suite on one model of each family, too")
     chosen = parser.parse_args()
     known = read()
     models = list(by_attribute().values())
     for model in models:
         if chosen.only in model.attribute and (chosen.again or model.attribute not in known):
             keep(model, trial.capture(model, chosen.seconds), known)
-    for model in models if chosen.suite else ():
-        record = known[model.attribute] if chosen.only in model.attribute else {}
-        if record.get("way") in ("guided", "export") and (chosen.again or "suite" not in record):
+    for model in _one_of_each_family(models, known) if chosen.suite else ():
+        if chosen.only in model.attribute and (chosen.again or "suite" not in known[model.attribute]):
             keep(model, trial.suite(model, 5 * chosen.seconds), known)
     write_atomically(RESULT, page(models, known))
     tried = [one for record in known.values() for one in (record, *(record.get(way, {}) for way in trial.ALONE))]

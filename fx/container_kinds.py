@@ -6,6 +6,7 @@ container becomes a call of its class, which code, pickles, files and the matche
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import operator
 from collections import OrderedDict, defaultdict, deque
@@ -108,7 +109,16 @@ def _fields_of(held: Any) -> list[Any]:
 
 def _with_fields(held: Any, parts: list[Any]) -> Any:
     given = {field.name: part for field, part in zip(dataclasses.fields(held), parts, strict=True) if field.init}
-    return dataclasses.replace(held, **given)  # whose class makes the other fields of these
+    try:
+        made = dataclasses.replace(held, **given)  # whose class makes what is no field of these
+        if all(map(operator.is_, _fields_of(made), parts)):
+            return made
+    except Exception:  # the constructor is somebody's, which may do anything, and may ask for what is no field
+        pass
+    made = copy.copy(held)
+    for name, part in zip(_names_of(held), parts, strict=True):
+        object.__setattr__(made, name, part)
+    return made
 
 
 def _call_of(held: Any, /, *args: Any, **kwargs: Any) -> Call | None:
@@ -156,6 +166,15 @@ _DICT = ContainerKind(
     spelling=("{", "}"),
     tag="dict",
 )
+
+
+def call_of_named_tuple(held: Any) -> Call | None:
+    """Return the arguments of a named tuple; one whose class has a constructor of its own is tried, torch's aside."""
+    made_by = type(held).__new__
+    own = not getattr(made_by, "__globals__", {}).get("__name__", "").startswith(("namedtuple_", "torch."))
+    return _call_of(held, *held) if own else (tuple(held), {})
+
+
 NAMED_TUPLE = ContainerKind(
     (),
     family=lambda kind: issubclass(kind, tuple) and hasattr(kind, "_fields"),
@@ -236,7 +255,7 @@ _kinds: list[ContainerKind] = [
         parts=_fields_of,
         rebuild=_with_fields,
         names=_names_of,
-        call=lambda held: ((), dict(zip(_names_of(held), _fields_of(held), strict=True))),
+        call=lambda held: _call_of(held, **dict(zip(_names_of(held), _fields_of(held), strict=True))),
     ),
 ]
 """The table. A class without a row of its own is of the first family that has it."""

@@ -349,11 +349,17 @@ class TracerBase:
         if _is_numpy_number(a) and not self._returns:
             number: Any = a  # functions of torch take both alike; what is returned keeps its class
             return self.create_arg(number.item())
-        raise UnsupportedTraceError(
+        raise self._cannot_hold(a)
+
+    def _cannot_hold(self, a: Any) -> UnsupportedTraceError:
+        why = "arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these"
+        if container_kind(a) is not None:
+            why += "; the class of this one does not make the same of its parts"
+        return UnsupportedTraceError(
             f"argument of type: {type(a)} cannot be held by a node",
             where=caller_location(self),
             value=shown(a),
-            why="arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these",
+            why=why,
             remedy="make it an attribute of the module, pass its parts, or put the call in a function marked fx.wrap",
         )
 

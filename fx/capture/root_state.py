@@ -14,7 +14,7 @@ from fx.capture.bodies import Body
 from fx.capture.module_state import ModuleState
 from fx.capture.real_tensors import RealTensors
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable
-from fx.container_kinds import NAMED_TUPLE, container_kind
+from fx.container_kinds import NAMED_TUPLE, call_of_named_tuple, container_kind
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import user_location
 from fx.node import Argument, Node
@@ -64,7 +64,9 @@ class RootTracer(TracerBase):
         if isinstance(a, torch.nn.Module):
             return self._fetch(self.path_of_module(a))
         if container_kind(a) is NAMED_TUPLE:
-            return self.create_node("call_function", type(a), self.create_arg(tuple(a)), {})
+            if (call := call_of_named_tuple(a)) is None:
+                raise self._cannot_hold(a)
+            return self.create_node("call_function", type(a), self.create_arg(call[0]), {})
         if isinstance(a, torch.ScriptObject):
             known = self._attributes().get(id(a))
             return self._constant("_torchbind_obj", a) if known is None else self._fetch(known[1])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import pickle
 import tempfile
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
@@ -262,3 +262,60 @@ def test_one_class_is_of_one_kind() -> None:
 def test_files_call_a_class_of_the_users_where_the_user_allows_it() -> None:
     with pytest.raises(fx.FxError, match=r"is for its user to say\s+try\s+fx.serialization.allow\(Pair\)"):
         register_container(ContainerKind((Pair,), parts=list, rebuild=lambda held, parts: parts, in_files=True))
+
+
+class Doubles(namedtuple("Pair", "first second")):
+    """A class with a constructor of its own."""
+
+    __slots__ = ()
+
+    def __new__(cls, first: Any) -> Doubles:
+        return super().__new__(cls, first, first * 2)
+
+
+class Triples(namedtuple("Pair", "first second")):
+    """One that takes as many arguments as it has fields, and does not keep them."""
+
+    __slots__ = ()
+
+    def __new__(cls, first: Any, second: Any) -> Triples:
+        return super().__new__(cls, first * 3, second)
+
+
+@dataclass
+class Scaled:
+    """One that computes a field of what it is given."""
+
+    values: Any
+    factor: InitVar[int] = 2
+
+    def __post_init__(self, factor: int) -> None:
+        self.values = self.values * factor
+
+
+@dataclass
+class Derived:
+    """One with a field that its constructor does not take."""
+
+    values: Any
+    more: Any = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.more = self.values + 1
+
+
+@pytest.mark.parametrize("make", [Doubles, lambda x: Triples(x, x), lambda x: Scaled(x, 3), Derived])
+def test_a_class_that_does_not_make_the_same_of_its_parts_is_refused_by_its_line(make: Callable[[Any], Any]) -> None:
+    with pytest.raises(fx.TraceError) as refused:
+        fx.symbolic_trace(lambda x: make(x + 1))
+    said = str(refused.value)
+    assert "cannot be held by a node" in said and "does not make the same of its parts" in said
+    assert "test_containers_in_programs.py:" in said
+
+
+@pytest.mark.parametrize("held", [Scaled(1, 3), Derived(1)], ids=lambda held: type(held).__name__)
+def test_a_dataclass_with_other_parts_holds_these_whatever_its_constructor_does(held: Any) -> None:
+    kind = container_kind(held)
+    assert kind is not None
+    parts = [part * 10 for part in kind.parts(held)]
+    assert kind.parts(kind.rebuild(held, parts)) == parts

@@ -95,7 +95,7 @@ class Modes:
         """Answer the traced code, and let the program check the answer where it was not the program that set it."""
         answer = _is_grad_enabled()
         if not _asks(frame):
-            self._is_to_switch = True
+            self._is_to_switch |= frame.f_code.co_filename in GENERATED_FILES  # functorch asks, too
         elif not self._gradients:
             self._check(_is_grad_enabled, (), answer, frame)
         return answer

@@ -529,3 +529,21 @@ def test_a_thread_that_captures_nothing_calls_functions_of_functions_as_ever() -
 
     fx.symbolic_trace(asking)
     assert torch.equal(results.get_nowait(), torch.eye(2))
+
+
+def test_a_switch_of_gradients_around_a_body_is_undone_by_a_program_that_is_captured_again() -> None:
+    class Frozen(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            with torch.no_grad():
+                return vmap(self.inner)(x)
+
+    program = fx.symbolic_trace(Frozen())
+    again = fx.symbolic_trace(program)
+    assert again.code == program.code
+    with torch.no_grad():
+        again(X)
+        assert not torch.is_grad_enabled()

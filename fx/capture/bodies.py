@@ -15,6 +15,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.example_values import outside_of_trace
@@ -348,8 +349,15 @@ def record(
         body.capture(function, args, kwargs, inner, varying)
     if not _takes_part(tracer, bodies, arguments([])):
         return outside_of_trace(run)
+    # attributes before what closes over others, in the order in which the code of the program reads them
+    fetched = {
+        id(leaf): tracer.proxy(tracer.create_arg(leaf))
+        for leaf in pytree.tree_leaves(arguments([]))
+        if not isinstance(leaf, Proxy) and isinstance(leaf, torch.Tensor)
+    }
     read, closed = attach(tracer, bodies)
-    whole = tracer.create_proxy("call_function", target, (*arguments(read), closed), dict(options))
+    given = pytree.tree_map(lambda leaf: fetched.get(id(leaf), leaf), arguments(read))
+    whole = tracer.create_proxy("call_function", target, (*given, closed), dict(options))
     return parts(result(bodies[0].returned), whole, tracer, varying)
 
 

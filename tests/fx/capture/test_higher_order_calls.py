@@ -547,3 +547,22 @@ def test_a_switch_of_gradients_around_a_body_is_undone_by_a_program_that_is_capt
     with torch.no_grad():
         again(X)
         assert not torch.is_grad_enabled()
+
+
+def test_parameters_among_the_arguments_are_read_in_the_same_order_when_a_program_is_captured_again() -> None:
+    class PerSample(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+
+        def forward(self, x: Any) -> Any:
+            given = dict(self.inner.named_parameters())
+            return vmap(
+                torch.func.grad(lambda held, row: torch.func.functional_call(self.inner, held, (row,)).sum()),
+                in_dims=(None, 0),
+            )(given, x)["weight"]
+
+    root = PerSample()
+    program = fx.symbolic_trace(root)
+    assert fx.symbolic_trace(program).code == program.code
+    torch.testing.assert_close(program(X), root(X))

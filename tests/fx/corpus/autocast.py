@@ -59,17 +59,6 @@ class AutocastOffInside(nn.Module):
 
 
 @program(rows)
-class AutocastOff(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
-    def forward(self, x):
-        with torch.autocast(device_type="cpu", enabled=False):
-            return self.layer(x.float())
-
-
-@program(rows)
 class AutocastFlag(nn.Module):
     def __init__(self):
         super().__init__()
@@ -87,13 +76,6 @@ def asks_whether_autocast(x):
     if torch.is_autocast_enabled("cpu"):
         return x.bfloat16()
     return x * 2
-
-
-@program(rows)
-def autocast_in_function(x):
-    with torch.amp.autocast("cpu", dtype=torch.bfloat16):
-        y = x @ x.t()
-    return y
 
 
 @program(rows)

@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from .programs import program, rows
+from .programs import one_liners, program, rows
 
 
 class RoundStraight(Function):
@@ -68,33 +68,22 @@ class SetupStyle(Function):
         return gradient * 0.5
 
 
-@program(rows)
-def straight_through_function(x):
-    return RoundStraight.apply(x) * 2
-
-
-@program(rows)
-def reversed_gradient(x):
-    return ReverseGradient.apply(x * 2, 0.3) + 1
+one_liners(
+    rows,
+    straight_through_function=lambda x: RoundStraight.apply(x) * 2,
+    reversed_gradient=lambda x: ReverseGradient.apply(x * 2, 0.3) + 1,
+    named_apply=lambda x: swish(x + 1),
+    with_setup_context=lambda x: SetupStyle.apply(x).sum(-1),
+)
 
 
 swish = SavedSwish.apply
 
 
 @program(rows)
-def named_apply(x):
-    return swish(x + 1)
-
-
-@program(rows)
 def two_results(x):
     a, b = TwoResults.apply(x)
     return a * b
-
-
-@program(rows)
-def with_setup_context(x):
-    return SetupStyle.apply(x).sum(-1)
 
 
 @program(rows)
@@ -203,8 +192,3 @@ def gradient_hook(x):
     if y.requires_grad:
         y.register_hook(lambda gradient: gradient * 3)
     return y + 1
-
-
-@program(rows)
-def detached(x):
-    return x.detach() * x

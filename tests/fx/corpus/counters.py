@@ -22,17 +22,6 @@ class Counter(nn.Module):
 
 
 @program(rows)
-class CounterUnused(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return x * 2
-
-
-@program(rows)
 class FirstCallOnly(nn.Module):
     def __init__(self):
         super().__init__()
@@ -156,17 +145,6 @@ class RecordedCount(nn.Module):
     def forward(self, x):
         self.seen.append(1)
         return x * len(self.seen)
-
-
-@program(rows)
-class LastAttention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = None
-
-    def forward(self, x):
-        self.attention = (x @ x.t()).softmax(-1)
-        return self.attention @ x
 
 
 @program(rows)

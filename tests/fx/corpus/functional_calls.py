@@ -10,7 +10,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.nn.utils import parametrizations, parametrize
 
-from .programs import program, rows
+from .programs import one_liners, program, rows
 
 
 @program(rows)
@@ -145,40 +145,24 @@ class OwnParametrization(nn.Module):
         return self.layer(x)
 
 
-@program(rows)
-def mapped(x):
-    return vmap(lambda row: row * row.sum())(x)
-
-
-@program(rows)
-def mapped_twice(x):
-    return vmap(vmap(torch.sin))(x)
-
-
-@program(rows)
-def gradient_of_function(x):
-    return torch.func.grad(lambda y: (y**3).sum())(x)
-
-
-@program(rows)
-def jacobian(x):
-    return torch.func.jacrev(lambda y: y * 2)(x[0])
+one_liners(
+    rows,
+    mapped=lambda x: vmap(lambda row: row * row.sum())(x),
+    mapped_twice=lambda x: vmap(vmap(torch.sin))(x),
+    gradient_of_function=lambda x: torch.func.grad(lambda y: (y**3).sum())(x),
+    jacobian=lambda x: torch.func.jacrev(lambda y: y * 2)(x[0]),
+    mapped_by_python=lambda x: list(map(torch.relu, [x, -x])),
+    reduced=lambda x: functools.reduce(torch.add, [x, x * 2, x * 3]),
+    forward_derivative=lambda x: torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1],
+    branch_as_operator=lambda x: torch.cond(x.sum() > 0, lambda t: t * 2, lambda t: t * 3, (x,)),
+    global_layer=lambda x: _ACTIVATION(x) + nn.functional.gelu(nn.Flatten()(x)),
+)
 
 
 @program(rows)
 def partial_function(x):
     doubled = functools.partial(torch.mul, other=2)
     return doubled(x)
-
-
-@program(rows)
-def mapped_by_python(x):
-    return list(map(torch.relu, [x, -x]))
-
-
-@program(rows)
-def reduced(x):
-    return functools.reduce(torch.add, [x, x * 2, x * 3])
 
 
 @program(rows)
@@ -257,16 +241,6 @@ class ThroughList(nn.Module):
 
 
 @program(rows)
-def forward_derivative(x):
-    return torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1]
-
-
-@program(rows)
-def branch_as_operator(x):
-    return torch.cond(x.sum() > 0, lambda t: t * 2, lambda t: t * 3, (x,))
-
-
-@program(rows)
 class EnsembleMapped(nn.Module):
     def __init__(self):
         super().__init__()
@@ -284,8 +258,3 @@ class DropoutMadeInside(nn.Module):
 
 
 _ACTIVATION = nn.Softmax(dim=1)
-
-
-@program(rows)
-def global_layer(x):
-    return _ACTIVATION(x) + nn.functional.gelu(nn.Flatten()(x))

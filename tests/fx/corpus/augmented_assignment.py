@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .programs import longer, other_rows, program, rows
+from .programs import Layered, longer, other_rows, program, rows
 
 
 @program(rows)
@@ -162,11 +162,7 @@ class OnBufferWithInput(nn.Module):
 
 
 @program(rows)
-class Residual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Residual(Layered):
     def forward(self, x):
         out = self.layer(x)
         out += x
@@ -280,11 +276,7 @@ def keeps_made_dtype(x):
 
 
 @program(rows)
-class KeepsWhatAutocastGave(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class KeepsWhatAutocastGave(Layered):
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = self.layer(x)
@@ -293,11 +285,7 @@ class KeepsWhatAutocastGave(nn.Module):
 
 
 @program(rows)
-class WritesBehindAutocast(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class WritesBehindAutocast(Layered):
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = self.layer(x)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .programs import program, rows
+from .programs import Layered, program, rows
 
 
 @program(rows)
-class AutocastOn(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class AutocastOn(Layered):
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return self.layer(x)
@@ -59,10 +55,9 @@ class AutocastOffInside(nn.Module):
 
 
 @program(rows)
-class AutocastFlag(nn.Module):
+class AutocastFlag(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.mixed = True
 
     def forward(self, x):

@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from .programs import one_liners, program, rows
+from .programs import Layered, one_liners, program, rows
 
 
 class RoundStraight(Function):
@@ -87,11 +87,7 @@ def two_results(x):
 
 
 @program(rows)
-class ActivationModule(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class ActivationModule(Layered):
     def forward(self, x):
         return SavedSwish.apply(self.layer(x))
 
@@ -127,41 +123,29 @@ class CheckpointedModule(nn.Module):
 
 
 @program(rows)
-class CheckpointedInTraining(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.block = nn.Linear(6, 6)
-
+class CheckpointedInTraining(Layered):
     def forward(self, x):
         if self.training:
-            return checkpoint(self.block, x, use_reentrant=False)
-        return self.block(x)
+            return checkpoint(self.layer, x, use_reentrant=False)
+        return self.layer(x)
 
 
 @program(rows)
-class CheckpointedMethod(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.block = nn.Linear(6, 6)
-
+class CheckpointedMethod(Layered):
     def _inner(self, x, scale):
-        return torch.tanh(self.block(x)) * scale
+        return torch.tanh(self.layer(x)) * scale
 
     def forward(self, x):
         return checkpoint(self._inner, x, 2.0, use_reentrant=False)
 
 
 @program(rows)
-class CheckpointedClosure(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.block = nn.Linear(6, 6)
-
+class CheckpointedClosure(Layered):
     def forward(self, x):
         y = x.sin()
 
         def inner(z):
-            return self.block(z) + y
+            return self.layer(z) + y
 
         return torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=False)
 

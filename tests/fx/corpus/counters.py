@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import nn
 
-from .programs import longer, program, rows
+from .programs import Layered, longer, program, rows
 
 
 @program(rows)
@@ -267,15 +267,14 @@ class LazyLayer(nn.Module):
 
 
 @program(rows)
-class FlagSet(nn.Module):
+class FlagSet(Layered):
     def __init__(self):
         super().__init__()
-        self.inner = nn.Linear(6, 6)
-        self.inner.fast = False
+        self.layer.fast = False
 
     def forward(self, x):
-        self.inner.fast = True
-        return self.inner(x)
+        self.layer.fast = True
+        return self.layer(x)
 
 
 @program(rows)
@@ -300,3 +299,14 @@ class Iterated(nn.Module):
 
     def forward(self, x):
         return x * next(self.scales)
+
+
+@program(rows)
+class Looped(Iterated):
+    def __init__(self):
+        super().__init__()
+        self.scales = (float(number) for number in range(1, 100))
+
+    def forward(self, x):
+        for scale in self.scales:
+            return x * scale

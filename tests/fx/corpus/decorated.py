@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import nn
 
-from .programs import one_liners, program, rows
+from .programs import Layered, one_liners, program, rows
 
 
 def doubled(function):
@@ -38,12 +38,8 @@ def with_options(function):
     return inner
 
 
-class _Layer(nn.Module):
+class _Layer(Layered):
     power = 2
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
 
 
 @program(rows)

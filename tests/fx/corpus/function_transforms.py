@@ -22,7 +22,7 @@ from torch.func import (
     vmap,
 )
 
-from .programs import flags, given, images, labels, one_liners, other_rows, program, rows, sequences
+from .programs import Layered, flags, given, images, labels, one_liners, other_rows, program, rows, sequences
 
 
 class _MLP(nn.Module):
@@ -55,11 +55,7 @@ class PerSampleGradients(nn.Module):
 
 
 @program(rows, labels)
-class ClippedGradientNorms(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class ClippedGradientNorms(Layered):
     def forward(self, x, y):
         def loss(weight, bias, sample, target):
             return F.cross_entropy(F.linear(sample, weight, bias), target)
@@ -718,16 +714,12 @@ class MixedModes(nn.Module):
 
 
 @program(rows)
-class FrozenInsideGrad(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Linear(6, 6)
-
+class FrozenInsideGrad(Layered):
     def forward(self, x):
         def loss(y):
             with torch.no_grad():
-                target = self.net(y)
-            return (self.net(y) * target).sum()
+                target = self.layer(y)
+            return (self.layer(y) * target).sum()
 
         return grad(loss)(x.detach())
 

@@ -10,28 +10,20 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.nn.utils import parametrizations, parametrize
 
-from .programs import one_liners, program, rows
+from .programs import Layered, one_liners, program, rows
 
 
 @program(rows)
-class Functional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Linear(6, 6)
-
+class Functional(Layered):
     def forward(self, x):
-        parameters = {name: p * 2 for name, p in self.net.named_parameters()}
-        return functional_call(self.net, parameters, (x,))
+        parameters = {name: p * 2 for name, p in self.layer.named_parameters()}
+        return functional_call(self.layer, parameters, (x,))
 
 
 @program(rows)
-class FunctionalFromInput(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Linear(6, 6)
-
+class FunctionalFromInput(Layered):
     def forward(self, x):
-        return torch.func.functional_call(self.net, {"bias": x.mean(0)}, x)
+        return torch.func.functional_call(self.layer, {"bias": x.mean(0)}, x)
 
 
 @program(rows)
@@ -135,14 +127,10 @@ class _Symmetric(nn.Module):
 
 
 @program(rows)
-class OwnParametrization(nn.Module):
+class OwnParametrization(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         parametrize.register_parametrization(self.layer, "weight", _Symmetric())
-
-    def forward(self, x):
-        return self.layer(x)
 
 
 one_liners(
@@ -166,11 +154,7 @@ def partial_function(x):
 
 
 @program(rows)
-class CopiedInside(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class CopiedInside(Layered):
     def forward(self, x):
         return copy.deepcopy(self.layer)(x)
 
@@ -188,43 +172,27 @@ class WeightsMadeInside(nn.Module):
 
 
 @program(rows)
-class LossInside(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class LossInside(Layered):
     def forward(self, x):
         return nn.MSELoss()(self.layer(x), x)
 
 
 @program(rows)
-class Penalty(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Penalty(Layered):
     def forward(self, x):
         decay = sum(p.pow(2).sum() for p in self.parameters())
         return self.layer(x).sum() + decay
 
 
 @program(rows)
-class PenaltyByName(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class PenaltyByName(Layered):
     def forward(self, x):
         decay = sum(p.abs().sum() for name, p in self.named_parameters() if "weight" in name)
         return self.layer(x).mean() + 0.1 * decay
 
 
 @program(rows)
-class ThroughStateDict(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class ThroughStateDict(Layered):
     def forward(self, x):
         return x @ self.layer.state_dict()["weight"]
 

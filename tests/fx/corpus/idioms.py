@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .programs import given, images, one_liners, other_rows, program, rows
+from .programs import Layered, given, images, one_liners, other_rows, program, rows
 
 _logger = logging.getLogger(__name__)
 _REGISTRY: dict[str, Any] = {}
@@ -350,7 +350,7 @@ def global_declared(x):
 
 
 @program(rows)
-class Slots(nn.Module):
+class Slots(Layered):
     class Step:
         __slots__ = ("layer", "scale")
 
@@ -362,7 +362,6 @@ class Slots(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.step = self.Step(self.layer, 2.0)
 
     def forward(self, x):

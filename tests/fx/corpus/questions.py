@@ -10,7 +10,7 @@ from builtins import isinstance as is_one_of
 import torch
 from torch import nn
 
-from .programs import given, one_liners, other_rows, program, rows, tokens
+from .programs import Layered, given, one_liners, other_rows, program, rows, tokens
 
 
 @program(rows)
@@ -342,10 +342,9 @@ def number_input(x, factor):
 
 
 @program(rows)
-class ModuleQuestions(nn.Module):
+class ModuleQuestions(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.norm = None
 
     def forward(self, x):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .programs import one_liners, program, rows, sequences
+from .programs import Layered, one_liners, program, rows, sequences
 
 one_liners(
     rows,
@@ -198,17 +198,16 @@ class DropPath(nn.Module):
 
 
 @program(rows)
-class DiffusionLoss(nn.Module):
+class DiffusionLoss(Layered):
     def __init__(self):
         super().__init__()
-        self.net = nn.Linear(6, 6)
         self.register_buffer("alphas", torch.linspace(0.99, 0.1, 10))
 
     def forward(self, x):
         t = torch.randint(0, 10, (x.shape[0],))
         noise = torch.randn_like(x)
         a = self.alphas[t].unsqueeze(-1)
-        return F.mse_loss(self.net(a.sqrt() * x + (1 - a).sqrt() * noise), noise)
+        return F.mse_loss(self.layer(a.sqrt() * x + (1 - a).sqrt() * noise), noise)
 
 
 @program(rows)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import finfo, is_grad_enabled, nn
 
-from .programs import flags, images, one_liners, other_rows, program, rows, sequences, tokens
+from .programs import Layered, flags, images, one_liners, other_rows, program, rows, sequences, tokens
 
 # Gradients and their modes.
 
@@ -276,32 +276,27 @@ class LossCollected(nn.Module):
 
 
 @program(rows)
-class AttentionMapsKept(nn.Module):
+class AttentionMapsKept(Layered):
     def __init__(self):
         super().__init__()
         self.maps = []
-        self.lin = nn.Linear(6, 6)
 
     def forward(self, x):
         self.maps.clear()
         for _ in range(2):
-            x = self.lin(x).softmax(-1)
+            x = self.layer(x).softmax(-1)
             self.maps.append(x)
         return torch.stack(self.maps).mean(0)
 
 
 @program(rows)
-class Memoized(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(6, 6)
-
+class Memoized(Layered):
     @functools.cached_property
     def scale(self):
-        return self.lin.weight.norm()
+        return self.layer.weight.norm()
 
     def forward(self, x):
-        return self.lin(x) / self.scale
+        return self.layer(x) / self.scale
 
 
 _CALLS = {"count": 0}
@@ -636,13 +631,9 @@ class CallsCounted(nn.Module):
         return x * 2
 
 
-class _Features(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(6, 6)
-
+class _Features(Layered):
     def forward_features(self, x):
-        return F.dropout(self.lin(x), 0.5, self.training)
+        return F.dropout(self.layer(x), 0.5, self.training)
 
     def forward(self, x):
         return self.forward_features(x).relu()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from .programs import one_liners, program, rows
+from .programs import Layered, one_liners, program, rows
 
 
 class Pair(NamedTuple):
@@ -117,11 +117,7 @@ def constant_made_anew(x):
 
 
 @program(rows)
-class FieldsOfOutput(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class FieldsOfOutput(Layered):
     def forward(self, x):
         out = ModelOutput(logits=self.layer(x))
         return out.logits + out["logits"]

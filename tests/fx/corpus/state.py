@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .programs import images, program, rows, sequences, tokens
+from .programs import Layered, images, program, rows, sequences, tokens
 
 
 @program(images)
@@ -275,15 +275,11 @@ class TiedInList(nn.Module):
 
 
 @program(rows)
-class UnusedHead(nn.Module):
+class UnusedHead(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.unused = nn.Linear(6, 3)
         self.register_buffer("version", torch.tensor(3))
-
-    def forward(self, x):
-        return self.layer(x)
 
 
 @program(rows)
@@ -379,11 +375,7 @@ class Centered(nn.Module):
 
 
 @program(rows)
-class FreezesParameters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class FreezesParameters(Layered):
     def forward(self, x):
         for p in self.layer.parameters():
             p.requires_grad = False
@@ -391,22 +383,14 @@ class FreezesParameters(nn.Module):
 
 
 @program(rows)
-class FreezesByMethod(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class FreezesByMethod(Layered):
     def forward(self, x):
         self.layer.requires_grad_(False)
         return self.layer(x)
 
 
 @program(rows)
-class ZeroesGradients(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class ZeroesGradients(Layered):
     def forward(self, x):
         self.layer.weight.grad = None
         return self.layer(x)

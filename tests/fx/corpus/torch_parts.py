@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, rnn
 
-from .programs import flags, given, images, labels, one_liners, other_rows, program, rows, sequences, tokens
+from .programs import Layered, flags, given, images, labels, one_liners, other_rows, program, rows, sequences, tokens
 
 
 def lengths(size: int) -> torch.Tensor:
@@ -223,11 +223,7 @@ class Losses(nn.Module):
 
 
 @program(sequences, given(2))
-class Chunked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Chunked(Layered):
     def forward(self, x, parts):
         return torch.cat([self.layer(part) for part in x.tensor_split(2, dim=1)], dim=1) * parts
 

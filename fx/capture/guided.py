@@ -11,7 +11,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch._subclasses import FakeTensorMode
@@ -28,7 +28,7 @@ from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.python import COMPARISONS
 from fx.operators.tensor_queries import names_of
-from fx.proxy import IMMEDIATE_TYPES, Attribute, Proxy
+from fx.proxy import IMMEDIATE_TYPES, Attribute, Proxy, TracerBase
 
 _ABSENT = object()
 _NUMBERS = (bool, int, float, complex)
@@ -36,19 +36,6 @@ _QUESTIONS = names_of("sizes", "kind", "memory").union(
     "getattr getitem len int float list tuple max min is_false".split()
 )
 """What computes nothing of a tensor, and may go where nobody uses it."""
-
-
-class Recorder(Protocol):
-    """The tracer whose questions are answered."""
-
-    graph: Graph
-    root: torch.nn.Module
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
-
-    def _refusal(self, what: str, kind: type[TraceError] = ..., **lines: Any) -> TraceError: ...
 
 
 class GuidedProxy(Proxy):
@@ -81,7 +68,7 @@ class Guide:
     """What the example inputs of one run of a tracer say."""
 
     def __init__(
-        self, tracer: Recorder, given: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
+        self, tracer: TracerBase, given: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
     ) -> None:
         """A guide that knows inputs.
 

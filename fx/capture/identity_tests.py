@@ -5,14 +5,13 @@ from __future__ import annotations
 import operator
 import sys
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from fx.assertions import ASSERTIONS, check_given
 from fx.capture.augmented import sources
 from fx.checks.identities import Identity, compared_with, identities
-from fx.errors import TraceError
 from fx.frames import is_pythons_file, is_users
 from fx.modules.attributes import find_attribute
 from fx.naming.printing import describe
@@ -21,28 +20,12 @@ from fx.operators.families import find_operator
 from fx.operators.overloads import builtin_name
 from fx.operators.sharing import TENSOR_METHODS
 from fx.provenance import GENERATED_FILES, SourceLocation
-from fx.proxy import Proxy
+from fx.proxy import TracerBase
 
 _OF_PYTHON = frozenset({"_operator", "builtins", "math"})
 
 
-class Recorder(Protocol):
-    """The tracer that the nodes are made by."""
-
-    root: torch.nn.Module
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
-
-    def proxy(self, node: Node) -> Proxy:
-        """The proxy of a node."""
-        ...
-
-    def _refusal(self, what: str, **lines: Any) -> TraceError: ...
-
-
-def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool:
+def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bool:
     """Let the program check that a value which is compared with ``None`` is given, and refuse other comparisons.
 
     Returns:

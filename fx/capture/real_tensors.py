@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -25,15 +25,14 @@ from fx.capture.modes import Modes
 from fx.capture.whole_calls import find_proxy
 from fx.checks.questions import decided
 from fx.container_kinds import leaves_of
-from fx.errors import TraceError
 from fx.frames import callers, user_location
 from fx.graph import Graph
-from fx.node import Argument, Node
+from fx.node import Node
 from fx.operators.effect_rules import Effect, changes_layout, find_rule
 from fx.operators.python import OPERATORS
 from fx.operators.sharing import attribute_kind
 from fx.operators.tensor_queries import METHODS
-from fx.proxy import IMMEDIATE_TYPES, Attribute, ParameterProxy, Proxy, is_tensor_method
+from fx.proxy import IMMEDIATE_TYPES, Attribute, ParameterProxy, Proxy, TracerBase, is_tensor_method
 
 _torch: Any = torch
 _UNWRITTEN = frozenset({"__repr__", "__format__", "untyped_storage", "type"}).union(
@@ -52,31 +51,6 @@ _QUICK = IMMEDIATE_TYPES | {Proxy}
 _PLAIN = (Proxy, Attribute, ParameterProxy, GuidedProxy, GuidedAttribute)
 _MOST_VALUES = 256
 """How many numbers of a tensor the traced code may read as a list."""
-
-
-class Recorder(Protocol):
-    """The tracer that operations are recorded by."""
-
-    _caught: Any
-    graph: Graph
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
-
-    def create_arg(self, a: Any) -> Argument:
-        """Return what a node holds for a value."""
-        ...
-
-    def proxy(self, node: Node) -> Proxy:
-        """The proxy of a node."""
-        ...
-
-    def is_state(self, tensor: torch.Tensor) -> bool:
-        """Return whether the traced root, or a module below it, holds the tensor."""
-        ...
-
-    def _refusal(self, what: str, **lines: Any) -> TraceError: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +84,7 @@ class RealTensors(TorchFunctionMode):
     A trace pushes it onto the stack of modes, and :func:`leave_ended` takes it off.
     """
 
-    def __init__(self, tracer: Recorder, modes: Modes, is_tracing: Callable[[], bool]) -> None:
+    def __init__(self, tracer: TracerBase, modes: Modes, is_tracing: Callable[[], bool]) -> None:
         """A mode of one trace.
 
         Args:

@@ -6,11 +6,11 @@ import operator
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from fx.errors import TraceError
 from fx.node import Node
-from fx.proxy import Proxy
+from fx.proxy import Proxy, TracerBase
 
 _SIZES_FROM = {
     name: start
@@ -21,14 +21,6 @@ _SIZES_FROM = {
     for name in names.split()
 }
 """Methods and functions that take sizes one by one or as a tuple, with the number of arguments before them."""
-
-
-class Recorder(Protocol):
-    """The tracer that nodes are made by."""
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
 
 
 class Starred(Proxy):
@@ -62,7 +54,7 @@ class Starred(Proxy):
 
 
 def spread(
-    tracer: Recorder, pending: list[Starred], kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: TracerBase, pending: list[Starred], kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call with what stands for shapes among them replaced by traced tuples.
 
@@ -96,7 +88,7 @@ def spread(
     return args, kwargs
 
 
-def _joined(tracer: Recorder, elements: Any) -> Any:
+def _joined(tracer: TracerBase, elements: Any) -> Any:
     """A traced tuple of sizes: those of the shapes, and what stands between them."""
     parts: list[Any] = []
     for one in elements:

@@ -303,7 +303,11 @@ class Interpreter:
             try:
                 return self.env[args]
             except KeyError:
-                raise _no_value(args, n) from None
+                raise GraphError(
+                    f"Node {n} referenced nonexistent value {args}! Run Graph.lint() to diagnose such issues",
+                    where=n.source,
+                    value=describe(n),
+                ) from None
         if kind in _PLAIN:
             return args
         if kind is tuple:
@@ -339,7 +343,8 @@ class Transformer(Interpreter):
             result = self.run(enable_io_processing=False)
         if result is not None:
             old = self.graph.output_node()
-            new = self.new_graph.output(map_aggregate(result, _node_of), old.type)
+            returned = map_aggregate(result, lambda value: value.node if isinstance(value, Proxy) else value)
+            new = self.new_graph.output(returned, old.type)
             new.meta.update(old.meta)
             inherit(new, (old,))
         self.new_graph.history = self.graph.history
@@ -399,10 +404,6 @@ class _TransformerTracer(Tracer):
         return node
 
 
-def _node_of(value: Any) -> Any:
-    return value.node if isinstance(value, Proxy) else value
-
-
 def _expect_first(args: object, what: str) -> None:
     if not isinstance(args, tuple) or not args:
         raise refusal(what, args)
@@ -425,11 +426,3 @@ def _explain(error: Exception, node: Node) -> None:
     if node.source is not None:
         note += f"\nOriginal traceback:\n{node.stack_trace}"
     add_note(error, note)
-
-
-def _no_value(used: Node, user: Node) -> GraphError:
-    return GraphError(
-        f"Node {user} referenced nonexistent value {used}! Run Graph.lint() to diagnose such issues",
-        where=user.source,
-        value=describe(user),
-    )

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fx.arguments import expect, expect_all, here, refusal, shown
+from fx.arguments import expect, expect_all, explained, here, refusal, shown
 from fx.assertions import handled_error
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
@@ -296,7 +296,7 @@ class Interpreter:
         Lists and dicts come as plain ones, as generated code passes them.
 
         Raises:
-            GraphError: a node has no value yet.
+            GraphError: a node has no value yet, or ``args`` nests too deep.
         """
         kind = type(args)
         if kind is Node:
@@ -310,9 +310,12 @@ class Interpreter:
                 ) from None
         if kind in _PLAIN:
             return args
-        if kind is tuple:
-            return tuple([self.map_nodes_to_values(element, n) for element in args])
-        return map_parts(lambda part: self.map_nodes_to_values(part, n), args)
+        try:
+            if kind is tuple:
+                return tuple([self.map_nodes_to_values(element, n) for element in args])
+            return map_parts(lambda part: self.map_nodes_to_values(part, n), args)
+        except RecursionError as failure:
+            raise explained(failure, args, GraphError) from None
 
 
 class Transformer(Interpreter):

@@ -43,13 +43,13 @@ def in_functions(model: nn.Module) -> fx.GraphModule:
 
 
 class Calling(nn.Module):
-    """Calls a function with itself and the input."""
+    """Calls a function with itself, which has these attributes, and the input."""
 
-    def __init__(self, call: Callable[[Any, Any], Any], **children: nn.Module) -> None:
+    def __init__(self, call: Callable[[Any, Any], Any], **attributes: Any) -> None:
         super().__init__()
         self.call = call
-        for name, child in children.items():
-            self.add_module(name, child)
+        for name, value in attributes.items():
+            setattr(self, name, value)
 
     def forward(self, x: Any) -> Any:
         return self.call(self, x)

@@ -100,25 +100,6 @@ class CodeGen:
         return []
 
 
-def generate(
-    graph: Graph,
-    root_module: str,
-    *,
-    verbose: bool = False,
-    include_stride: bool = False,
-    include_device: bool = False,
-    colored: bool = False,
-    expanded_def: bool = False,
-    record_func: bool = False,
-    additional_meta: list[str] | None = None,
-) -> PythonCode:
-    """The source of ``graph``; see ``Graph.python_code``."""
-    comments = None
-    if verbose:
-        comments = Comments(include_stride, include_device, colored, tuple(additional_meta or ()))
-    return FunctionWriter(graph, root_module, comments).write(expanded_def, record_func)
-
-
 class FunctionWriter:
     """Writes one graph as one function."""
 

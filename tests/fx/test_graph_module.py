@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import Calling
 
 import fx
 
@@ -265,19 +266,11 @@ def test_deepcopy_keeps_tensors_that_are_shared_shared() -> None:
 
 
 def test_it_is_traced_through_as_a_submodule_and_kept_whole_as_a_leaf(traced: fx.GraphModule, x: torch.Tensor) -> None:
-    class Outer(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = traced.eval()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x) + 1
-
     class Whole(fx.Tracer):
         def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
             return isinstance(m, fx.GraphModule)
 
-    outer = Outer()
+    outer = Calling(lambda self, x: self.inner(x) + 1, inner=traced.eval())
     through = fx.symbolic_trace(outer)
     assert through.graph.find_nodes(op="call_module", target="inner.head")
     assert sorted(through.state_dict()) == sorted(outer.state_dict())
@@ -353,11 +346,7 @@ def test_what_the_root_lacks_is_named() -> None:
 
 
 def test_constants_of_the_program_become_buffers_and_the_traced_module_stays_as_it_was() -> None:
-    class Adds(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x + torch.tensor([1.0, 2.0])
-
-    root = Adds()
+    root = Calling(lambda self, x: x + torch.tensor([1.0, 2.0]))
     traced = fx.symbolic_trace(root)
     assert [name for name, _ in traced.named_buffers()] == ["_tensor_constant0"]
     assert list(root.named_buffers()) == []
@@ -393,11 +382,7 @@ def test_code_of_a_captured_program_is_known_to_be_older_than_its_first_edit() -
 
 @pytest.mark.parametrize("name", ["graph", "code", "recompile"])
 def test_an_attribute_under_a_name_of_every_program_is_refused(name: str) -> None:
-    class Model(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * getattr(self, name)
-
-    model = Model()
+    model = Calling(lambda self, x: x * getattr(self, name))
     model.register_parameter(name, torch.nn.Parameter(torch.ones(1)))
     with pytest.raises(fx.GraphError, match=f"cannot hold an attribute called '{name}'") as error:
         fx.symbolic_trace(model)

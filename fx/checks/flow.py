@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from fx.checks.bytecode import CONSTANTS, Dialect, Step, dialect, steps
+from fx.checks.bytecode import CONSTANTS, PADDING, Dialect, Step, dialect, steps
 
 _REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 """The comparison that Python asks the right operand for where the left one knows no answer."""
@@ -221,7 +221,7 @@ def value_of(operand: Sequence[Step], frame: FrameType) -> Any:
     """
     stack: list[Any] = []
     for step in operand:
-        if step.name in ("CACHE", "EXTENDED_ARG", "NOP"):
+        if step.name in PADDING:
             continue
         if step.name in ("BUILD_TUPLE", "BUILD_LIST"):
             count = step.argument or 0

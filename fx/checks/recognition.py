@@ -126,8 +126,6 @@ def _options(flow: Flow, frame: FrameType) -> Any:
 
 
 _HASHED = (set, frozenset, dict)
-
-
 _OF_ELEMENTS = {"eq": True, "ne": False, "in": True, "not in": False}
 """Comparisons that ask elements whether they are equal, and whether they hold where these are."""
 

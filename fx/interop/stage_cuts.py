@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fx.analysis.dependence import Dependences
+from fx.errors import with_article
 from fx.graph_module import GraphModule
 from fx.node import Node
 from fx.operators.effects import effect_of
@@ -159,7 +160,9 @@ class StageCuts:
             if not isinstance(_recorded(node), TensorMetadata):
                 kind: Any = node.meta.get("type", object)
                 self._forbid(
-                    value.made, value.last, f"`%{node}`, {_of_kind(kind)}, is used behind it: only tensors are sent"
+                    value.made,
+                    value.last,
+                    f"`%{node}`, {with_article(kind.__name__)}, is used behind it: only tensors are sent",
                 )
             writers = [self._place[one] for one in self._dependences.writers(node) if one in self._place]
             if writers and (latest := max(writers)) > value.made:
@@ -291,8 +294,3 @@ def _is_number(node: Node) -> bool:
 
 def _recorded(node: Node) -> Any:
     return node.meta.get("tensor_meta")
-
-
-def _of_kind(kind: type) -> str:
-    name = kind.__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

@@ -18,7 +18,6 @@ from fx.lowering.backend import Backend, get_backend
 from fx.lowering.coverage import Coverage
 from fx.lowering.plan import Plan, make_plan
 from fx.lowering.support import Veto
-from fx.node import Node
 from fx.passes.contract import Contract, close
 from fx.passes.regions import Region, Spelling
 from fx.passes.registered_passes import register_pass
@@ -167,7 +166,7 @@ def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> N
 def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
     """Build each region and put it in its place."""
     regions = plan.regions
-    program = regions.build(regions.in_program_order(_last), Spelling())
+    program = regions.build(regions.in_program_order(-1), Spelling())
     failures: dict[str, str] = {}
     notes: dict[str, str | None] = {}
     for region in regions.regions:
@@ -191,10 +190,6 @@ def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
     program.meta["lowering"] = dataclasses.replace(plan.coverage, parts=tuple(parts))
     program.recompile()
     return program
-
-
-def _last(region: Region) -> Node:
-    return region.nodes[-1]
 
 
 def _checked(built: Any, backend: Backend) -> nn.Module:

@@ -63,19 +63,8 @@ def _in_parentheses(node: Node) -> str:
     return f" ({node.source.place})" if node.source is not None else ""
 
 
-def sentence(mismatch: PatternMismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]) -> str:
-    """Return what a mismatch says to the user.
-
-    Args:
-        mismatch: where a search ended.
-        in_pattern: from canonical nodes to those of the pattern as it was given.
-        in_program: from canonical nodes to those of the program as it was given.
-    """
-    return _Wording(mismatch, in_pattern, in_program).sentence()
-
-
-class _Wording:
-    """One mismatch in words."""
+class Wording:
+    """One mismatch in words, with the nodes of pattern and program as they were given for canonical ones."""
 
     def __init__(
         self, mismatch: PatternMismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]
@@ -85,6 +74,7 @@ class _Wording:
         self.in_program = in_program
 
     def sentence(self) -> str:
+        """Return what the mismatch says to the user."""
         return getattr(self, f"_{self.mismatch.kind}")()
 
     def _there(self, node: Node) -> Node:

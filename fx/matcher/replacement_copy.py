@@ -11,7 +11,7 @@ import torch
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
-from fx.matcher.settings import same_settings
+from fx.matcher.searched_program import same_settings
 from fx.modules.attributes import MISSING, find_attribute, free_path, is_own, put_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg

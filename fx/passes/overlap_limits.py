@@ -72,7 +72,7 @@ class Limits:
         self._largest = memory * max(live_bytes(nodes, sizes).values())
         self._needs = {call: sum(sizes[one] for one in {call.result, *call.node.all_input_nodes}) for call in calls}
         for call in calls:
-            self.begin(call, range(call.first, call.last))
+            self.count(call, range(call.first, call.last))
 
     def admit(self, call: WaitingCall, place: int) -> bool:
         """Return whether ``call`` may run while the node at ``place`` does."""
@@ -93,15 +93,8 @@ class Limits:
             taken.append(live + held[-1])
         return GapLimits(running, taken, self._needs, self._most, self._largest)
 
-    def begin(self, call: WaitingCall, places: range) -> None:
-        """Count ``call`` among those that run while the nodes at ``places`` do."""
-        self._change(call, places, 1)
-
-    def end(self, call: WaitingCall, places: range) -> None:
-        """Count it no longer."""
-        self._change(call, places, -1)
-
-    def _change(self, call: WaitingCall, places: range, sign: int) -> None:
+    def count(self, call: WaitingCall, places: range, sign: int = 1) -> None:
+        """Count ``call`` among those that run while the nodes at ``places`` do; no longer, if ``sign`` is -1."""
         for place in places:
             self._running[place] += sign
             self._held[place] += sign * self._needs[call]

@@ -123,7 +123,7 @@ class CapabilityBasedPartitioner:
             region = Region(f"{prefix}{number}")
             home.update(dict.fromkeys(partition.nodes, region))
         regions = Regions(self.graph_module, home)
-        divided = regions.build(regions.in_program_order(lambda region: region.nodes[-1]), Spelling())
+        divided = regions.build(regions.in_program_order(-1), Spelling())
         for region in regions.regions:
             self.graph_module.add_submodule(region.name, divided.get_submodule(region.name))
         self.graph_module.graph = divided.graph

@@ -16,7 +16,7 @@ from torch.fx.passes import shape_prop as torch_shape_prop
 import fx
 from fx.errors import InteropError
 from fx.interop import from_torch, to_torch
-from fx.interop.export_signatures import KeywordCodeGen
+from fx.interop.torch_fx import KeywordCodeGen
 from fx.modules.containers import Container
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from numbers import Real
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fx.arguments import expect, refusal
 from fx.errors import QuantizationError, type_in_words
-from fx.operators.effects import declare_pure
 from fx.quantize import pages
 from fx.quantize.affine import Affine, expect_sizes
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
@@ -34,18 +33,9 @@ from fx.quantize.kernels.kernel import (
 from fx.quantize.kernels.layer_trial import LayerTrial, largest_weight
 from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
 from fx.quantize.value_ranges import MANY, narrowed
-from fx.serialization.allow_list import allow
-
-Kind = TypeVar("Kind", bound=type[nn.Module])
 
 _MOST_PACKED = 3
 """In how many orders a layer keeps its weight: those of two kernels, one of them for two numbers of threads."""
-
-
-def listed(kind: Kind) -> Kind:
-    """Let a class of layers be saved with programs, and calls of it be left out where nothing uses them."""
-    declare_pure(kind)
-    return allow(kind, f"fx.quantize.{kind.__name__}")
 
 
 class PackedModule(nn.Module):
@@ -301,23 +291,31 @@ class QuantizedLayer(PackedModule):
         """The fastest kernel that is right with the largest integers, which is tried where that is not known yet."""
         largest = largest_weight(self.weight)
         kernels = [kernel for kernel in self._kernels() if use.form in kernel.forms and kernel.is_available()]
-        halved = {kernel.name: in_halves(kernel) for kernel in kernels if "float" in kernel.forms}
-        narrow = {kernel.name: in_seven_bits(kernel) for kernel in kernels if use.largest <= NARROW_INPUT}
-        names = tuple(kernel.name for kernel in kernels)
-        problem = (type(self), self._shape(), self._sizes(), self.has_bias, use, largest, names)
+        problem = (
+            type(self),
+            self._shape(),
+            self._sizes(),
+            self.has_bias,
+            use,
+            largest,
+            tuple(one.name for one in kernels),
+        )
+        alternatives = [
+            [
+                kernel,
+                *([in_seven_bits(kernel)] if use.largest <= NARROW_INPUT else ()),
+                *([in_halves(kernel)] if "float" in kernel.forms else ()),
+            ]
+            for kernel in kernels
+        ]
 
-        def ways() -> Iterator[Way]:
+        def ways() -> Iterator[list[Way]]:
             data, of_ones = self._trial(shape, largest)
             trial = LayerTrial(data, tuple(shape), of_ones, use.form)
-            for kernel in kernels:
-                way: Way | None = None
-                for others in (halved, narrow):
-                    way = trial.way(others[kernel.name], way) if kernel.name in others else way
-                yield trial.way(kernel, way)
+            yield from ([trial.way(kernel) for kernel in group] for group in alternatives)
 
         name = CHOICES.fastest(problem, ways)
-        every = (*kernels, *narrow.values(), *halved.values())
-        return next((kernel for kernel in every if kernel.name == name), None)
+        return next((kernel for group in alternatives for kernel in group if kernel.name == name), None)
 
     def _check(self) -> None:
         """Refuse tensors that a kernel, which trusts them, would read or write out of bounds with."""

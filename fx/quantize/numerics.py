@@ -17,8 +17,7 @@ from fx.interpreter import Interpreter
 from fx.node import Node
 from fx.provenance import SourceLocation
 from fx.quantize.conversion import convert, reference
-from fx.quantize.integer_operations import IntegerOperation, operation_of
-from fx.quantize.preparation import check_given, prepare
+from fx.quantize.preparation import check_given, prepare, quantized_operations
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
 
@@ -126,7 +125,8 @@ def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | N
     """
     scheme = _given(program, data, scheme, "sensitivity")
     found: list[Noise] = []
-    for node in _layers(program, scheme):
+    operations = quantized_operations(prepare(program, scheme), scheme)
+    for node in (node for node, operation in operations.items() if operation.kind == "layer"):
         alone = QuantizationScheme(Choice(precision="float")).override(scheme.choice(node), node=node.name)
         found.append(Noise(node.name, try_scheme(program, data, alone)[0], node.source))
     return tuple(sorted(found, key=lambda one: one.sqnr_db))
@@ -197,20 +197,6 @@ def _advice(
         scheme = scheme.skip(node=name)
     decibels, quantized = try_scheme(program, data, scheme)
     return Advice(scheme, tuple(skipped), decibels), quantized
-
-
-def _layers(program: GraphModule, scheme: QuantizationScheme) -> list[Node]:
-    """The layers that a scheme quantizes."""
-    found: list[Node] = []
-    for node in prepare(program, scheme).graph.nodes:
-        operation = operation_of(node)
-        if (
-            isinstance(operation, IntegerOperation)
-            and operation.kind == "layer"
-            and scheme.choice(node).precision != "float"
-        ):
-            found.append(node)
-    return found
 
 
 def _calibrated(

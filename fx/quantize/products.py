@@ -49,7 +49,7 @@ def _runs_on_integers(input: Tensor, other: Tensor) -> bool:
         return False
     sizes = [rounded_up(size) for size in (input.shape[:-2].numel(), *input.shape[-2:], other.shape[-1])]
 
-    def ways() -> tuple[Way, ...]:
+    def ways() -> list[list[Way]]:
         left = torch.full(input.shape, LARGEST, dtype=torch.uint8)
         right = torch.zeros(other.shape, dtype=torch.uint8)
         right[..., ::2] = LARGEST  # as int8, the largest and the smallest number by turns
@@ -61,7 +61,7 @@ def _runs_on_integers(input: Tensor, other: Tensor) -> bool:
         def way(compute: Callable[..., Tensor]) -> Way:
             return Way(compute.__name__, lambda: lambda: compute(left, right, 0, 0), is_right)
 
-        return way(_integers), way(_floats)
+        return [[way(_integers)], [way(_floats)]]
 
     return CHOICES.fastest(("matmul", *sizes, torch.get_num_threads()), ways) == _integers.__name__
 

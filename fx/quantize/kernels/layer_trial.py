@@ -63,12 +63,12 @@ class LayerTrial:
     form: Form
     """What the call takes and gives."""
 
-    def way(self, kernel: Kernel, instead: Way | None = None) -> Way:
+    def way(self, kernel: Kernel) -> Way:
         """The call, by this kernel, with the largest integer that it says it is right for."""
         expected = self.of_ones * kernel.largest
         output = Affine(float(expected.abs().max()) / 100, 128) if self.form == "integers" else None
         is_right = functools.partial(_is_right, expected, output)
-        return Way(kernel.name, lambda: self._prepared(kernel, output), is_right, instead)
+        return Way(kernel.name, lambda: self._prepared(kernel, output), is_right)
 
     def _prepared(self, kernel: Kernel, output: Affine | None) -> Callable[[], Tensor]:
         compute = kernel.pack(self.data, self.shape)

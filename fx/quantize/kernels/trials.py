@@ -48,8 +48,6 @@ class Way:
     """Returns what computes it once; raises a RuntimeError where that cannot be."""
     is_right: Callable[[Tensor], bool]
     """Whether a result is what it should be."""
-    instead: Way | None = None
-    """Another way, for where this one is wrong."""
 
 
 class Choices:
@@ -59,12 +57,12 @@ class Choices:
         self._names: dict[Hashable, str | None] = {}
         self._lock = threading.Lock()
 
-    def fastest(self, problem: Hashable, ways: Callable[[], Iterable[Way]]) -> str | None:
+    def fastest(self, problem: Hashable, ways: Callable[[], Iterable[Sequence[Way]]]) -> str | None:
         """Return the name of the fastest way that is right, tried at most once for each problem; None if none is.
 
         Args:
             problem: all that makes a difference to the time, and the names of the ways.
-            ways: makes them, where they have to be tried.
+            ways: makes them, where they have to be tried; of those in one sequence the first that is right is.
         """
         with self._lock:
             if problem not in self._names:
@@ -81,19 +79,14 @@ CHOICES = Choices()
 """Those of this process."""
 
 
-def _fastest(ways: Iterable[Way]) -> str | None:
+def _fastest(ways: Iterable[Sequence[Way]]) -> str | None:
     runs: dict[str, Callable[[], Any]] = {}
-    for way in ways:
-        tried: Way | None = way
-        while tried is not None:
-            run = _right_run(tried)
-            if run is not None:
-                runs[tried.name] = run
+    for alternatives in ways:
+        for way in alternatives:
+            if (run := _right_run(way)) is not None:
+                runs[way.name] = run
                 break
-            tried = tried.instead
-    if len(runs) < 2:
-        return next(iter(runs), None)
-    return _shortest(runs)
+    return _shortest(runs) if len(runs) > 1 else next(iter(runs), None)
 
 
 def _right_run(way: Way) -> Callable[[], Any] | None:

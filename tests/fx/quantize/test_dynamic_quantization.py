@@ -23,7 +23,7 @@ from fx.quantize import (
     report,
     value_ranges,
 )
-from fx.quantize.kernels import linear_kernels
+from fx.quantize.kernels import layer_kernels
 
 DYNAMIC = QuantizationScheme(Choice(precision="dynamic"))
 
@@ -56,7 +56,7 @@ def test_convolutions_find_theirs_too(kind, shape):
 @pytest.fixture(params=["kernels", "without kernels"])
 def layer(request, monkeypatch):
     if request.param == "without kernels":
-        monkeypatch.setattr(linear_kernels, "KERNELS", ())
+        monkeypatch.setattr(layer_kernels, "LINEAR", ())
     torch.manual_seed(0)
     return converted(nn.Sequential(nn.Linear(4, 3)))
 
@@ -205,8 +205,8 @@ def test_ranges_stay_where_narrowing_them_would_lose_something(values):
 @pytest.mark.parametrize("kernel", ["FBGEMM", "oneDNN", "none"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_all_kernels_take_and_give_the_types_of_autocast(kernel, dtype, monkeypatch):
-    kernels = tuple(one for one in linear_kernels.KERNELS if one.name == kernel and one.is_available())
-    monkeypatch.setattr(linear_kernels, "KERNELS", kernels)
+    kernels = tuple(one for one in layer_kernels.LINEAR if one.name == kernel and one.is_available())
+    monkeypatch.setattr(layer_kernels, "LINEAR", kernels)
     layer = QuantizedLinear(33, 20)
     layer.fill(*quantize_channels(torch.randn(20, 33)), torch.randn(20))
     values = torch.randn(5, 33).to(dtype)

@@ -20,7 +20,7 @@ from fx.graph_module import GraphModule
 from fx.lowering import Lower, OpenVINO
 from fx.lowering.openvino import package
 from fx.lowering.openvino.module import OpenVINORegion
-from fx.lowering.openvino.registration import converters
+from fx.lowering.openvino.predicates import converters
 from fx.operators.families import operators
 from fx.quantize import prepare, reference
 from model_zoo import get_model

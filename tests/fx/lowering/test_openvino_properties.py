@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from fx.lowering import Lower, OpenVINO
-from fx.lowering.openvino.registration import converters
+from fx.lowering.openvino.predicates import converters
 from pytest_fx.search.pass_check import check_pass
 
 LOSES_NAN = (F.relu, F.hardtanh, F.hardsigmoid, torch.clamp, torch.maximum, torch.minimum)

@@ -17,7 +17,7 @@ from fx.lowering import Converter, TensorRT
 from fx.lowering.tensorrt import build, library
 from fx.lowering.tensorrt.library import find_library
 from fx.lowering.tensorrt.network import TensorRTNetwork
-from fx.lowering.tensorrt.registration import converters
+from fx.lowering.tensorrt.predicates import converters
 from fx.quantize import Choice, QuantizationScheme, prepare, reference
 from model_zoo import get_model
 

@@ -216,7 +216,7 @@ def test_nothing_is_kept_of_an_engine_that_fails_to_build(tmp_path: Path) -> Non
 def test_layers_that_a_converter_adds_behind_the_networks_back_keep_the_cache_out(
     tmp_path: Path, built: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fx.lowering.tensorrt.registration import converters
+    from fx.lowering.tensorrt.predicates import converters
 
     converter = converters.find(torch.tanh)
     assert converter is not None

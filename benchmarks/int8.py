@@ -19,7 +19,7 @@ from torch import nn
 import fx
 from fx.quantize import Choice, KeptMemory, QuantizationScheme, convert, kernels_used, prepare
 from model_zoo import get_model
-from pytest_fx.tables.torch_ao import ao_convert, ao_prepare
+from pytest_fx.tables.peers import ao_convert, ao_prepare
 
 from .paired import Contender, Table, each, measure, median_ratio, parse
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pytest_fx.tables import NotRun, Scale, get_table
-from pytest_fx.tables.rounds import time_rounds
+from pytest_fx.tables.pairs import time_rounds
 from pytest_fx.tables.rows import quantization
 from pytest_fx.tables.table import Entry
 

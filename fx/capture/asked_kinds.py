@@ -14,7 +14,7 @@ from torch.fx import Proxy as TorchProxy
 
 from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
-from fx.capture.python_functions import FUNCTIONS
+from fx.capture.python_functions import FUNCTIONS, SeenClass
 from fx.capture.replacements import Builtins
 from fx.checks.questions import decided, kind_of
 from fx.errors import with_article
@@ -39,46 +39,20 @@ def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
 
 
 def _make_type(original: Any) -> Any:
-    return original if isinstance(original, _Type) else _Type()
+    return original if isinstance(original, _Type) else _Type(type)
 
 
-class _Type:
-    """``type``, as the globals of traced code see it."""
+class _Type(SeenClass):
+    """``type``."""
 
-    def __init__(self) -> None:
+    def __init__(self, original: type) -> None:
+        super().__init__(original)
         self.__new__: Any = type.__new__  # which modules that are imported meanwhile call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
             return _kind_answered(args[0], sys._getframe(1))
         return type(*args, **kwargs)
-
-    def __instancecheck__(self, value: Any) -> bool:
-        return isinstance(value, type)
-
-    def __subclasscheck__(self, value: Any) -> bool:
-        return issubclass(value, type)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(type, name)
-
-    def __getitem__(self, item: Any) -> Any:
-        return type[item]
-
-    def __or__(self, other: Any) -> Any:
-        return type | other
-
-    def __ror__(self, other: Any) -> Any:
-        return other | type
-
-    def __eq__(self, other: object) -> bool:
-        return other is type or other is self
-
-    def __hash__(self) -> int:
-        return hash(type)
-
-    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        return (type,)
 
 
 def _is_asked_of(value: Any, frame: FrameType) -> bool:

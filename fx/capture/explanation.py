@@ -249,10 +249,13 @@ class _Run(Tracer):
 
     # Where a trace ends.
 
+    @property
+    def _path(self) -> str:
+        """The path of the module that is running."""
+        return next((path for path, _ in reversed(self.module_stack.values())), "")
+
     def _obstacle(self, error: FxError, path: str | None = None) -> None:
-        if path is None:
-            path = next((path for path, _ in reversed(self.module_stack.values())), "")
-        self._found.note(error, path)
+        self._found.note(error, self._path if path is None else path)
         self._ends.append(next(reversed(self.graph.nodes)))
 
     def proxy(self, node: Node) -> Proxy:
@@ -320,8 +323,7 @@ class _Run(Tracer):
         except TracedValueError as refused:
             error = refused
         caller = users_frame(frame)
-        path = next((path for path, _ in reversed(self.module_stack.values())), "")
-        self._pending.append((caller, caller.f_lasti, error, path, obj.node))
+        self._pending.append((caller, caller.f_lasti, error, self._path, obj.node))
         self._indexed.append((caller, caller.f_lasti, None))
         return 1
 

@@ -150,8 +150,7 @@ class KeptGenerator:
         generator = self._generator
         if isinstance(generator, random.Random):
             return generator.getstate()
-        bits = getattr(generator, "bit_generator", None)
-        return generator.get_state() if bits is None else bits.state
+        return generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state()
 
     def is_changed(self) -> bool:
         """Return whether numbers were drawn."""
@@ -162,10 +161,10 @@ class KeptGenerator:
         generator = self._generator
         if isinstance(generator, random.Random):
             generator.setstate(self._saved)
-        elif (bits := getattr(generator, "bit_generator", None)) is None:
-            generator.set_state(self._saved)
+        elif hasattr(generator, "bit_generator"):
+            generator.bit_generator.state = self._saved
         else:
-            bits.state = self._saved
+            generator.set_state(self._saved)
 
 
 class KeptIterator:

@@ -224,4 +224,4 @@ def _holds_question(value: Any) -> bool:
 
 def _asking_partial(original: Any) -> Any:
     keywords = {name: _asking(value) for name, value in original.keywords.items()}
-    return functools.partial(_asking(original.func), *map(_asking, original.args), **keywords)
+    return functools.partial(*map(_asking, (original.func, *original.args)), **keywords)

@@ -19,7 +19,7 @@ import torch
 
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.whole_calls import find_proxy
-from fx.checks.bytecode import steps
+from fx.checks.bytecode import nested, steps
 from fx.checks.questions import count_of
 from fx.frames import is_users
 from fx.provenance import GENERATED_FILES
@@ -212,10 +212,9 @@ def _codes(namespace: dict[str, Any]) -> Iterator[CodeType]:
     for value in values:
         if isinstance(value, type) and value.__module__ == namespace.get("__name__"):
             values.extend(vars(value).values())
-    pending = [value.__code__ for value in values if isinstance(value, FunctionType)]
-    for code in pending:
-        yield code
-        pending.extend(constant for constant in code.co_consts if isinstance(constant, CodeType))
+    for value in values:
+        if isinstance(value, FunctionType):
+            yield from nested(value.__code__)
 
 
 assert all(hasattr(builtins, name) for name in (*CLASSES, *FUNCTIONS))

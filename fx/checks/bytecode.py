@@ -159,6 +159,14 @@ def steps(code: CodeType) -> Iterator[Step]:
             yield Step(instruction.offset, instruction.opname, instruction.arg, value)
 
 
+def nested(code: CodeType) -> list[CodeType]:
+    """Return ``code``, and that of the functions, classes and comprehensions in it, at any depth."""
+    codes = [code]
+    for one in codes:
+        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    return codes
+
+
 def once_for_code(find: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
     """Return ``find``, which looks at each piece of code once, as long as that lives.
 

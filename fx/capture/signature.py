@@ -114,9 +114,9 @@ class Signature:
         # Checks stand behind all inputs, which come first in a graph.
         for check, *given in self._checks:
             tracer.create_proxy("call_function", check, tuple(given), {})
-        for name in made:
+        for name, proxy in made.items():
             if guide is not None and name in self._whole:
-                made[name] = guide.placed(name, made[name], defined_at(self.code))
+                made[name] = guide.placed(name, proxy, defined_at(self.code))
         args = [*root, *made.values()]
         function = self._all_positional(guide is not None)
         is_leaf = None if guide is None else guide.is_container

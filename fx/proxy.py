@@ -565,9 +565,7 @@ class TracerBase:
         return iter((self._starred[-1],)) if stands else self.answer("iter", obj, what, **lines)
 
     def _count(self, obj: Proxy, frame: FrameType) -> int | None:
-        """Return how many elements a proxy has, and a check of it in the program where its node does not promise
-        that.
-        """
+        """Return how many elements a proxy has; the program checks it where its node does not promise that."""
         found = count_of(obj.node)
         if found is None and (needed := count_to_unpack(frame)) is not None:
             found = needed, False
@@ -1058,12 +1056,10 @@ def _tensor_methods() -> frozenset[Callable[..., Any]]:
 # Who is asking.
 
 
-def outside_fx(frame: FrameType | None) -> FrameType:
+def outside_fx(frame: FrameType) -> FrameType:
     """The nearest frame that is not this package's."""
-    package = __name__.rpartition(".")[0] + "."
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(package) and frame.f_back:
+    while is_ours(frame) and frame.f_back is not None:
         frame = frame.f_back
-    assert frame is not None
     return frame
 
 
@@ -1078,9 +1074,7 @@ def _asks_for_class(frame: FrameType) -> bool:
 
 
 def _is_compared(frame: FrameType) -> bool:
-    """Return whether a line of the user's compares by identity what it reads; kernels of this package do so on
-    purpose.
-    """
+    """Return whether a line of the user's compares what it reads by identity; ours do so on purpose."""
     if is_ours(frame) and frame.f_code.co_name == "getattr" and frame.f_back is not None:  # which a trace replaces
         frame = frame.f_back
     return is_users(frame) and is_compared_by_identity(frame)

@@ -76,9 +76,7 @@ def _is_asked_of(value: Any, frame: FrameType) -> bool:
 
 
 def _answers_itself(value: Proxy, name: str) -> bool:
-    """Return whether a proxy is of a class of a client's which says what attributes there are, or holds this one
-    itself.
-    """
+    """Return whether a proxy's class, of a client's, says what attributes there are, or it holds this one itself."""
     own = type(value)
     return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
 

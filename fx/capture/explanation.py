@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
@@ -375,8 +376,5 @@ def _counted(count: int, what: str) -> str:
 
 
 def _raised_at(error: Exception) -> str:
-    traceback, frame = error.__traceback__, None
-    while traceback is not None:
-        frame = traceback.tb_frame
-        traceback = traceback.tb_next
+    *_, (frame, _) = walk_tb(error.__traceback__)
     return str(user_location(frame, {}))

@@ -107,9 +107,7 @@ class Guide:
         return any(value is container for _, container, _ in self._containers)
 
     def parts_of(self, name: str, structure: Any) -> list[Any] | None:
-        """Return what was given for the parts of an input that is taken apart; None where it is of another
-        structure.
-        """
+        """Return what was given for the parts of an input that is taken apart; None if it has another structure."""
         value = self._given.get(name, _ABSENT)
         try:
             return pytree.tree_structure(structure).flatten_up_to(value)

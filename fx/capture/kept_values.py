@@ -223,9 +223,7 @@ def is_plain_object(value: Any) -> bool:
 
 
 def _is_of_python(kind: type) -> bool:
-    """Return whether a class is one of the standard library's that is more than its attributes: locks, loggers,
-    threads.
-    """
+    """Return whether a class of the standard library's is more than its attributes: locks, loggers, threads."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return file is not None and is_pythons_file(file) and kind.__name__ not in ("SimpleNamespace", "Namespace")
 

@@ -98,9 +98,7 @@ class ModuleState:
         return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
 
     def find_changes(self) -> list[Change]:
-        """Return what is something else now: attributes, elements of containers, what functions reach, each with its
-        owner.
-        """
+        """Return what is something else now, with its owner: attributes, elements of containers, names of functions."""
         changes: list[Change] = []
         differing = self._held.differing()
         for number in differing:
@@ -291,9 +289,7 @@ def _last_mention(code: CodeType, name: str) -> SourceLocation:
 
 
 def _is_written_in_place(name: str, value: Proxy) -> bool:
-    """Return whether a value is what an in-place operation on the attribute ``name`` returned, as in ``self.count +=
-    1``.
-    """
+    """Return whether a value is what an in-place operation on attribute ``name`` returned: ``self.count += 1``."""
     node = value.node
     while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
         node = node.args[0]

@@ -120,9 +120,7 @@ def _handed_on(
 
 
 def _called(callee: ast.expr, function: Any, owner: Any) -> tuple[Any, Any, int]:
-    """Return what a call runs: a function, the module whose method it is, and how many parameters are not in the
-    call.
-    """
+    """Return what a call runs: a function, the module whose method it is, the number of parameters not in the call."""
     value: Any = None
     if isinstance(callee, ast.Name):
         value = function.__globals__.get(callee.id)

@@ -381,9 +381,7 @@ def enter(mode: RealTensors) -> None:
 
 
 def share_memory(one: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:
-    """Return whether a tensor is one of ``others``, which are known by their identities, or lies in the memory of
-    one.
-    """
+    """Return whether a tensor is one of ``others``, which are by their identities, or lies in the memory of one."""
     return id(one) in others or any(_torch._C._is_alias_of(one, other) for other in others.values())
 
 

@@ -46,9 +46,7 @@ class Starred(Proxy):
         """Keep nothing."""
 
     def refused(self) -> TraceError:
-        """Return what to raise where something else gets the elements; it ends the trace though the program catches
-        it.
-        """
+        """Return what to raise where something else gets the elements: it ends the trace, caught or not."""
         self.tracer._refused = self.refusal
         return self.refusal
 

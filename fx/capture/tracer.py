@@ -571,9 +571,7 @@ class Tracer(RootTracer):
                 self.graph.erase_node(node)
 
     def _finish(self, state: ModuleState) -> Proxy | None:
-        """Leave everything as it was. To be called again where an exception of a signal's handler interrupts
-        meanwhile.
-        """
+        """Leave everything as it was. To be called again where the exception of a signal's handler interrupts."""
         leave_ended()
         forget_ended()
         self._tracing = False

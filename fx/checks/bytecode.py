@@ -141,6 +141,14 @@ class Step(NamedTuple):
     """What that number stands for: a name, a constant, the offset to jump to."""
 
 
+def nested(code: CodeType) -> list[CodeType]:
+    """Return ``code``, and that of the functions, classes and comprehensions in it, at any depth."""
+    codes = [code]
+    for one in codes:
+        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    return codes
+
+
 CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 """What loads a constant; Python 3.14 keeps integers from 0 to 255 in the instruction."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,8 +67,6 @@ def format_argument(argument: Any) -> str:
         return kind.written(argument, list(map(format_argument, kind.parts(argument))), str, class_name)
     if hasattr(argument, "users") and hasattr(argument, "op"):
         return f"%{argument}"
-    if isinstance(argument, enum.Enum):
-        return str(argument)
     try:
         return str(argument)
     except Exception:  # its own method fails, or it is an integer with more digits than Python converts
@@ -93,8 +90,8 @@ def type_name(annotation: Any) -> str:
     module = annotation.__module__
     if module == "builtins":
         return name
-    if module.partition(".")[0] == "torch":
-        return f"torch.{name}" if getattr(torch, name, None) is annotation else f"{module}.{name}"
+    if module.partition(".")[0] == "torch" and getattr(torch, name, None) is annotation:
+        module = "torch"
     return f"{module}.{name}"
 
 

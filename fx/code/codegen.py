@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fx.code.comments import Comments
 from fx.code.spelling import Speller, VariableName
 from fx.errors import CodegenError
 from fx.naming.names import GENERATED_GLOBALS, Namespace, is_identifier
-from fx.naming.printing import describe
+from fx.naming.printing import Comments, describe
 from fx.node import KEYWORD_ONLY, Node
 from fx.operators.python import BY_FUNCTION, PythonOperator
 from fx.provenance import SourceLocation

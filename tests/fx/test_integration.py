@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import fx
+from fx.modules.attributes import fetch_attribute
 from fx.passes import FuseConvBN
 from model_zoo import ZooModel, get_model, list_models
 
@@ -41,17 +42,15 @@ WAYS: dict[str, Callable[[fx.GraphModule], Any]] = {
     "interpreter": lambda module: fx.Interpreter(module).run,
     "rebuilt": lambda module: fx.GraphModule(module, copy.deepcopy(module.graph)),
     "from a dict": lambda module: fx.GraphModule(
-        {n.target: _fetch(module, n.target) for n in module.graph.nodes if n.op in ("get_attr", "call_module")},
+        {
+            node.target: fetch_attribute(module, node.target)
+            for node in module.graph.nodes
+            if node.op in ("get_attr", "call_module")
+        },
         copy.deepcopy(module.graph),
     ),
     "copied node by node": lambda module: fx.GraphModule(module, _copied(module.graph)),
 }  # fmt: skip
-
-
-def _fetch(module: Any, path: str) -> Any:
-    for atom in path.split("."):
-        module = getattr(module, atom)
-    return module
 
 
 def _copied(graph: fx.Graph) -> fx.Graph:

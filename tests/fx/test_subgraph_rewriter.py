@@ -236,6 +236,15 @@ class TestState:
         assert torch.equal(program(x), lstm(x)[0])
 
 
+RELU = lambda x: torch.relu(x)  # noqa: E731
+
+
+def calling_what_is_not_there() -> fx.Graph:
+    graph = fx.Graph()
+    graph.output(graph.call_module("missing", (graph.placeholder("x"),)))
+    return graph
+
+
 class TestErrors:
     @pytest.fixture
     def program(self) -> fx.GraphModule:
@@ -249,28 +258,22 @@ class TestErrors:
         with pytest.raises(fx.PassError, match="there is nothing to replace the pattern by"):
             replace_pattern_with_filters(program, lambda x: torch.relu(x))
 
-    def test_a_replacement_takes_as_many_inputs(self, program: fx.GraphModule) -> None:
-        with pytest.raises(fx.PassError, match="the replacement takes 2 inputs, the pattern 1") as caught:
-            replace_pattern(program, lambda x: torch.relu(x), lambda x, y: x + y)
-        assert "replacement(x, y), pattern(x)" in str(caught.value)
-
-    def test_a_replacement_returns_as_many_values(self, program: fx.GraphModule) -> None:
-        with pytest.raises(fx.PassError, match="the replacement returns 2 values, the pattern 1"):
-            replace_pattern(program, lambda x: torch.relu(x), lambda x: (x, x))
-
-    def test_a_replacement_uses_only_inputs_of_the_pattern(self, program: fx.GraphModule) -> None:
-        with pytest.raises(fx.PassError, match="the replacement uses its input `y`, which the pattern does not use"):
-            replace_pattern(program, lambda x, y: torch.relu(x), lambda x, y: x + y)
-
-    def test_a_replacement_has_what_it_refers_to(self, program: fx.GraphModule) -> None:
-        graph = fx.Graph()
-        graph.output(graph.call_module("missing", (graph.placeholder("x"),)))
-        with pytest.raises(fx.PassError, match="refers to `missing`, which neither it nor the program has"):
-            replace_pattern(program, lambda x: torch.relu(x), graph)
-
-    def test_a_replacement_is_something_with_a_graph(self, program: fx.GraphModule) -> None:
-        with pytest.raises(fx.PassError, match="the replacement is a str"):
-            replace_pattern(program, lambda x: torch.relu(x), "relu")  # type: ignore[arg-type]
+    @pytest.mark.parametrize(
+        "pattern, replacement, said",
+        [
+            (RELU, lambda x, y: x + y, r"takes 2 inputs, the pattern 1[\s\S]*replacement\(x, y\), pattern\(x\)"),
+            (RELU, lambda x: (x, x), "returns 2 values, the pattern 1"),
+            (lambda x, y: torch.relu(x), lambda x, y: x + y, "uses its input `y`, which the pattern does not use"),
+            (RELU, calling_what_is_not_there(), "refers to `missing`, which neither it nor the program has"),
+            (RELU, "relu", "is a str"),
+        ],
+        ids=["inputs", "values", "used inputs", "missing module", "no graph"],
+    )
+    def test_a_replacement_fits_the_pattern(
+        self, program: fx.GraphModule, pattern: Any, replacement: Any, said: str
+    ) -> None:
+        with pytest.raises(fx.PassError, match=f"the replacement {said}"):
+            replace_pattern(program, pattern, replacement)
 
     def test_a_replacement_that_cannot_be_captured_says_so(self, program: fx.GraphModule) -> None:
         def branching(x: Any) -> Any:

@@ -21,6 +21,7 @@ _LITERALS = (int, float, bool, str, complex, type(None), torch.dtype, torch.devi
 
 
 IsTensor: TypeAlias = Callable[[Node], bool]
+"""Whether a value of the program is known to be a tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,13 +56,7 @@ class Shape:
     """Whether a list means the same as a tuple, as it does to torch's functions."""
 
     def bind(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument], is_tensor: IsTensor) -> Binding | None:
-        """The arguments by name, or None where the call does not fit.
-
-        Args:
-            args: positional arguments.
-            kwargs: keyword arguments.
-            is_tensor: whether a value of the program is known to be a tensor.
-        """
+        """The arguments of a call by name, or None where it does not fit."""
         positional = self.positional
         is_one_size = self.packed is not None and len(args) == len(positional) and type(args[-1]) is int
         if len(args) > len(positional) or is_one_size:
@@ -180,12 +175,7 @@ def kinds_of(described: str, count: int | None) -> tuple[str, ...]:
 
 
 def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
-    """Return what one overload asks of a call.
-
-    Args:
-        overload: one of an operator's.
-        skip: position of an argument that the call passes apart, as a method's receiver.
-    """
+    """Return what an overload asks of a call, but for the argument at position ``skip``, as a method's receiver."""
     arguments = list(zip(overload.signature.parameters.values(), overload.schema.arguments, strict=True))
     if skip is not None:
         del arguments[skip]
@@ -262,9 +252,7 @@ def _callable_overloads(overloads: tuple[Overload, ...]) -> list[Overload]:
 def shape_of_function(function: Callable[..., Any], *, follow: bool) -> Shape | None:
     """Return what a Python function asks, or None where keywords cannot spell a call of it.
 
-    Args:
-        function: the function.
-        follow: it is one of torch's, whose decorators keep signatures.
+    ``follow`` is for functions of torch, whose decorators keep signatures.
     """
     try:
         signature = get_python_signature(function) if follow else inspect.signature(function, follow_wrapped=False)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fx.analysis.dependence import Dependences
 from fx.matcher.patterns import Pattern
@@ -62,34 +63,26 @@ class MatchState:
         return self._dependences.why_not_fuse(nodes)
 
 
+@dataclass(eq=False)
 class Occurrence:
     """A pattern found in a program. It can be replaced where ``why_not`` is ``None``."""
 
-    def __init__(
-        self,
-        pattern: Pattern,
-        subject: SearchedProgram,
-        bound: Mapping[Node, Argument],
-        taken: Mapping[Node, Node],
-        literals: Mapping[str, Argument],
-    ) -> None:
-        """Keep a solution of the search.
+    pattern: Pattern
+    """What was found."""
+    subject: SearchedProgram
+    """Where."""
+    bound: dict[Node, Argument]
+    """For canonical nodes of the pattern, what they stand for."""
+    taken: dict[Node, Node]
+    """For the canonical calls of the program, those of the pattern."""
+    literals: dict[str, Argument]
+    """The constants that named wildcards stand for."""
 
-        Args:
-            pattern: what was found.
-            subject: where.
-            bound: for canonical nodes of the pattern, what they stand for.
-            taken: for the canonical calls of the program, those of the pattern.
-            literals: the constants that named wildcards stand for.
-        """
-        self.pattern = pattern
-        self.subject = subject
-        self.bound = dict(bound)
-        self.taken = dict(taken)
-        self.literals = dict(literals)
-        originals = {subject.stands_for[node] for node in taken}
-        self.nodes: list[Node] = sorted(originals, key=subject.order.__getitem__)
+    @cached_property
+    def nodes(self) -> list[Node]:
         """The program's own operations that it is made of, in order."""
+        originals = {self.subject.stands_for[node] for node in self.taken}
+        return sorted(originals, key=self.subject.order.__getitem__)
 
     @property
     def results(self) -> list[Node]:

@@ -11,7 +11,7 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.occurrences import InternalMatch, Occurrence
 from fx.matcher.patterns import Pattern
-from fx.matcher.replacement_copy import Attributes, ReplacementCopy
+from fx.matcher.replacement_copy import Attributes, copy_replacement
 from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call
 from fx.modules.attributes import is_own, prefixes
 from fx.naming.printing import describe
@@ -116,8 +116,15 @@ class Rewrite:
             pairs = zip(replacement.find_nodes(op="placeholder"), self._pattern.given, strict=True)
             known = self._pattern.values
             values = {node: fetched[given] for node, given in pairs if known[given] in occurrence.bound}
-            copied = ReplacementCopy(replacement, values, self._attributes, self._matched_paths(occurrence))
-            returned = copied.copy_to(graph, occurrence.nodes, last)
+            paths = self._matched_paths(occurrence)
+            returned, made = copy_replacement(
+                replacement,
+                graph,
+                values,
+                lambda node: self._attributes.path(replacement, node, paths),
+                occurrence.nodes,
+                last,
+            )
         for node in to_move:
             place.prepend(node)
         self._moved.update(to_move)
@@ -129,7 +136,7 @@ class Rewrite:
             if node.op == "get_attr" and not node.users:
                 graph.erase_node(node)
         nodes_map = {node: fetched.get(node, value) for node, value in match.nodes_map.items()}
-        return nodes_map, copied.nodes
+        return nodes_map, made
 
     def finish(self) -> None:
         """Drop the modules that nothing calls any more, and recompile."""

@@ -82,14 +82,7 @@ class EarlyOrder:
         calls: Collection[WaitingCall],
         moving: Collection[WaitingCall],
     ) -> None:
-        """Order them.
-
-        Args:
-            graph: the program.
-            dependences: those of its nodes.
-            calls: all that wait.
-            moving: those whose arguments are early.
-        """
+        """Order the nodes of a program with ``calls`` that wait; the arguments of those ``moving`` are early."""
         original = list(graph.nodes)
         at = {node: place for place, node in enumerate(original)}
         passed = {half for call in calls if call.halves.independent for half in (call.node, call.result)}

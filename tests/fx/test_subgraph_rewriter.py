@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from building import body
+from building import Calling, body
 from torch import nn
 
 import fx
@@ -218,15 +218,7 @@ class TestProvenance:
             assert (node.origins, node.source) == (("add", "relu"), line)
 
     def test_new_nodes_keep_the_place_in_the_module_hierarchy(self) -> None:
-        class Outer(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.block = nn.Sequential(nn.ReLU())
-
-            def forward(self, x: Any) -> Any:
-                return self.block(x)
-
-        program = fx.symbolic_trace(Outer())
+        program = fx.symbolic_trace(Calling(lambda m, x: m.block(x), block=nn.Sequential(nn.ReLU())))
         stack = next(iter(program.graph.find_nodes(op="call_module"))).meta["nn_module_stack"]
         replace_pattern(program, nn.ReLU(), lambda x: torch.sin(x))
         (node,) = program.graph.find_nodes(op="call_function")
@@ -297,15 +289,7 @@ class TestState:
             def forward(self, x: Any) -> Any:
                 return x / self.scale
 
-        class Model(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.gain = nn.Parameter(torch.tensor([2.0, 4.0]))
-
-            def forward(self, x: Any) -> Any:
-                return self.gain * x
-
-        program = fx.symbolic_trace(Model())
+        program = fx.symbolic_trace(Calling(lambda m, x: m.gain * x, gain=nn.Parameter(torch.tensor([2.0, 4.0]))))
         assert rewritten(program, Scaled(), Divided()) == [
             "scale = self.gain",
             "truediv = x / scale",
@@ -314,23 +298,9 @@ class TestState:
         assert torch.equal(program(torch.ones(2)), torch.tensor([0.5, 0.25]))
 
     def test_modules_of_the_replacement_are_copied_in_under_free_names(self) -> None:
-        class Model(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.linear = nn.Linear(2, 2)
-
-            def forward(self, x: Any) -> Any:
-                return self.linear(torch.sin(x)) + torch.sin(x)
-
-        class Replacement(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.linear, self.block = nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2))
-
-            def forward(self, x: Any) -> Any:
-                return self.block(self.linear(x))
-
-        model, replacement = Model(), Replacement()
+        model = Calling(lambda m, x: m.linear(torch.sin(x)) + torch.sin(x), linear=nn.Linear(2, 2))
+        block = nn.Sequential(nn.Linear(2, 2))
+        replacement = Calling(lambda m, x: m.block(m.linear(x)), linear=nn.Linear(2, 2), block=block)
         program = fx.symbolic_trace(model)
         matches = replace_pattern(program, lambda x: torch.sin(x), replacement)
         assert len(matches) == 2
@@ -353,15 +323,7 @@ class TestState:
         assert program(torch.ones(1)) == 5
 
     def test_modules_that_are_no_longer_called_are_removed_and_no_others(self) -> None:
-        class Model(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.block = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Dropout(0.5))
-
-            def forward(self, x: Any) -> Any:
-                return self.block(x)
-
-        model = Model()
+        model = Calling(lambda m, x: m.block(x), block=nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Dropout(0.5)))
         program = fx.symbolic_trace(model)
         program.add_submodule("spare", nn.Linear(1, 1))
         replace_pattern(program, nn.ReLU(), lambda x: torch.sin(x))
@@ -370,33 +332,10 @@ class TestState:
         assert len(model.block) == 3
 
     def test_nothing_is_put_into_modules_that_the_traced_one_shares(self) -> None:
-        class Model(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.block = nn.Linear(2, 2)
-
-            def forward(self, x: Any) -> Any:
-                return torch.sin(self.block(x))
-
-        class Inner(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.extra = nn.Parameter(torch.ones(2))
-
-            def forward(self, x: Any) -> Any:
-                return x * self.extra
-
-        class Replacement(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.block = Inner()
-
-            def forward(self, x: Any) -> Any:
-                return self.block(x)
-
-        model = Model()
+        model = Calling(lambda m, x: torch.sin(m.block(x)), block=nn.Linear(2, 2))
         program = fx.symbolic_trace(model)
-        replace_pattern(program, lambda x: torch.sin(x), Replacement())
+        extended = Calling(lambda m, x: x * m.extra, extra=nn.Parameter(torch.ones(2)))
+        replace_pattern(program, lambda x: torch.sin(x), Calling(lambda m, x: m.block(x), block=extended))
         assert list(model.state_dict()) == ["block.weight", "block.bias"]
         assert "block_extra" in program.state_dict()
 

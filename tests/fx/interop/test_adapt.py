@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
+from building import Calling
 from torch import nn
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
@@ -22,22 +23,12 @@ from fx.passes.verification import find_stale_code
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import with_data
 
-
-class Scaled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.box = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-        self.register_buffer("scale", torch.full((3,), 2.0))
-
-    def forward(self, x: Any) -> Any:
-        return self.box(x + 1) * self.scale
-
-
 X = torch.linspace(-1.0, 1.0, 6).reshape(2, 3)
 
 
 def program() -> fx.GraphModule:
-    return fx.symbolic_trace(Scaled())
+    box = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    return fx.symbolic_trace(Calling(lambda m, x: m.box(x + 1) * m.scale, box=box, scale=torch.full((3,), 2.0)))
 
 
 def subtract(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import Calling
 from torch import nn
 
 import fx
@@ -47,16 +48,11 @@ def test_it_has_a_name_and_promises_exact_results() -> None:
 
 
 def test_modules_and_attributes_are_merged_by_path() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(2, 2)
-            self.weight = nn.Parameter(torch.ones(2))
-
-        def forward(self, x: Any) -> Any:
-            return self.linear(x) * self.weight + self.linear(x) * self.weight
-
-    model = Twice()
+    model = Calling(
+        lambda m, x: m.linear(x) * m.weight + m.linear(x) * m.weight,
+        linear=nn.Linear(2, 2),
+        weight=nn.Parameter(torch.ones(2)),
+    )
     graph = fx.Tracer().trace(model)
     with graph.inserting_before(graph.output_node()):
         again = graph.get_attr("weight")

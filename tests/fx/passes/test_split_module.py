@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from building import WithoutLeaves
+from building import Calling, WithoutLeaves
 from torch import Tensor, nn
 
 import fx
@@ -131,15 +131,7 @@ def test_a_module_that_two_partitions_call_is_in_both() -> None:
 
 
 def test_paths_that_differ_in_dots_and_underscores_stay_apart() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.a_0 = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2)
-
-        def forward(self, x: Any) -> Any:
-            return self.a_0(self.a(x))
-
-    model = Model()
+    model = Calling(lambda m, x: m.a_0(m.a(x)), a=nn.Sequential(nn.Linear(2, 2)), a_0=nn.Linear(2, 2))
     x = torch.rand(1, 2)
     assert torch.equal(split_module(fx.symbolic_trace(model), model, lambda node: 0)(x), model(x))
 

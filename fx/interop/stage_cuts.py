@@ -13,6 +13,7 @@ from torch import Tensor
 from fx.analysis.dependence import Dependences
 from fx.errors import with_article
 from fx.graph_module import GraphModule
+from fx.modules.storages import memory_of
 from fx.node import Node
 from fx.operators.effects import effect_of
 from fx.passes.tensor_metadata import TensorMetadata, bytes_recorded
@@ -111,8 +112,7 @@ class StageCuts:
                     holding.places.append(self._place[node])
 
     def _holding(self, tensor: Tensor) -> _Holding:
-        storage = id(tensor) if tensor.layout is not torch.strided else tensor.untyped_storage()._cdata
-        return self.holdings.setdefault(storage, _Holding(tensor))
+        return self.holdings.setdefault(memory_of(tensor), _Holding(tensor))
 
     def _find_sent_attributes(self) -> dict[Node, Node]:
         """Parameters that more than one step fetches, and that no module has: their gradients are one sum."""

@@ -12,9 +12,7 @@ from torch import nn
 
 import fx
 import model_zoo
-from fx.passes import exact
 from fx.passes.common_subexpressions import EliminateCommonSubexpressions
-from fx.passes.registered_passes import get_pass
 
 
 def names(program: fx.GraphModule) -> list[str]:
@@ -40,11 +38,6 @@ def test_equal_calls_become_one() -> None:
     )
     x = torch.randn(2, 2)
     assert torch.equal(program(x), function(x))
-
-
-def test_it_has_a_name_and_promises_exact_results() -> None:
-    assert get_pass("eliminate-common-subexpressions") == EliminateCommonSubexpressions()
-    assert EliminateCommonSubexpressions().contract is exact
 
 
 def test_modules_and_attributes_are_merged_by_path() -> None:

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 import fx
 from fx.errors import PassError
-from fx.passes import close
 from fx.passes.merge_parallel_layers import MergeParallelLayers
-from fx.passes.registered_passes import get_pass
 from fx.passes.rewriting import make_edits
 from model_zoo import get_model, list_models
 
@@ -410,11 +408,6 @@ def test_explanations_are_frozen_records_with_the_users_line() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         merging.merged = False  # type: ignore[misc]
     assert program.graph.revision == revision
-
-
-def test_the_pass_is_registered_and_close() -> None:
-    assert get_pass("merge-parallel-layers") == MergeParallelLayers()
-    assert MergeParallelLayers.contract is close
 
 
 @pytest.mark.parametrize("name", [name for name in list_models() if "small" in get_model(name).tags])

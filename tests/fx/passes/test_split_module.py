@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from building import Calling, in_functions, operations
+from building import in_functions, operations
 from torch import Tensor, nn
 
 import fx
@@ -128,12 +128,6 @@ def test_a_module_that_two_partitions_call_is_in_both() -> None:
     split = split_module(fx.symbolic_trace(model), model, lambda node: 0 if node.name in ("_0", "_1") else 1)
     assert split.get_submodule("submod_0.0") is split.get_submodule("submod_1.0") is layer
     assert len(list(split.parameters())) == 2
-
-
-def test_paths_that_differ_in_dots_and_underscores_stay_apart() -> None:
-    model = Calling(lambda m, x: m.a_0(m.a(x)), a=nn.Sequential(nn.Linear(2, 2)), a_0=nn.Linear(2, 2))
-    x = torch.rand(1, 2)
-    assert torch.equal(split_module(fx.symbolic_trace(model), model, lambda node: 0)(x), model(x))
 
 
 def test_names_and_tuples_follow_the_options() -> None:

@@ -12,13 +12,7 @@ import torch
 
 import fx
 from fx.errors import PassError
-from fx.passes import close, contract_of, exact, get_pass, list_passes, pass_name, register_pass, registered_passes
-
-
-@pytest.fixture(autouse=True)
-def _leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered_passes, "_definitions", registered_passes._definitions.copy())
-
+from fx.passes import close, contract_of, exact, get_pass, list_passes, pass_name, register_pass
 
 CONTRACTS = {
     "canonicalize": exact,

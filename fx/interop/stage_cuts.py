@@ -14,7 +14,7 @@ from fx.analysis.dependence import Dependences
 from fx.errors import with_article
 from fx.graph_module import GraphModule
 from fx.modules.storages import memory_of
-from fx.node import Node
+from fx.node import Node, reached
 from fx.operators.effects import effect_of
 from fx.passes.tensor_metadata import TensorMetadata, bytes_recorded
 
@@ -87,14 +87,11 @@ class StageCuts:
 
     def made_for(self, node: Node) -> list[Node]:
         """The attributes and numbers that ``node`` needs, which its stage makes or is sent, in order."""
-        found: dict[Node, None] = {}
-        left = list(node.all_input_nodes)
-        while left:
-            used = left.pop()
-            if used not in found and used not in self._place and used.op != "placeholder":
-                found[used] = None
-                left += used.all_input_nodes
-        return sorted(found)
+
+        def made(user: Node) -> list[Node]:
+            return [used for used in user.all_input_nodes if used not in self._place and used.op != "placeholder"]
+
+        return sorted(reached([node], made).keys() - {node})
 
     # What is made, used and held.
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from fx.analysis.dependence import Dependences
 from fx.matcher.patterns import Pattern
 from fx.matcher.searched_program import SearchedProgram
-from fx.node import Argument, Node, nodes_in
+from fx.node import Argument, Node, nodes_in, reached
 from fx.operators.effects import is_impure
 
 
@@ -255,15 +255,13 @@ class Occurrence:
 
     def no_ops(self) -> list[Node]:
         """Return the operations that compute nothing and stand between those of the match, in order."""
-        found: dict[Node, None] = {}
+
+        def passed(node: Node) -> list[Node]:
+            return [user for user in node.users if self.subject.is_no_op(user)]
+
         results = set(self.results)
-        pending = [user for node in self.nodes if node not in results for user in node.users]
-        while pending:
-            node = pending.pop()
-            if node not in found and self.subject.is_no_op(node):
-                found[node] = None
-                pending.extend(node.users)
-        return sorted(found, key=self.subject.order.__getitem__)
+        found = reached((node for node in self.nodes if node not in results), passed)
+        return sorted(found.keys() - self.nodes, key=self.subject.order.__getitem__)
 
 
 def _also_used(node: Node, user: Node) -> str:

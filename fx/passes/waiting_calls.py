@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable
 from fx.analysis.dependence import Dependences
 from fx.errors import add_note
 from fx.graph import Graph
-from fx.node import Node
+from fx.node import Node, reached
 from fx.operators.asynchronous import Halves, channel_of, halves_begun_by, halves_of, waits_for
 
 
@@ -108,11 +108,8 @@ class EarlyOrder:
 
 def _arguments(dependences: Dependences, calls: Iterable[WaitingCall], halves: Collection[Node]) -> set[Node]:
     """Return what computes arguments of ``calls`` and does nothing else, up to the ``halves`` of any."""
-    found: set[Node] = set()
-    left = [used for call in calls for used in call.node.all_input_nodes]
-    while left:
-        node = left.pop()
-        if node not in found and node not in halves and dependences.only_computes(node):
-            found.add(node)
-            left += node.all_input_nodes
-    return found
+
+    def computing(user: Node) -> list[Node]:
+        return [used for used in user.all_input_nodes if used not in halves and dependences.only_computes(used)]
+
+    return reached((call.node for call in calls), computing).keys() - halves

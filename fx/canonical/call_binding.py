@@ -112,30 +112,26 @@ def _takes(kinds: tuple[str, ...], value: Argument, is_tensor: IsTensor) -> bool
     return is_of_kinds(kinds, value)
 
 
+_OF_KIND: dict[str, Callable[[Any], bool]] = {
+    "any": lambda value: True,
+    "none": lambda value: value is None,
+    "number": lambda value: type(value) in (int, float, bool, complex),
+    "float": lambda value: type(value) in (int, float),
+    "index": lambda value: type(value) is int and value >= -1,
+    "list": lambda value: isinstance(value, (tuple, list)),
+    "ints": lambda value: (
+        isinstance(value, (tuple, list)) and all(type(one) is int or isinstance(one, Node) for one in value)
+    ),
+    "size1": lambda value: isinstance(value, (tuple, list)) and len(value) == 1,
+    "size2": lambda value: isinstance(value, (tuple, list)) and len(value) == 2,
+    "size3": lambda value: isinstance(value, (tuple, list)) and len(value) == 3,
+}
+"""Whether a literal is of a kind; any other kind is the name of a type."""
+
+
 def is_of_kinds(kinds: tuple[str, ...], value: Argument) -> bool:
     """Return whether a literal is of one of these kinds."""
-    return any(_is_kind(kind, value) for kind in kinds)
-
-
-def _is_kind(kind: str, value: Argument) -> bool:
-    given = type(value)
-    if kind == "any":
-        return True
-    if kind == "none":
-        return value is None
-    if kind == "number":
-        return given in (int, float, bool, complex)
-    if kind == "float":
-        return given in (int, float)
-    if kind == "index":
-        return isinstance(value, int) and given is int and value >= -1
-    if kind in ("size1", "size2", "size3"):
-        return isinstance(value, (tuple, list)) and len(value) == int(kind[-1])
-    if kind == "list":
-        return isinstance(value, (tuple, list))
-    if kind == "ints":
-        return isinstance(value, (tuple, list)) and all(type(one) is int or isinstance(one, Node) for one in value)
-    return given.__name__ == kind
+    return any(_OF_KIND[kind](value) if kind in _OF_KIND else type(value).__name__ == kind for kind in kinds)
 
 
 def _is_literal(value: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_passes import NegateEachRelu, captured, chain, change_nothing, double_the_result
+from small_passes import NegateEachRelu, captured, chain, change_nothing, counted, double_the_result
 from torch import nn
 
 import fx
@@ -28,10 +28,6 @@ from fx.passes import (
 )
 from fx.passes.contract import Close
 from fx.passes.pipeline import PassPipeline, PassReport, PipelineListener
-
-
-def counted(program: fx.GraphModule, target: Any) -> int:
-    return len(program.graph.find_nodes(op="call_function", target=target))
 
 
 def test_passes_run_in_order_and_each_is_reported() -> None:

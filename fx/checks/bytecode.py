@@ -195,6 +195,14 @@ def working_steps(code: CodeType) -> list[Step]:
     return [step for step in steps(code) if step.name not in PADDING]
 
 
+def place_in(found: list[Step], offset: int) -> int:
+    """Return which of some instructions runs at ``offset``.
+
+    A frame that has called Python code stands behind the call, at the last of its caches.
+    """
+    return max((index for index, step in enumerate(found) if step.offset <= offset), default=0)
+
+
 def unpack_count(frame: FrameType) -> int | None:
     """Return how many names ``a, b = value`` unpacks into, if that is what ``frame`` is doing."""
     found = _unpacking(frame)

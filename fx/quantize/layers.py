@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fx.arguments import expect, refusal
 from fx.errors import QuantizationError, type_in_words
 from fx.quantize import pages
-from fx.quantize.affine import Affine, expect_sizes
+from fx.quantize.affine import MANY, Affine, expect_sizes, narrowed
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
 from fx.quantize.kernels.kernel import (
     LARGEST,
@@ -32,7 +32,6 @@ from fx.quantize.kernels.kernel import (
 )
 from fx.quantize.kernels.layer_trial import LayerTrial, largest_weight
 from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
-from fx.quantize.value_ranges import MANY, narrowed
 
 _MOST_PACKED = 3
 """In how many orders a layer keeps its weight: those of two kernels, one of them for two numbers of threads."""

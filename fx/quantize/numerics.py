@@ -169,7 +169,11 @@ def advise(
         )
 
     def tried(skipped: Sequence[str]) -> tuple[Advice, bool]:
-        advice, quantized = _advice(program, data, scheme, skipped)
+        wanted = scheme
+        for name in skipped:
+            wanted = wanted.skip(node=name)
+        decibels, quantized = try_scheme(program, data, wanted)
+        advice = Advice(wanted, tuple(skipped), decibels)
         if evaluate is not None and accuracy is not None:
             return advice, evaluate(quantized) >= accuracy
         return advice, sqnr_db is not None and advice.sqnr_db >= sqnr_db
@@ -188,15 +192,6 @@ def advise(
         else:
             least = middle + 1
     return best
-
-
-def _advice(
-    program: GraphModule, data: Data, scheme: QuantizationScheme, skipped: Sequence[str]
-) -> tuple[Advice, GraphModule]:
-    for name in skipped:
-        scheme = scheme.skip(node=name)
-    decibels, quantized = try_scheme(program, data, scheme)
-    return Advice(scheme, tuple(skipped), decibels), quantized
 
 
 def _calibrated(

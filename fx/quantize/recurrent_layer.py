@@ -179,8 +179,10 @@ class QuantizedRecurrent(PackedModule):
         use = KernelUse("dynamic", rounded_up(batch), torch.get_num_threads())
         if use not in self._chosen:
             most = max(largest_weight(layer.weight) for layer in self.layers())
-            tried = [(engine, largest) for largest in (most, NARROW) for engine in _ENGINES]
-            self._chosen[use] = next((one for one in tried if self._is_right(*one, batch)), None)
+            right = (
+                (one, largest) for largest in (most, NARROW) for one in _ENGINES if self._is_right(one, largest, batch)
+            )
+            self._chosen[use] = next(right, None)
         return self._chosen[use]
 
     @property

@@ -28,11 +28,7 @@ def check_trusted_arguments(program: GraphModule, *, is_outermost: bool) -> None
 
     Args:
         program: the program.
-        is_outermost: whether its inputs are what the user passes, and not what a program around it does.
-
-    Raises:
-        Refused: there is one; the message names its node.
-    """
+        is_outermost: whether its inputs are what the user passes, and not what a program around it does."""
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target in BODIES:
             _check_bodies(program, node)

@@ -43,13 +43,13 @@ def in_functions(model: nn.Module) -> fx.GraphModule:
 
 
 class Calling(nn.Module):
-    """Calls a function with itself and the input."""
+    """Calls a function with itself and the input; holds modules, and tensors as parameters."""
 
-    def __init__(self, call: Callable[[Any, Any], Any], **children: nn.Module) -> None:
+    def __init__(self, call: Callable[[Any, Any], Any], **held: nn.Module | torch.Tensor) -> None:
         super().__init__()
         self.call = call
-        for name, child in children.items():
-            self.add_module(name, child)
+        for name, one in held.items():
+            setattr(self, name, nn.Parameter(one) if isinstance(one, torch.Tensor) else one)
 
     def forward(self, x: Any) -> Any:
         return self.call(self, x)

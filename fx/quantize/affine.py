@@ -177,10 +177,7 @@ _REACH = 0.75
 def narrowed(values: Tensor, low: float, high: float) -> tuple[float, float]:
     """Return the part of a range outside of which values may saturate, so that the squared error of all is least.
 
-    Args:
-        values: on the CPU, ``MANY`` and more, all finite.
-        low: the smallest one.
-        high: the largest one.
+    ``values`` are on the CPU, ``MANY`` and more, all of them finite and in this range.
     """
     flat = values.detach().reshape(-1)
     sample = flat[:: flat.numel() // _SAMPLE | 1].float().clone()  # an odd step meets all columns of most matrices

@@ -87,20 +87,23 @@ def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = 
     meaning = reference(prepared)
     powers: dict[str, _Power] = {}
     for args in data:
-        unquantized: dict[str, Any] = {}
-
-        def keep(node: Node, value: Any, unquantized: dict[str, Any] = unquantized) -> None:
-            if node.op == "call_function":
-                unquantized[node.name] = value
-
-        def compare(node: Node, value: Any, unquantized: dict[str, Any] = unquantized) -> None:
-            if node.op == "call_function" and node.name in unquantized:
-                powers.setdefault(node.name, _Power()).add(unquantized.pop(node.name), value)
-
-        run_apart(program, Interpreter(prepared, listeners=[keep]).run, args)
-        run_apart(program, Interpreter(meaning, listeners=[compare]).run, args)
+        unquantized, quantized = (_results(program, form, args) for form in (prepared, meaning))
+        for name in unquantized.keys() & quantized.keys():
+            powers.setdefault(name, _Power()).add(unquantized[name], quantized[name])
     nodes = {node.name: node for node in prepared.graph.nodes}
-    return tuple(Noise(name, power.decibels, nodes[name].source) for name, power in powers.items())
+    return tuple(Noise(name, powers[name].decibels, nodes[name].source) for name in nodes if name in powers)
+
+
+def _results(program: GraphModule, form: GraphModule, args: tuple[Any, ...]) -> dict[str, Any]:
+    """Return what each function returns in ``form``, which ``program`` became, by the names of nodes."""
+    found: dict[str, Any] = {}
+
+    def keep(node: Node, value: Any) -> None:
+        if node.op == "call_function":
+            found[node.name] = value
+
+    run_apart(program, Interpreter(form, listeners=[keep]).run, args)
+    return found
 
 
 def _given(program: GraphModule, data: Data, scheme: QuantizationScheme | None, who: str) -> QuantizationScheme:

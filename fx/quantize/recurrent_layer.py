@@ -13,8 +13,15 @@ from fx.quantize.arithmetic import is_recorded
 from fx.quantize.declaration import listed
 from fx.quantize.kernels.kernel import Kernel, KernelUse, LayerData, PackedLayer
 from fx.quantize.kernels.layer_kernels import Engine, has_engine, pack
-from fx.quantize.kernels.layer_trial import LARGEST_WEIGHT, NARROW, LayerTrial, largest_weight
-from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
+from fx.quantize.kernels.trials import (
+    CHOICES,
+    LARGEST_WEIGHT,
+    NARROW,
+    LayerTrial,
+    Way,
+    largest_weight,
+    rounded_up,
+)
 from fx.quantize.layers import PackedModule
 from fx.quantize.linear import QuantizedLinear
 from fx.quantize.recurrence import GATES, Mode, Recurrence

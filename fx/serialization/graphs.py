@@ -42,13 +42,7 @@ PathCheck = Callable[[str, str], None]
 
 
 def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: PathCheck) -> Json:
-    """``graph`` as JSON.
-
-    Args:
-        graph: a well-formed graph.
-        place: where it is, for messages.
-        values: writes constants.
-        check_path: refuses targets of ``get_attr`` and ``call_module`` nodes.
+    """``graph``, which is at ``place``, as JSON; ``check_path`` refuses paths of ``get_attr`` and ``call_module`` nodes.
 
     Raises:
         SaveError: something in it is not data; the message names the node.

@@ -143,12 +143,7 @@ class Budget:
 def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
     """The arguments that make a module like ``module``, those with the default's value left out.
 
-    Args:
-        module: the module.
-        budget: what making it costs is taken from this.
-
-    Raises:
-        Refused: what they make is not the same, its values aside.
+    Making it costs some of ``budget``. It is refused if what they make is not the same, its values aside.
     """
     kind = type(module)
     special = _SPECIAL[kind](module) if kind in _SPECIAL else {}
@@ -324,11 +319,7 @@ def tensor_slots(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module
 
 
 def fill_module(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Put ``tensors`` into the places of a module that has none on any device yet.
-
-    Raises:
-        Refused: a tensor is missing or one too many, or is of another kind or shape than its place.
-    """
+    """Put ``tensors`` into the places, of their kinds and shapes, of a module that has none on any device yet."""
     left = dict(tensors)
     for path, owner, name, place in list(tensor_slots(module)):
         is_buffer = name in owner._buffers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,9 +41,8 @@ class LayerData:
     """Of a convolution, stride, padding and dilation as lists, and the number of groups."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelUse:
-    """What a kernel is chosen for, beside the sizes of the layer."""
+class KernelUse(NamedTuple):
+    """What a kernel is chosen for, beside the sizes of the layer; a tuple, as each call of a layer makes one."""
 
     form: Form
     """What the call takes and gives."""

@@ -42,7 +42,7 @@ PathCheck = Callable[[str, str], None]
 
 
 def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: PathCheck) -> Json:
-    """``graph``, which is at ``place``, as JSON; ``check_path`` refuses paths of ``get_attr`` and ``call_module`` nodes.
+    """``graph``, which is at ``place``, as JSON; ``check_path`` refuses paths of attributes and modules.
 
     Raises:
         SaveError: something in it is not data; the message names the node.

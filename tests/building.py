@@ -47,7 +47,7 @@ class Calling(nn.Module):
 
     def __init__(self, call: Callable[[Any, Any], Any], **held: Any) -> None:
         super().__init__()
-        self.call = call
+        self.call: Callable[[Any, Any], Any] = call
         for name, value in held.items():
             if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter):
                 self.register_buffer(name, value)

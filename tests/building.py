@@ -45,11 +45,11 @@ def in_functions(model: nn.Module) -> fx.GraphModule:
 class Calling(nn.Module):
     """Calls a function with itself and the input."""
 
-    def __init__(self, call: Callable[[Any, Any], Any], **children: nn.Module) -> None:
+    def __init__(self, call: Callable[[Any, Any], Any], **children: nn.Module | nn.Parameter) -> None:
         super().__init__()
         self.call = call
         for name, child in children.items():
-            self.add_module(name, child)
+            setattr(self, name, child)
 
     def forward(self, x: Any) -> Any:
         return self.call(self, x)

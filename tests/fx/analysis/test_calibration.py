@@ -13,13 +13,13 @@ from torch import nn
 
 import fx
 from fx.analysis import kernel_replay
-from fx.analysis.calibration import calibrate, load_device, save_device
+from fx.analysis.calibration import _products, calibrate, load_device, save_device
 from fx.analysis.kernel_calls import KernelCall, record_calls
 from fx.analysis.kernel_replay import Replay, distances_of
 from fx.analysis.known_devices import get_device
 from fx.analysis.measured_times import MEASURED, MeasuredTimes
 from fx.analysis.node_times import Roofline
-from fx.analysis.probes import operator_probes, product_probes
+from fx.analysis.probes import Probe, operator_probes, product_probes
 from fx.analysis.product_sizes import product_sizes
 from fx.analysis.simulation import name_of_function, simulate
 from fx.errors import AnalysisError
@@ -225,6 +225,16 @@ class _Both:
 
     def __call__(self, *args: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self._func(*args), args[2]  # type: ignore[operator]
+
+
+def test_products_take_what_was_measured_without_their_launch() -> None:
+    calls = [record_calls(fx.symbolic_trace(nn.Linear(n, n)), torch.empty(n, n)).calls[-1] for n in (16, 32, 64, 128)]
+    timed = [(Probe("matrix", call), 1e-6 + call.work.flops * 2.0**-30) for call in calls]
+    surfaces, spread = _products(timed, {"matrix": 1e-6})
+    for sizes in map(product_sizes, calls):
+        assert sizes is not None
+        assert surfaces["matrix"].at(sizes.features)[0] == pytest.approx(-30, abs=0.1)
+    assert spread < 0.1
 
 
 @pytest.mark.thorough

@@ -19,8 +19,9 @@ import fx
 from fx.errors import LoweringError, LoweringWarning
 from fx.graph_module import GraphModule
 from fx.lowering import Backend, Converter, Converters, Coverage, Lower, get_backend, list_backends, register_backend
+from fx.lowering.known_program import KnownProgram
 from fx.lowering.support import all_of, any_of, has_dtype, has_own_memory, has_shape, is_pure
-from fx.passes import PassPipeline
+from fx.passes import PassPipeline, ShapeProp
 
 
 @pytest.fixture
@@ -378,9 +379,6 @@ def test_regions_that_do_little_are_dropped(
 
 
 def operations(function: Any, *inputs: Tensor) -> dict[str, Any]:
-    from fx.lowering.known_program import KnownProgram
-    from fx.passes import ShapeProp
-
     program = fx.symbolic_trace(function)
     if inputs:
         ShapeProp(program).propagate(*inputs)
@@ -405,9 +403,8 @@ def test_predicates_compose() -> None:
     assert all_of(single, is_pure)(known) is None
     assert all_of(single, double)(known) == "`%x` is float32, not float64"
     assert any_of(double, single)(known) is None
-    assert (
-        any_of(double, has_dtype(torch.int64))(known) == "`%x` is float32, not float64, and `%x` is float32, not int64"
-    )
+    reason = "`%x` is float32, not float64, and `%x` is float32, not int64"
+    assert any_of(double, has_dtype(torch.int64))(known) == reason
 
 
 # What goes wrong.
@@ -518,12 +515,13 @@ def test_wrong_arguments_are_errors(model: nn.Module) -> None:
         LoweringError, match=r"lower takes a GraphModule, not a Calling\n(.*\n)*  try    capture it first"
     ):
         fx.lower(model)  # type: ignore[call-overload]
-    with pytest.raises(LoweringError, match="an int is not a backend"):
-        fx.lower(program, 3)  # type: ignore[call-overload]
-    with pytest.raises(LoweringError, match="on_failure is 'raise' or 'eager'"):
-        fx.lower(program, on_failure="ignore")  # type: ignore[call-overload]
-    with pytest.raises(LoweringError, match="min_size is a number of operations, at least 1"):
-        fx.lower(program, min_size=0)
+    for message, options in (
+        ("an int is not a backend", {"backend": 3}),
+        ("on_failure is 'raise' or 'eager'", {"on_failure": "ignore"}),
+        ("min_size is a number of operations, at least 1", {"min_size": 0}),
+    ):
+        with pytest.raises(LoweringError, match=message):
+            fx.lower(program, **options)  # type: ignore[call-overload]
 
 
 # Registries.
@@ -533,11 +531,9 @@ def test_a_second_converter_for_a_target_is_refused_by_name() -> None:
     converters = make_converters()
     with pytest.raises(LoweringError, match=r"toy has two converters for `torch\.nn\.functional\.relu`"):
         converters.register(Converter(F.relu, raise_out_of_memory))
-    other = converters.replace(Converter(F.relu, raise_out_of_memory))
-    assert other is not None
+    assert converters.replace(Converter(F.relu, raise_out_of_memory)) is not None
     found = converters.find(F.relu)
-    assert found is not None
-    assert found.build is raise_out_of_memory
+    assert found is not None and found.build is raise_out_of_memory
     converters.remove(F.relu)
     assert converters.find(F.relu) is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,8 +19,9 @@ import fx
 from fx.canonical import canonical_form
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
-from fx.lowering import Lower, OpenVINO
+from fx.lowering import Converter, Lower, OpenVINO
 from fx.lowering.openvino import package
+from fx.lowering.openvino.engine import OpenVINOEngine
 from fx.lowering.openvino.module import OpenVINORegion
 from fx.lowering.openvino.predicates import converters
 from fx.operators.families import operators
@@ -214,8 +216,6 @@ class Layer(nn.Module):
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Who did the work of each call."""
-    from fx.lowering.openvino.engine import OpenVINOEngine
-
     called: list[str] = []
     run = OpenVINOEngine.__call__
     monkeypatch.setattr(
@@ -433,8 +433,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], Tensor, str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_would_be_computed_otherwise_is_refused_with_the_reason(what: str) -> None:
-    import re
-
     function, x, reason = REFUSED[what]
     assert re.search(reason, why_refused(function, x))
 
@@ -464,10 +462,8 @@ def test_bfloat16_is_less_precise() -> None:
 
 
 def test_quantized_programs_stay_so_in_one_engine() -> None:
-    module, x = (
-        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)),
-        torch.randn(4, 3, 8, 8),
-    )
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
+    x = torch.randn(4, 3, 8, 8)
     prepared = prepare(fx.symbolic_trace(module.eval()), example_inputs=(x,))
     with torch.no_grad():
         prepared(x)
@@ -482,25 +478,18 @@ def test_quantized_programs_stay_so_in_one_engine() -> None:
 
 
 def test_a_converter_that_fails_is_reported_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fx.lowering import Converter
-
     def broken(network: Any, input: Any, inplace: bool) -> Any:
         return network.op.reshape(network.value(input), network.numbers([7, 7]), False).output(0)
 
-    original = converters.replace(Converter(F.relu, broken))
-    try:
-        with pytest.raises(
-            LoweringError, match=r"converter of openvino for `%relu` failed(.|\n)*test_openvino.py"
-        ) as raised:
-            lower(Layer(), torch.randn(2, 4))
-        assert "[7,7]" in str(raised.value).replace(" ", "")
-        with pytest.warns(fx.LoweringWarning, match=r"not built, the converter of openvino for `%relu` failed"):
-            lowered = lower(Layer(), torch.randn(2, 4), on_failure="eager")
-        assert lowered.meta["lowering"].parts[0].failure is not None
-        assert_same(lowered, lowered, torch.randn(2, 4))
-    finally:
-        assert original is not None
-        converters.replace(original)
+    monkeypatch.setitem(converters._converters, F.relu, Converter(F.relu, broken))
+    failed = "converter of openvino for `%relu` failed"
+    with pytest.raises(LoweringError, match=rf"{failed}(.|\n)*test_openvino.py") as raised:
+        lower(Layer(), torch.randn(2, 4))
+    assert "[7,7]" in str(raised.value).replace(" ", "")
+    with pytest.warns(fx.LoweringWarning, match=f"not built, the {failed}"):
+        lowered = lower(Layer(), torch.randn(2, 4), on_failure="eager")
+    assert lowered.meta["lowering"].parts[0].failure is not None
+    assert_same(lowered, lowered, torch.randn(2, 4))
 
 
 def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,8 +510,6 @@ def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_engine_that_fails_where_eager_does_not_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fx.lowering.openvino.engine import OpenVINOEngine
-
     def fail(self: OpenVINOEngine, inputs: Any) -> Any:
         raise RuntimeError("out of memory")
 

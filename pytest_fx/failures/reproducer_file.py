@@ -106,7 +106,8 @@ def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[
     keywords: list[str] = []
     if tracing.leaves:
         kept = [leaf for leaf in tracing.leaves if any(tracing.keeps(leaf, held[path], path) for path in held)]
-        keywords.append(f"leaf={[_spell_class(leaf) if isinstance(leaf, type) else leaf for leaf in kept]!r}")
+        named = [f"{leaf.__module__}.{leaf.__name__}" if isinstance(leaf, type) else leaf for leaf in kept]
+        keywords.append(f"leaf={named!r}")
     if tracing.tracer is not None:
         tracer: Any = tracing.tracer
         name = f"{getattr(tracer, '__module__', '')}:{getattr(tracer, '__qualname__', '')}"
@@ -115,10 +116,6 @@ def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[
         keywords.append(f"tracer={name!r}")
         modules.append(tracer.__module__)
     return keywords, modules
-
-
-def _spell_class(leaf: type) -> str:
-    return f"{leaf.__module__}.{leaf.__name__}"
 
 
 def _import_paths(names: list[str], folder: Path) -> str:

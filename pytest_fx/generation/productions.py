@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from typing import Any
 
 import torch
 
+from fx.container_kinds import held_kind
+from fx.naming.printing import class_name
 from pytest_fx.generation.choices import Drawing
-from pytest_fx.generation.value_spelling import spell, spell_index, spell_options
 
 _HOLE = re.compile(r"\*?\{(\w+|\*)\}")
 _WRITE = re.compile(r"^(?P<left>.+?) (?P<operator>[-+*/@&|^%]|//|\*\*|<<|>>)?= (?P<right>.+)$")
@@ -103,6 +105,62 @@ class Production:
     """How a module is called, for spellings that begin with ``nn.``."""
     imports: str = ""
     """A module that the spelling needs, beside torch and math."""
+
+
+def row(spellings: str, *parts: Operand | Argument | frozenset[str], **options: Any) -> Production:
+    """Make a row of its spellings, with semicolons between them, and of its operands, arguments and tags in turn.
+
+    >>> row("torch.relu; .relu; nn.ReLU", Operand(lambda value, earlier: True, lambda builder, earlier: None)).spellings
+    ('torch.relu', '.relu', 'nn.ReLU')
+    """
+    operands = tuple(part for part in parts if isinstance(part, Operand))
+    arguments = tuple(part for part in parts if isinstance(part, Argument))
+    tags = frozenset[str]().union(*(part for part in parts if isinstance(part, frozenset)))
+    return Production(tuple(spellings.split("; ")), operands, arguments, tags, **options)
+
+
+def spell(value: Any) -> str:
+    """Return an expression for a constant, as a user would write it where ``torch`` is imported.
+
+    >>> import torch
+    >>> spell({"size": (1,), "dtype": torch.float64, "bound": float("inf"), "rows": slice(None, 2)})
+    "{'size': (1,), 'dtype': torch.float64, 'bound': float('inf'), 'rows': slice(None, 2)}"
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if isinstance(value, slice) and value.step is None:
+        return f"slice{spell((value.start, value.stop))}"
+    kind = held_kind(value)
+    if kind is None or kind.spelling is None:
+        return repr(value)
+    return kind.written(value, list(map(spell, kind.parts(value))), repr, class_name)
+
+
+def spell_index(value: Any) -> str:
+    """Return what stands between the brackets of a subscript.
+
+    >>> spell_index((..., slice(None, None, 2), 0))
+    '..., ::2, 0'
+    """
+    match value:
+        case tuple() if value:
+            return ", ".join(map(spell_index, value)) + "," * (len(value) == 1)
+        case slice(start=start, stop=stop, step=step):
+            text = ":".join("" if bound is None else spell(bound) for bound in (start, stop))
+            return text if step is None else f"{text}:{spell(step)}"
+        case _ if value is Ellipsis:
+            return "..."
+        case _:
+            return spell(value)
+
+
+def spell_options(options: dict[str, Any]) -> str:
+    """Return keyword arguments as they stand in a call.
+
+    >>> spell_options({"dim": 1, "keepdim": True})
+    'dim=1, keepdim=True'
+    """
+    return ", ".join(f"{name}={spell(value)}" for name, value in options.items())
 
 
 @functools.lru_cache(maxsize=4096)

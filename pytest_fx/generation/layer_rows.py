@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.operands import (
     DTYPE,
     FLOAT,
@@ -27,7 +26,7 @@ from pytest_fx.generation.operands import (
     size,
     size_like,
 )
-from pytest_fx.generation.productions import OMITTED, Operand, Production, row
+from pytest_fx.generation.productions import OMITTED, Drawing, Operand, Production, row
 
 NO_BIAS = argument("bias", one_of(False), 3)
 EPS = argument("eps", one_of(0.1, 1e-3), 2)

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from pytest_fx.generation.choices import Drawing
-from pytest_fx.generation.productions import OMITTED, Argument, NewTensor, Operand
+from pytest_fx.generation.productions import OMITTED, Argument, Drawing, NewTensor, Operand
 from pytest_fx.generation.tensor_expressions import Shape, draw_extent, draw_size
 
 MOST_OF_A_SIZE = 64

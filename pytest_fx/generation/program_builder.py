@@ -15,11 +15,11 @@ from torch import nn
 from fx import Graph, GraphModule
 from fx.node import OPCODES
 from pytest_fx.generation import productions
-from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.productions import (
     MODULE,
     OMITTED,
     Argument,
+    Choices,
     NewTensor,
     Operand,
     Production,

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.operands import (
     ANY,
     BATCHED_FACTOR,
@@ -42,7 +41,7 @@ from pytest_fx.generation.operands import (
     one_of,
     order,
 )
-from pytest_fx.generation.productions import Production, row
+from pytest_fx.generation.productions import Drawing, Production, row
 
 VIEW, SIZE = frozenset({"view"}), frozenset({"size"})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.operands import (
     ANOTHER,
     ANY,
@@ -22,7 +21,7 @@ from pytest_fx.generation.operands import (
     one_of,
     size,
 )
-from pytest_fx.generation.productions import Argument, Operand, Production, row
+from pytest_fx.generation.productions import Argument, Drawing, Operand, Production, row
 
 IN_PLACE = frozenset({"in-place"})
 AUGMENTED = IN_PLACE | {"augmented"}

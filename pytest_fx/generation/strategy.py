@@ -24,8 +24,8 @@ from fx.arguments import expect, expect_all, refusal
 from fx.errors import FxError
 from pytest_fx.generation import composition
 from pytest_fx.generation.bias import Chain, chains, compounds, formulas_about, walks
-from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.grammar import FAMILIES
+from pytest_fx.generation.productions import Choices
 from pytest_fx.generation.program_builder import ProgramBuilder, Value, evaluated
 from pytest_fx.generation.record import Input, Program, load, seeded
 from pytest_fx.generation.source import source

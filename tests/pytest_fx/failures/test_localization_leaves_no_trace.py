@@ -5,22 +5,12 @@ import weakref
 import pytest
 import torch
 from building import Counting, subject_of
-from judged import made_in_float64, violations_of
+from judged import located, made_in_float64, tolerance, violations_of
 from torch import nn
 
 import fx
 from fx.passes import close, exact
 from pytest_fx.failures.localization import localize
-
-
-def tolerance(leaf, eager):
-    return leaf.limits(1e-5, 1e-8)
-
-
-def located(subject, pass_):
-    original = subject.capture(subject.fresh(torch.float64))
-    transformed = made_in_float64(subject, pass_)
-    return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
 
 
 def unchanged(program):
@@ -113,7 +103,7 @@ def test_random_states_buffers_hooks_and_code_are_as_they_were():
     assert not seen
 
 
-def test_values_are_let_go_as_the_walk_goes():
+def test_values_are_let_go_as_the_walk_goes(monkeypatch):
     alive, most = weakref.WeakSet(), []
 
     class Chain(nn.Module):
@@ -123,7 +113,6 @@ def test_values_are_let_go_as_the_walk_goes():
             return x
 
     subject = subject_of(Chain(), torch.rand(4))
-    located_now = []
 
     def count(leaf, eager):
         most.append(len(alive))
@@ -136,17 +125,9 @@ def test_values_are_let_go_as_the_walk_goes():
     original = subject.capture(subject.fresh(torch.float64))
     transformed = made_in_float64(subject, unchanged)
     original_call = fx.Interpreter.call_function
-
-    class Watch:
-        def __enter__(self):
-            fx.Interpreter.call_function = lambda self, *parts: noted(original_call(self, *parts))
-
-        def __exit__(self, *parts):
-            fx.Interpreter.call_function = original_call
-
-    with Watch():
-        located_now.append(localize(original, transformed, subject.arguments(), count, subject.capture()))
-    assert len(located_now[0].errors) == 101
+    monkeypatch.setattr(fx.Interpreter, "call_function", lambda self, *parts: noted(original_call(self, *parts)))
+    found = localize(original, transformed, subject.arguments(), count, subject.capture())
+    assert len(found.errors) == 101
     assert max(most) <= 10  # of more than 400 values
 
 

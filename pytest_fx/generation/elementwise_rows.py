@@ -41,6 +41,8 @@ def _functions(names: str, *forms: str, tags: frozenset[str] = frozenset(), weig
     ]
 
 
+# A row reads better in two lines than in eight.
+# fmt: off
 ELEMENTS = [
     row("F.relu; torch.relu; .relu; nn.ReLU", FLOAT, weight=5),
     row("torch.neg; -{0}; .neg", FLOAT, weight=2),
@@ -63,41 +65,19 @@ ELEMENTS = [
     row("nn.Identity", FLOAT),
     row("nn.Hardshrink; nn.Softshrink", FLOAT, leading("lambd", one_of(0.1, 1.0), 2)),
     row("nn.PReLU", FLOAT, argument("init", one_of(0.5, -0.1), 2), DTYPE),
-    row(
-        "torch.clamp; .clamp",
-        FLOAT,
-        leading("min", one_of(0, -0.5, 0.0, 1.5)),
-        leading("max", one_of(1, 6.0, -0.25), 2),
-        weight=2,
-    ),
-    row(
-        "{0}.clamp(max={number}); torch.clamp({0}, max={number}); {0}.clamp(min={number}); {0}.clamp_min({number})",
-        FLOAT,
-        NUMBERS,
-    ),
+    row("torch.clamp; .clamp", FLOAT, leading("min", one_of(0, -0.5, 0.0, 1.5)),
+        leading("max", one_of(1, 6.0, -0.25), 2), weight=2),
+    row("{0}.clamp(max={number}); torch.clamp({0}, max={number}); {0}.clamp(min={number}); {0}.clamp_min({number})",
+        FLOAT, NUMBERS),
     row("torch.fake_quantize_per_tensor_affine({0}, {scale}, {zero_point}, 0, 255)", FLOAT, SCALE, ZERO_POINT),
-    row(  # deprecated: for passes that ask for it
-        "torch.quantize_per_tensor({0}, {scale}, {zero_point}, torch.quint8).dequantize()",
-        FLOAT,
-        SCALE,
-        ZERO_POINT,
-        weight=0,
-    ),
+    # deprecated: for passes that ask for it
+    row("torch.quantize_per_tensor({0}, {scale}, {zero_point}, torch.quint8).dequantize()", FLOAT, SCALE, ZERO_POINT,
+        weight=0),
     row("torch.nan_to_num", FLOAT, argument("nan", one_of(1.0, 0.5), 2)),
-    row(
-        "torch.pow({0}, {power}); {0} ** {power}; {0}.pow({power})",
-        FLOAT,
-        argument("power", number_of(2, 3, 1, 2.0, 0)),
-        weight=2,
-    ),
-    row(
-        "F.dropout",
-        FLOAT,
-        leading("p", one_of(0.3, 0.0), 2),
-        leading("training", one_of(Verbatim("self.training", False))),
-        frozenset({"dropout"}),
-        weight=2,
-    ),
+    row("torch.pow({0}, {power}); {0} ** {power}; {0}.pow({power})", FLOAT,
+        argument("power", number_of(2, 3, 1, 2.0, 0)), weight=2),
+    row("F.dropout", FLOAT, leading("p", one_of(0.3, 0.0), 2),
+        leading("training", one_of(Verbatim("self.training", False))), frozenset({"dropout"}), weight=2),
 ]
 
 PAIRS = [
@@ -111,13 +91,8 @@ PAIRS = [
     row("torch.where({1} > 0, {0}, {1}); torch.where({0} < {1}, {1}, {0})", FLOAT, OTHER, weight=2),
     row("torch.where({0} > 0, {0}, {number}); {0} * ({0} > {number})", FLOAT, NUMBERS),
     row("torch.where({1}, {0}, {number}); torch.where({1}, {0} + 1, {number})", WHOLE, MASK, NUMBERS),
-    row(
-        "torch.where({1}, {0}, {number}); {0}.masked_fill({1}, {number}); torch.where({1}, {number}, {0})",
-        FLOAT,
-        MASK,
-        NUMBERS,
-        weight=2,
-    ),
+    row("torch.where({1}, {0}, {number}); {0}.masked_fill({1}, {number}); torch.where({1}, {number}, {0})", FLOAT,
+        MASK, NUMBERS, weight=2),
     row("torch.div", FLOAT, OTHER, argument("rounding_mode", one_of("floor", "trunc"))),
     row("torch.atan2; torch.hypot", FLOAT, OTHER_FLOAT),
     row("torch.lerp({0}, {1}, {number}); torch.addcmul({0}, {0}, {1}, value={number})", FLOAT, OTHER_FLOAT, NUMBERS),
@@ -127,32 +102,19 @@ PAIRS = [
     row("torch.logical_not; .logical_not", ANY),
     row("{0} >= {number}; {0} < {number}; {0} == {number}; {number} <= {0}", ANY, NUMBERS),
     row("torch.isnan; torch.isfinite; {0} > 0; {0} != 0", FLOAT),
-    row(
-        "{0} // {number}; {0} % {number}; {0} * {number}; {0} + {number}; {0} / {number}",
-        WHOLE,
-        argument("number", one_of(2, 3)),
-        weight=2,
-    ),
-    row(
-        "torch.div({0}, {number}{*}); {0}.div({number}{*})",
-        WHOLE,
-        argument("number", one_of(2, 3)),
-        argument("rounding_mode", one_of("floor", "trunc")),
-    ),
+    row("{0} // {number}; {0} % {number}; {0} * {number}; {0} + {number}; {0} / {number}", WHOLE,
+        argument("number", one_of(2, 3)), weight=2),
+    row("torch.div({0}, {number}{*}); {0}.div({number}{*})", WHOLE, argument("number", one_of(2, 3)),
+        argument("rounding_mode", one_of("floor", "trunc"))),
 ]
 
 SCALARS = [
     row("{0} * {number}; {number} * {0}; torch.mul({0}, {number}); {0}.mul({number})", ANY, NUMBERS, weight=4),
     row("{0} + {number}; {number} + {0}; torch.add({0}, {number}); {0}.add({number})", ANY, NUMBERS, weight=4),
-    row(
-        "{0} - {number}; {number} - {0}; torch.sub({0}, {number}); torch.rsub({0}, {number})", FLOAT, NUMBERS, weight=3
-    ),
-    row(
-        "{0} / {number}; torch.div({0}, {number}); {0}.div({number})",
-        FLOAT,
-        argument("number", number_of(2, 0.5, 3, 1, -1, 1.0, 7.0)),
-        weight=3,
-    ),
+    row("{0} - {number}; {number} - {0}; torch.sub({0}, {number}); torch.rsub({0}, {number})", FLOAT, NUMBERS,
+        weight=3),
+    row("{0} / {number}; torch.div({0}, {number}); {0}.div({number})", FLOAT,
+        argument("number", number_of(2, 0.5, 3, 1, -1, 1.0, 7.0)), weight=3),
     row("{number} / ({0}.abs() + 1); {number} ** {0}.clamp(-2, 2)", FLOAT, argument("number", number_of(2, 0.5, 3, 1))),
     row("torch.add({0}, {number}, alpha={alpha})", FLOAT, NUMBERS, argument("alpha", one_of(2, -1, 3))),
     row("{0} // {number}; {0} % {number}", FLOAT, argument("number", number_of(2, 0.5, 3))),
@@ -165,42 +127,23 @@ LOSSES = [
     row("nn.MSELoss; nn.L1Loss", FLOAT, SAME_FLOAT, _REDUCTION, call="{module}({0}, {1})"),
     row("F.cross_entropy", ROWS, CLASSES, _REDUCTION),
     row("nn.CrossEntropyLoss", ROWS, CLASSES, _REDUCTION, call="{module}({0}, {1})"),
-    row(
-        "F.cross_entropy({0}, {1}, weight={2}.abs(){*}); F.nll_loss({0}, {1}, weight={2}.abs(){*})",
-        ROWS,
-        CLASSES,
-        PER_COLUMN,
-        _REDUCTION,
-    ),
+    row("F.cross_entropy({0}, {1}, weight={2}.abs(){*}); F.nll_loss({0}, {1}, weight={2}.abs(){*})", ROWS, CLASSES,
+        PER_COLUMN, _REDUCTION),
     row("F.cross_entropy({0}, {1}.softmax(1){*})", MATRICES, SAME_FLOAT, _REDUCTION),
     row("F.nll_loss({0}.log_softmax(-1), {1}{*})", ROWS, CLASSES, _REDUCTION),
-    row(
-        "F.binary_cross_entropy({0}.sigmoid(), {1}.sigmoid(){*}); "
+    row("F.binary_cross_entropy({0}.sigmoid(), {1}.sigmoid(){*}); "
         "F.binary_cross_entropy_with_logits({0}, {1}.sigmoid(){*}); "
-        "F.kl_div({0}.log_softmax(-1), {1}.softmax(-1){*})",
-        VECTORS,
-        SAME_FLOAT,
-        _REDUCTION,
-    ),
-    row(
-        "F.binary_cross_entropy({0}.sigmoid(), {1}.sigmoid(), weight={2}.abs(){*}); "
+        "F.kl_div({0}.log_softmax(-1), {1}.softmax(-1){*})", VECTORS, SAME_FLOAT, _REDUCTION),
+    row("F.binary_cross_entropy({0}.sigmoid(), {1}.sigmoid(), weight={2}.abs(){*}); "
         "F.binary_cross_entropy_with_logits({0}, {1}.sigmoid(), weight={2}.abs(){*}); "
-        "F.binary_cross_entropy_with_logits({0}, {1}.sigmoid(), pos_weight={2}.abs(){*})",
-        VECTORS,
-        SAME_FLOAT,
-        PER_COLUMN,
-        _REDUCTION,
-    ),
+        "F.binary_cross_entropy_with_logits({0}, {1}.sigmoid(), pos_weight={2}.abs(){*})", VECTORS, SAME_FLOAT,
+        PER_COLUMN, _REDUCTION),
 ]
 
 DTYPES = [
-    row(
-        "{0}.to({dtype})",
-        ANY,
+    row("{0}.to({dtype})", ANY,
         argument("dtype", one_of(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.bool)),
-        frozenset({"cast"}),
-        weight=2,
-    ),
+        frozenset({"cast"}), weight=2),
     row(".double; .float; .half; .bfloat16", FLOAT, frozenset({"cast"}), weight=2),
     row(".long; .int; .bool", FLOAT, frozenset({"cast"})),
     row(".type_as; {0}.to({1}); {0}.to({1}.dtype); {0}.to(dtype={1}.dtype)", ANY, ANY, frozenset({"cast"})),

@@ -105,6 +105,9 @@ ORDER = argument("order", order)
 INDEX = argument("index", _index)
 TWO = (argument("one", dimension), argument("two", dimension))
 
+
+# A row reads better in two lines than in eight.
+# fmt: off
 VIEWS = [
     Production(
         ("{0}.transpose({one}, {two})", "torch.transpose({0}, {one}, {two})", "torch.swapaxes({0}, {one}, {two})"),
@@ -117,45 +120,25 @@ VIEWS = [
     row("{0}.t(); torch.t({0}); {0}.T", ROWS, VIEW, weight=2),
     row("{0}.t(); torch.t({0})", FLAT, VIEW),
     row("{0}.mT", MATRICES, VIEW),
-    row(
-        "{0}.reshape({shape}); {0}.reshape(*{shape}); torch.reshape({0}, {shape}); {0}.view({shape}); "
-        "{0}.view(*{shape})",
-        DIMENSIONED,
-        SHAPE,
-        VIEW,
-        weight=5,
-    ),
-    row(
-        "{0}.view({0}.size(0), -1); {0}.reshape({0}.shape[0], -1); {0}.reshape(-1, {0}.shape[-1])",
-        MATRICES,
-        VIEW | SIZE,
-        weight=4,
-    ),
-    row(
-        "torch.flatten; .flatten; nn.Flatten",
-        DIMENSIONED,
-        leading("start_dim", one_of(1, 1, 0, -2)),
-        leading("end_dim", one_of(-2, 1), 8),
-        VIEW,
-        weight=3,
-    ),
+    row("{0}.reshape({shape}); {0}.reshape(*{shape}); torch.reshape({0}, {shape}); {0}.view({shape}); "
+        "{0}.view(*{shape})", DIMENSIONED, SHAPE, VIEW, weight=5),
+    row("{0}.view({0}.size(0), -1); {0}.reshape({0}.shape[0], -1); {0}.reshape(-1, {0}.shape[-1])", MATRICES,
+        VIEW | SIZE, weight=4),
+    row("torch.flatten; .flatten; nn.Flatten", DIMENSIONED, leading("start_dim", one_of(1, 1, 0, -2)),
+        leading("end_dim", one_of(-2, 1), 8), VIEW, weight=3),
     row(".unsqueeze; torch.unsqueeze", ANY, DIM, VIEW, weight=2),
     row(".squeeze; torch.squeeze", DIMENSIONED, DIM, VIEW, weight=2),
     row(".squeeze; .ravel", ANY, VIEW),
-    row(
-        "{0}.expand({0}.shape); {0}.broadcast_to({0}.size()); {0}.unsqueeze(0).expand_as({0}.unsqueeze(0))",
-        ANY,
-        VIEW | SIZE,
-    ),
+    row("{0}.expand({0}.shape); {0}.broadcast_to({0}.size()); {0}.unsqueeze(0).expand_as({0}.unsqueeze(0))", ANY,
+        VIEW | SIZE),
     row(".expand_as; .view_as; .reshape_as", ANY, SAME, VIEW),
     row("{1}.expand_as({0}); {1}.expand({0}.shape); torch.broadcast_to({1}, {0}.shape)", ANY, EXPANDABLE),
     row("{0}.expand(*{sizes}); {0}.expand({sizes})", ANY, argument("sizes", _expanded), VIEW),
     row("{0}[{index}]", DIMENSIONED, INDEX, VIEW, weight=6),
     row("{0}[:, -1, :]; {0}[:, 0, :]; {0}[:, -1]; {0}[:, :2]", SEQUENCES, VIEW),
     row("{0}[{1}]", DIMENSIONED, NUMBER, VIEW | SIZE),
-    row(
-        "{0}.narrow({dim}, 0, 1); torch.select({0}, {dim}, 0); {0}.select({dim}, -1)", DIMENSIONED, DIM, VIEW, weight=2
-    ),
+    row("{0}.narrow({dim}, 0, 1); torch.select({0}, {dim}, 0); {0}.select({dim}, -1)", DIMENSIONED, DIM, VIEW,
+        weight=2),
     row("{0}.unfold({dim}, 2, 1)", DIMENSIONED, DIM, VIEW),
     row("torch.diagonal; .diagonal", MATRICES, VIEW),
     row("{0}.movedim(0, -1); torch.movedim({0}, -1, 0)", DIMENSIONED, VIEW),
@@ -166,44 +149,21 @@ VIEWS = [
     row("F.pad({0}, {pads}{*})", VECTORS, argument("pads", _pads), argument("value", one_of(1.0, -2.0), 3)),
     row("F.pad({0}, (1, 1){*})", SEQUENCES, leading("mode", one_of("reflect", "replicate", "circular"))),
     row("torch.tril; torch.triu; .tril", MATRICES, leading("diagonal", one_of(1, -1), 3)),
-    row(
-        "{0}[:, {index}]",
-        MATRICES,
-        argument("index", one_of(0, slice(None, 1), slice(1, 3), slice(1, None), None, slice(1, -1), -1)),
-        VIEW,
-        weight=2,
-    ),
-    row(
-        "{0}.to(memory_format=torch.channels_last); {0}.contiguous(memory_format=torch.channels_last)",
-        IMAGES,
-        frozenset({"copy"}),
-    ),
+    row("{0}[:, {index}]", MATRICES,
+        argument("index", one_of(0, slice(None, 1), slice(1, 3), slice(1, None), None, slice(1, -1), -1)), VIEW,
+        weight=2),
+    row("{0}.to(memory_format=torch.channels_last); {0}.contiguous(memory_format=torch.channels_last)", IMAGES,
+        frozenset({"copy"})),
 ]
 
 JOINS = [
-    row(
-        "torch.cat([{0}, {1}]{*}); torch.cat(({0}, {1}){*}); torch.concat([{1}, {0}]{*})",
-        DIMENSIONED,
-        SAME_KIND,
-        DIM,
-        weight=4,
-    ),
-    row(
-        "torch.stack([{0}, {1}]{*}); torch.stack(({1}, {0}){*})",
-        DIMENSIONED,
-        SAME_KIND,
-        leading("dim", dimension, 2),
-        weight=2,
-    ),
+    row("torch.cat([{0}, {1}]{*}); torch.cat(({0}, {1}){*}); torch.concat([{1}, {0}]{*})", DIMENSIONED, SAME_KIND,
+        DIM, weight=4),
+    row("torch.stack([{0}, {1}]{*}); torch.stack(({1}, {0}){*})", DIMENSIONED, SAME_KIND,
+        leading("dim", dimension, 2), weight=2),
     row("torch.cat([{0}, {0}]{*}); torch.cat([{0}]{*})", DIMENSIONED, leading("dim", dimension, 2)),
-    row(
-        "torch.split({0}, {sizes}, dim=-1); {0}.split({sizes}, dim=-1); torch.split({0}, {sizes}, -1); "
-        "{0}.split({sizes}, -1)",
-        VECTORS,
-        argument("sizes", _splits),
-        VIEW,
-        weight=3,
-    ),
+    row("torch.split({0}, {sizes}, dim=-1); {0}.split({sizes}, dim=-1); torch.split({0}, {sizes}, -1); "
+        "{0}.split({sizes}, -1)", VECTORS, argument("sizes", _splits), VIEW, weight=3),
     row("{0}.chunk(2{*}); torch.chunk({0}, 2{*})", DIMENSIONED, DIM, VIEW, weight=3),
     row("{0}.unbind({dim}); torch.unbind({0}, {dim})", DIMENSIONED, DIM, VIEW),
     row("{0}[0]; {0}[-1]", SEVERAL, weight=3),
@@ -214,54 +174,27 @@ JOINS = [
 REDUCTIONS = [
     row("torch.sum; .sum; torch.mean; .mean", VECTORS, DIM, KEEPDIM, weight=4),
     row(".sum; torch.sum; .mean; torch.mean", FLOAT, weight=2),
-    row(
-        "{0}.mean({dims}{*}); {0}.sum({dims}{*}); torch.amax({0}, {dims}{*})",
-        VECTORS,
-        argument("dims", dimensions),
-        KEEPDIM,
-        weight=2,
-    ),
+    row("{0}.mean({dims}{*}); {0}.sum({dims}{*}); torch.amax({0}, {dims}{*})", VECTORS, argument("dims", dimensions),
+        KEEPDIM, weight=2),
     row(".amax; torch.amax; torch.amin; .logsumexp; torch.var; .std; .prod; .cumsum", VECTORS, DIM),
     row("torch.var; .var", VECTORS, DIM, argument("correction", one_of(0)), KEEPDIM),
     row("torch.max; .min; .max; torch.topk({0}, 1{*}); .sort; torch.sort; torch.median", VECTORS, DIM, weight=2),
     row("torch.max({0}{*})[0]; torch.min({0}{*})[1]; {0}.max({*})[0]", VECTORS, DIM, leading("keepdim", one_of(True))),
-    row(
-        "torch.max({0}, {dim}{*})[0]; {0}.max({dim}{*})[0]; torch.min({0}, {dim}{*})[1]; "
+    row("torch.max({0}, {dim}{*})[0]; {0}.max({dim}{*})[0]; torch.min({0}, {dim}{*})[1]; "
         "torch.max({0}, dim={dim}{*}).values; {0}.sort({dim}{*})[0]; torch.topk({0}, 1, {dim}{*})[0]; "
-        "torch.topk({0}, 2, {dim}{*})[1]",
-        VECTORS,
-        DIM,
-        weight=2,
-    ),
+        "torch.topk({0}, 2, {dim}{*})[1]", VECTORS, DIM, weight=2),
     row(".argmax; torch.argmax; torch.argmin; .argsort; torch.argsort", VECTORS, DIM),
-    row(
-        "torch.norm({0}, dim={dim}{*}); {0}.norm(dim={dim}{*}); torch.linalg.vector_norm({0}, dim={dim}{*})",
-        VECTORS,
-        DIM,
-        _KEPT,
-    ),
+    row("torch.norm({0}, dim={dim}{*}); {0}.norm(dim={dim}{*}); torch.linalg.vector_norm({0}, dim={dim}{*})", VECTORS,
+        DIM, _KEPT),
     row("torch.var_mean({0}, {dim}{*}); torch.std_mean({0}, {dim}{*})", VECTORS, DIM, _KEPT),
     row(".max; torch.min; .norm; torch.linalg.vector_norm; .numel", FLOAT),
-    row(
-        "F.softmax; .softmax; torch.softmax; F.log_softmax; nn.Softmax; nn.LogSoftmax; F.softmin",
-        VECTORS,
-        DIM,
-        weight=4,
-    ),
+    row("F.softmax; .softmax; torch.softmax; F.log_softmax; nn.Softmax; nn.LogSoftmax; F.softmin", VECTORS, DIM,
+        weight=4),
     row("F.softmax", VECTORS, DIM, argument("dtype", one_of(torch.float64))),
-    row(
-        'F.softmax({0}.masked_fill({1}, float("-inf")), dim=-1); torch.where({1}, {0}, -math.inf).softmax(-1); '
-        "({0} + torch.where({1}, -1e9, 0.0)).softmax(-1)",
-        VECTORS,
-        MASK,
-    ),
-    row(
-        "F.normalize",
-        VECTORS,
-        argument("dim", dimension),
-        argument("eps", one_of(0.1, 1e-6), 2),
-        argument("p", one_of(1.0), 3),
-    ),
+    row('F.softmax({0}.masked_fill({1}, float("-inf")), dim=-1); torch.where({1}, {0}, -math.inf).softmax(-1); '
+        "({0} + torch.where({1}, -1e9, 0.0)).softmax(-1)", VECTORS, MASK),
+    row("F.normalize", VECTORS, argument("dim", dimension), argument("eps", one_of(0.1, 1e-6), 2),
+        argument("p", one_of(1.0), 3)),
     row("F.glu", VECTORS, DIM),
     row(".any; .all; torch.count_nonzero", DIMENSIONED, DIM),
     row("F.cosine_similarity", VECTORS, SAME_FLOAT, leading("dim", dimension, 2)),
@@ -276,36 +209,19 @@ PRODUCTS = [
     row("torch.addmm({2}, {0}, {1}.t(){*})", ROWS, WEIGHT, BIAS),
     row("torch.addmm", ROWS, ROWS, ROWS),
     row("{0} @ {0}.mT; {0}.mT @ {0}; torch.matmul({0}, {0}.transpose(-1, -2))", MATRICES, weight=2),
-    row(
-        "torch.einsum(\"...i,...i->...\", {0}, {1}); ({0} * {1}).sum(-1); torch.einsum('...i,...j->...ij', {0}, {1})",
-        VECTORS,
-        SAME_FLOAT,
-    ),
+    row("torch.einsum(\"...i,...i->...\", {0}, {1}); ({0} * {1}).sum(-1); torch.einsum('...i,...j->...ij', {0}, {1})",
+        VECTORS, SAME_FLOAT),
     row('torch.einsum("ij,jk->ik", {0}, {1}); torch.einsum("ij,jk", {0}, {1})', ROWS, FACTOR),
     row('torch.einsum("ij,kj->ik", {0}, {1})', ROWS, WEIGHT),
     row('torch.einsum("bij,bjk->bik", {0}, {1})', SEQUENCES, BATCHED_FACTOR),
     row('torch.einsum("bij,bkj->bik", {0}, {1}); torch.einsum("bid,bjd->bij", {0}, {1})', SEQUENCES, SAME_FLOAT),
-    row(
-        "F.scaled_dot_product_attention({0}, {1}, {1}{*})",
-        SEQUENCES,
-        SAME_FLOAT,
-        argument("is_causal", one_of(True), 2),
-        argument("scale", one_of(0.3), 3),
-    ),
-    row(
-        "F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask={2}{*}); "
-        "F.scaled_dot_product_attention({0}, {1}, {1}, {2}{*})",
-        SEQUENCES,
-        SAME_FLOAT,
-        SCORES,
-        argument("scale", one_of(0.3), 3),
-    ),
-    row(
-        "F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask=torch.ones({causal}, dtype=torch.bool).tril())",
-        SEQUENCES,
-        SAME_FLOAT,
-        argument("causal", lambda builder, objects: (objects[0].shape[1],) * 2),
-    ),
+    row("F.scaled_dot_product_attention({0}, {1}, {1}{*})", SEQUENCES, SAME_FLOAT,
+        argument("is_causal", one_of(True), 2), argument("scale", one_of(0.3), 3)),
+    row("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask={2}{*}); "
+        "F.scaled_dot_product_attention({0}, {1}, {1}, {2}{*})", SEQUENCES, SAME_FLOAT, SCORES,
+        argument("scale", one_of(0.3), 3)),
+    row("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask=torch.ones({causal}, dtype=torch.bool).tril())",
+        SEQUENCES, SAME_FLOAT, argument("causal", lambda builder, objects: (objects[0].shape[1]) * 2)),
     row("{0}.index_select(-1, {1}); {0}[..., {1}]", VECTORS, POSITIONS),
     row("{0}[..., {1}]", VECTORS, PLACES),
     row("torch.gather({0}, -1, {1}); {0}.gather(-1, {1})", VECTORS, PLACE_OF_EACH),
@@ -317,18 +233,10 @@ SIZES = [
     row(".size; {0}.shape; {0}.shape[1:]", DIMENSIONED, SIZE),
     row("{0} + 1; {0} * 2; {0} // 2; {0} - 1; -{0}", NUMBER, SIZE),
     row("1 / {0}; {0} / 2; {0} % 2; {0} != 2; {0} // 3 * 3", NUMBER, SIZE),
-    row(
-        "{0} / {0}.size(-1); {0} * {0}.shape[0]; {0} / math.sqrt({0}.size(-1)); {0}.sum(0) / {0}.size(0); "
+    row("{0} / {0}.size(-1); {0} * {0}.shape[0]; {0} / math.sqrt({0}.size(-1)); {0}.sum(0) / {0}.size(0); "
         "{0}.sum(0) / {0}.size(-1); {0}.sum(-1) / {0}.size(0); {0}[: {0}.shape[0] // 2]; "
-        "{0} + {0}.new_ones({0}.size(-1))",
-        VECTORS,
-        SIZE,
-        weight=3,
-    ),
+        "{0} + {0}.new_ones({0}.size(-1))", VECTORS, SIZE, weight=3),
     row("{0}.new_zeros({0}.shape); torch.zeros_like; torch.ones_like; torch.full_like({0}, 0.5)", FLOAT),
-    row(
-        "torch.ones({0}.size(0)); torch.zeros({0}.shape); torch.arange({0}.size(-1)); torch.full_like({0}, 2)",
-        DIMENSIONED,
-        SIZE,
-    ),
+    row("torch.ones({0}.size(0)); torch.zeros({0}.shape); torch.arange({0}.size(-1)); torch.full_like({0}, 2)",
+        DIMENSIONED, SIZE),
 ]

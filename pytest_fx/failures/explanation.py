@@ -40,14 +40,6 @@ DETAILS = "failure.md"
 """File beside the test that shows a failure alone, with everything that is known of it."""
 
 
-def explain(failure: Failure, folder: Path, seconds: float = SECONDS) -> str:
-    """Return what is known about where a pass goes wrong, in lines to stand below the message of the failure.
-
-    ``Explanation(failure).write(folder, seconds)`` has the rest.
-    """
-    return Explanation(failure).write(folder, seconds)
-
-
 def locate_in(pass_run: PassRun, law: str) -> str:
     """Return the first node that goes wrong in a captured program made elsewhere, in lines; or nothing.
 

@@ -76,7 +76,9 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     pass_name = name_without_hooks(str(failure.pass_name), failure.pass_)
     capturing, named = _capturing(failure.subject.tracing, part.program)
     of_model = type(failure.subject.shared_copy()).__module__  # which that of the pass may import
-    modules = [*modules_in(pass_name), *_imported(source), *named, of_model]
+    imports = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    imported = [str(getattr(statement, "module", statement.names[0].name)) for statement in imports]
+    modules = [*modules_in(pass_name), *imported, *named, of_model]
     options = [f"pass_={pass_name!r}", f"contract={str(failure.contract)!r}", *capturing]
     text = _TEMPLATE.format(
         what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
@@ -88,12 +90,6 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     path = folder / f"test_{failure.slug}.py"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def _imported(source: str) -> list[str]:
-    """The modules that a program's code imports."""
-    statements = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return [str(getattr(statement, "module", statement.names[0].name)) for statement in statements]
 
 
 def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[str]]:

@@ -185,7 +185,10 @@ class ProgramBuilder:
                 del part[length:]
             for known, before in memory:  # what is freed now may be another value's soon
                 known.intersection_update(before)
-            _lay_out(objects, layouts)  # as no line is written that gave one another shape
+            for value, layout in zip(objects, layouts, strict=True):
+                if layout is not None and _layout(value) != layout:  # as no line is written that gave it another shape
+                    with torch.no_grad():
+                        value.as_strided_(*layout)
         return done
 
     def perform(
@@ -483,14 +486,6 @@ def _storages(value: Any) -> set[int]:
 
 def _layout(value: Any) -> tuple[Any, ...] | None:
     return (value.shape, value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else None
-
-
-def _lay_out(values: list[Any], layouts: list[tuple[Any, ...] | None]) -> None:
-    """Give tensors back the shapes that they had."""
-    for value, layout in zip(values, layouts, strict=True):
-        if layout is not None and _layout(value) != layout:
-            with torch.no_grad():
-                value.as_strided_(*layout)
 
 
 def _bind(targets: Any, result: Any, objects: dict[Value, Any]) -> None:

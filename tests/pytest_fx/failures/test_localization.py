@@ -14,6 +14,7 @@ import fx
 from fx.passes import FuseConvBN
 from model_zoo import get_model
 from pytest_fx.failures.localization import localize
+from pytest_fx.failures.stepwise import written_input
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
 
@@ -243,3 +244,9 @@ def test_a_number_that_opened_layers_ask_for_is_not_blamed_for_what_their_operat
     layers = nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1)).eval()
     wrong = located(subject_of(layers, torch.rand(3, 2, 4, 4)), opened).first_wrong
     assert wrong.node.startswith("%batch_norm = call_function[torch.nn.functional.batch_norm]"), wrong
+
+
+def test_what_a_node_writes_to_is_known_by_its_place_or_its_keyword():
+    program = fx.symbolic_trace(lambda x, y: (torch.add(x, 1, out=y), x.mul_(2), torch.add(x, y)))
+    x, y, *calls, _ = program.graph.nodes
+    assert [written_input(node) for node in calls] == [y, x, None]

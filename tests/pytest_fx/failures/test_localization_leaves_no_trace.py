@@ -4,7 +4,7 @@ import weakref
 
 import pytest
 import torch
-from building import Counting, subject_of
+from building import Calling, Counting, subject_of
 from judged import located, made_in_float64, tolerance, violations_of
 from torch import nn
 
@@ -38,11 +38,6 @@ class Shared(nn.Module):
         return self.also(torch.relu_(self.linear(self.linear(x))))
 
 
-class NotFinite(nn.Module):
-    def forward(self, x):
-        return torch.log(x - 1) + 1 / (x - 1)
-
-
 class Complex(nn.Module):
     def __init__(self):
         super().__init__()
@@ -52,19 +47,16 @@ class Complex(nn.Module):
         return torch.fft.ifft(torch.fft.fft(x) * self.phase)
 
 
-class Empty(nn.Module):
-    def forward(self, x):
-        return x[:0] * 2, x.sum()
-
-
 SUBJECTS = {
     "random numbers": lambda: subject_of(Noisy(), torch.ones(4)),
     "counters": lambda: subject_of(Counting(), torch.ones(4)),
     "keywords and dicts": lambda: subject_of(Keyed(), torch.randn(3, 4), mask=torch.ones(3, 4)),
     "shared modules in place": lambda: subject_of(Shared(), torch.randn(3, 4)),
-    "infinities": lambda: subject_of(NotFinite(), torch.tensor([0.0, 1.0, 2.0])),
+    "infinities": lambda: subject_of(
+        Calling(lambda m, x: torch.log(x - 1) + 1 / (x - 1)), torch.tensor([0.0, 1.0, 2.0])
+    ),
     "complex numbers": lambda: subject_of(Complex(), torch.ones(2)),
-    "no elements": lambda: subject_of(Empty(), torch.ones(3)),
+    "no elements": lambda: subject_of(Calling(lambda m, x: (x[:0] * 2, x.sum())), torch.ones(3)),
 }
 
 

@@ -195,10 +195,10 @@ class TimingCheck:
         device = subject.device.type
         row = SummaryRow(subject.name, shown).with_timing(timing)
         with steady_conditions(self._threads), subject.to_be_timed() as eager:
-            eager_memory = peak_memory(self._call(eager), device)
-            memory = peak_memory(self._call(program), device)
+            memory = (peak_memory(self._call(eager), device), peak_memory(self._call(program), device))
             estimates = self._estimates(program) if self._options.estimate else (None, None)
-        row = row.with_peak_memory(eager=eager_memory, transformed=memory).with_estimates(*estimates)
+        row = replace(row, eager_peak_memory=memory[0], peak_memory=memory[1])
+        row = replace(row, eager_estimated=estimates[0], estimated=estimates[1])
         row = row.with_kernels(kernels_used(program, self._threads))
         baseline = item.config.stash[BASELINE]
         if change is not None and baseline is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
@@ -50,22 +50,20 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     verbose, width = reporter.verbosity > 0, reporter.config.get_terminal_writer().fullwidth
     reporter.ensure_newline()
     reporter.section(_title(width, verbose=verbose))
-    for line in of_a_loaded_machine(rows):
-        reporter.write_line(fit(line, width), yellow=True)
+
+    def write(lines: Iterable[str], **markup: bool) -> None:
+        for line in lines:
+            reporter.write_line(fit(line, width), **markup)
+
+    write(of_a_loaded_machine(rows), yellow=True)
     columns, problems = columns_of(reporter.config)
     _write_table(reporter, rows, columns, width, verbose=verbose)
-    for line in (*problems, *filter(None, (column.problem(rows) for column in columns))):
-        reporter.write_line(fit(line, width), yellow=True)
-    for line in _of_the_baseline(reporter.config, rows):
-        reporter.write_line(fit(line, width))
-    for line in _ways_in(rows, verbose=verbose):
-        reporter.write_line(fit(line, width))
-    for line in _warning_of_coarse(rows):
-        reporter.write_line(fit(line, width), yellow=True)
-    for note in reporter.config.stash.get(NOTES, []):
-        reporter.write_line(fit(note, width))
-    for line in _of_wrong(rows):
-        reporter.write_line(fit(line, width), red=True, bold=True)
+    write([*problems, *filter(None, (column.problem(rows) for column in columns))], yellow=True)
+    write(_of_the_baseline(reporter.config, rows))
+    write(_ways_in(rows, verbose=verbose))
+    write(_warning_of_coarse(rows), yellow=True)
+    write(reporter.config.stash.get(NOTES, []))
+    write(_of_wrong(rows), red=True, bold=True)
 
 
 def _title(width: int, *, verbose: bool) -> str:
@@ -132,14 +130,9 @@ def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:
     """A line on the programs that are wrong, which stand out of a long table that way."""
     wrong = [row for row in rows if verdict_of(row) == WRONG]
     if wrong:
-        listed = "; ".join(f"{row.program} of {row.model} ({_reason(row)})" for row in wrong)
-        yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {listed}"
-
-
-def _reason(row: SummaryRow) -> str:
-    """Return what came of a wrong program: the law that it breaks, or what it does instead of answering."""
-    outcome = row.outcome or ""
-    return outcome.removeprefix(f"{WRONG}: ")
+        reasons = [(row.outcome or "").removeprefix(f"{WRONG}: ") for row in wrong]
+        listed = [f"{row.program} of {row.model} ({reason})" for row, reason in zip(wrong, reasons, strict=True)]
+        yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {'; '.join(listed)}"
 
 
 def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:

@@ -16,7 +16,7 @@ from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS
 from fx.capture.replacements import Builtins
-from fx.checks.questions import decided, kind_of
+from fx.checks.questions import decided, is_compared_by_identity, kind_of
 from fx.errors import with_article
 from fx.frames import user_location
 from fx.naming.printing import describe
@@ -45,13 +45,26 @@ def _make_type(original: Any) -> Any:
 class _Type:
     """``type``, as the globals of traced code see it."""
 
+    # Whoever asks is told that this is `type`: functools.singledispatch and inspect refuse what is not a class.
+    __class__: Any = property(lambda self: type)
+    __dict__: Any = property(lambda self: type.__dict__)
+
     def __init__(self) -> None:
-        self.__new__: Any = type.__new__  # which modules that are imported meanwhile call
+        # `type.__call__(cls, ...)`, which a metaclass's own __call__ ends in, is not a call of this object, and modules
+        # that are imported meanwhile call `type.__new__`.
+        for name in ("__doc__", "__module__", *vars(type)):
+            if name != "__dict__" and hasattr(type, name):
+                object.__setattr__(self, name, getattr(type, name))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
             return _kind_answered(args[0], sys._getframe(1))
-        return type(*args, **kwargs)
+        found = type(*args, **kwargs)
+        # `type(cls) is type` has this on its other side; elsewhere, code of Python's own takes no stand-in.
+        return self if found is type and len(args) == 1 and is_compared_by_identity(sys._getframe(1)) else found
+
+    def __repr__(self) -> str:
+        return repr(type)
 
     def __instancecheck__(self, value: Any) -> bool:
         return isinstance(value, type)

@@ -65,7 +65,8 @@ class Runner:
             thread_count: how many PyTorch computes with; None for as many as it does.
         """
         self.program = program
-        self._call = program if call is None else call
+        self.call = program if call is None else call
+        """What is called."""
         self._threads = thread_count
         known = kept or {}
         held = tensors_of(program)
@@ -125,7 +126,7 @@ class Runner:
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # what the program warns of, eager warns of, too
-            return self._call(*copies.args, **copies.kwargs)
+            return self.call(*copies.args, **copies.kwargs)
 
     def restore(self) -> None:
         """Put the state back to what it was when this was made."""

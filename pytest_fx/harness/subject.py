@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -20,6 +20,7 @@ from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
+from pytest_fx.harness.float64_casts import Float64Casts
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.shared_weights import FULL_SIZE, SharedWeights, in_dtype, release
 from pytest_fx.harness.structure import leaves
@@ -160,6 +161,7 @@ class Subject:
 
     def at(self, inputs: Inputs) -> Subject:
         """The same module, called with one variant of the inputs only."""
+        self._float64_casts.needed  # noqa: B018 - shared by both, as what calls the module is
         other = copy.copy(self)
         for found in ("captured", "capture_error", "input_set_count", "float64_input_set_count"):
             vars(other).pop(found, None)
@@ -191,6 +193,10 @@ class Subject:
             if tensor.is_floating_point():
                 return tensor.dtype
         return torch.get_default_dtype()
+
+    @cached_property
+    def _float64_casts(self) -> Float64Casts:
+        return Float64Casts(self.dtype)
 
     @cached_property
     def is_full_size(self) -> bool:
@@ -341,15 +347,23 @@ class Subject:
         """
         dtype = torch.float64 if float64 else self.dtype
         arguments = self._made(0) if self.has_inputs else None
+        casting = self._float64_casts if float64 else None
+        if float64 and self.has_inputs and not self.is_large:
+            self.eager(float64=True)  # which finds out what has to be cast
         # What is computed while capturing becomes a constant.
         __tracebackhide__ = True
         with default_dtype(dtype), same_random_numbers(), threads(self.threads):
             made = self.fresh(torch.float64 if float64 else None) if module is None else module
             try:
-                if leaves:
-                    call = self.arguments(float64=float64) if self.has_inputs else None
-                    return self._captures.capture(made, call, self.tracing, pass_)
-                return capture_without_leaves(made, arguments, self.tracing)
+                with nullcontext() if casting is None else casting.block():
+                    if leaves:
+                        call = self.arguments(float64=float64) if self.has_inputs else None
+                        program = self._captures.capture(made, call, self.tracing, pass_)
+                    else:
+                        program = capture_without_leaves(made, arguments, self.tracing)
+                if casting is not None:
+                    casting.rewrite(program)
+                return program
             except TraceError as error:
                 if isinstance(error, CaptureError):
                     error.__cause__ = None  # what torch.export says goes on for pages
@@ -403,9 +417,12 @@ class Subject:
 
     def eager_runner(self, float64: bool = False) -> Runner:
         """Return what calls the module itself, in float64 if asked."""
-        return self._weights.runner(
-            self._shared_dtype(float64), lambda: self.runner(self.shared_copy(float64), float64=float64)
-        )
+
+        def make() -> Runner:
+            module = self.shared_copy(float64)
+            return self.runner(module, self._float64_casts.call(module) if float64 else None, float64=float64)
+
+        return self._weights.runner(self._shared_dtype(float64), make)
 
     @property
     def runs(self) -> list[Run]:
@@ -416,9 +433,24 @@ class Subject:
         """Return what the module itself does when it is called, in float64 if ``float64``; found out once."""
         key = inputs, float64
         if key not in self._runs:
-            dtype = torch.float64 if float64 else self.dtype
-            self._runs[key] = self.eager_runner(float64)(self.arguments(inputs, float64), dtype)
+            run = self._run_eager(inputs, float64)
+            if run.error is not None and float64 and not self._float64_casts.needed:
+                run = self._run_eager_with_casts(inputs) or run
+            self._runs[key] = run
         return self._runs[key]
+
+    def _run_eager(self, inputs: Inputs, float64: bool) -> Run:
+        dtype = torch.float64 if float64 else self.dtype
+        return self.eager_runner(float64)(self.arguments(inputs, float64), dtype)
+
+    def _run_eager_with_casts(self, inputs: Inputs) -> Run | None:
+        """Return what the module does in float64 where its casts are to float64; None if it does not run so either."""
+        if self.is_float64 or self.eager(inputs).error is not None:
+            return None
+        self._float64_casts.needed = True
+        run = self._run_eager(inputs, float64=True)
+        self._float64_casts.needed = run.error is None
+        return None if run.error is not None else run
 
 
 _LOWER_PRECISION = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}

@@ -34,7 +34,7 @@ def gradients_of(
     kept = StoredTensors() if stored else None
     try:
         take = None if kept is None else kept.__setitem__
-        found = gradients_by(runner.program, arguments, dtype, runner.program, names, take)
+        found = gradients_by(runner.call, arguments, dtype, runner.program, names, take)
         return found if kept is None or isinstance(found, Exception) else kept
     finally:
         runner.restore()

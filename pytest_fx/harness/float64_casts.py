@@ -1,0 +1,103 @@
+"""Models that make tensors of their working dtype themselves, and are to run in float64.
+
+``torch.arange(n).float() @ self.weight`` raises where the weight is in float64, and with the reference eager's own
+rounding error would be unknown: how far a transform may be off. So what such a model casts to its working dtype or to
+float32 is cast to float64 in the reference, in eager and in captures alike. Models that run in float64 as they are, run
+as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from fx import GraphModule
+from fx.operators.families import CASTS
+from pytest_fx.harness.evaluation import converted
+from pytest_fx.harness.structure import leaves, map_tensors
+
+_Tensor: Any = torch.Tensor
+_METHODS = {dtype: name for name, dtype in CASTS.items()}
+_REINTERPRETING = (_Tensor.view, torch.ops.aten.view.dtype)
+"""What reads memory as if it were of another dtype, which is no cast."""
+
+
+class Float64Casts:
+    """Casts to float64 in place of those of one model, if it needs that."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        """Take the working dtype of the model."""
+        self.needed = False
+        """Whether it runs in float64 in no other way."""
+        self._dtypes = {dtype: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
+        self._methods = {name: _METHODS[self._dtypes[dtype]] for name, dtype in CASTS.items() if dtype in self._dtypes}
+        self._functions = {getattr(_Tensor, old): getattr(_Tensor, new) for old, new in self._methods.items()}
+
+    @contextmanager
+    def block(self) -> Generator[None]:
+        """Cast to float64 in the block, where that is needed."""
+        if not self.needed:
+            yield
+            return
+        with _Casting(self):
+            yield
+
+    def call(self, module: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what calls ``module`` in such a block."""
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with self.block():
+                return module(*args, **kwargs)
+
+        return called
+
+    def rewrite(self, program: GraphModule) -> None:
+        """Let a program cast to float64, where that is needed: its capture has noted what the model asks for."""
+        if not self.needed:
+            return
+        for node in program.graph.nodes:
+            if node.op == "get_attr":
+                owner, _, name = str(node.target).rpartition(".")
+                value = getattr(program.get_submodule(owner), name)
+                if isinstance(value, torch.Tensor) and value.dtype in self._dtypes:  # a constant that was made
+                    setattr(program.get_submodule(owner), name, self._converted(value))
+            elif node.op == "call_method":
+                node.target = self._methods.get(str(node.target), node.target)
+            else:
+                node.target = self._functions.get(node.target, node.target)
+            if node.target not in ("view", *_REINTERPRETING):
+                node.args, node.kwargs = self._cast(node.args, node.kwargs)
+        program.recompile()
+
+    def called(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function of torch so."""
+        if str(kwargs.get("device")) == "meta":  # which torch.export makes beside the model's own tensors, like them
+            return func(*args, **kwargs)
+        if func not in _REINTERPRETING:
+            args, kwargs = self._cast(args, kwargs)
+        found = self._functions.get(func, func)(*args, **kwargs)
+        is_made = not any(isinstance(leaf, torch.Tensor) for _, leaf in leaves((args, kwargs)))
+        return map_tensors(self._converted, found) if is_made else found
+
+    def _cast(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return tuple(map(self._dtype, args)), {name: self._dtype(value) for name, value in kwargs.items()}
+
+    def _dtype(self, value: Any) -> Any:
+        return self._dtypes.get(value, value) if isinstance(value, torch.dtype) else value
+
+    def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor that was made of numbers, of an array of numpy, say."""
+        return converted(tensor, torch.float64) if tensor.dtype in self._dtypes else tensor
+
+
+class _Casting(TorchFunctionMode):
+    def __init__(self, casts: Float64Casts) -> None:
+        super().__init__()
+        self._casts = casts
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._casts.called(func, args, kwargs or {})

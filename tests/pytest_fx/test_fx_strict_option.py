@@ -174,11 +174,3 @@ def test_a_marker_and_the_ini_file_can_be_strict(steady_baseline):
     steady_baseline.makeini("[pytest]\nfx_strict = true")
     path = steady_baseline.makepyfile(NOISY.format(runs=[SCATTERED] * 3))
     steady_baseline.runpytest(*TIMED, path).assert_outcomes(failed=1)
-
-
-def test_strict_needs_a_run_to_compare_with(pytester):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-strict")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        "ERROR: --fx-strict needs a run to compare with, --fx-baseline FILE, or --fx-fail-slower"
-    )

@@ -26,7 +26,7 @@ from pytest_fx.parallel.distribution import reason_not_to_time
 from pytest_fx.records.baseline import BASELINE, Change, Measurement, describe
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import FOLDER, announce
-from pytest_fx.report.progress import PROGRESS, shown_seconds
+from pytest_fx.report.progress import progress_of, shown_seconds
 from pytest_fx.report.recording import record_row
 from pytest_fx.report.rows import WRONG, SummaryRow
 from pytest_fx.timing import paired
@@ -135,17 +135,15 @@ class TimingCheck:
 
     def _announce(self, label: str, seconds: float) -> None:
         """Say how long a timing takes before it does: on a terminal, and if it is long in any case."""
-        progress = self._item.config.stash.get(PROGRESS, None)
+        progress = progress_of(self._item.config)
         reporter = self._item.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and seconds > paired.LONG_TIMING:
-            if progress is not None:
-                progress.clear()  # what follows is written where the line is
+            progress.clear()  # what follows is written where the line is
             reporter.write_line(
                 f"fx: {self._options.rounds} rounds of {self._subject.name} with {label} take about "
                 f"{seconds / 60:.0f} min; --fx-rounds takes fewer"
             )
-        if progress is not None:
-            progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
+        progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
 
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
         """Return how the timing compares with its row of the earlier run, if there is one, or else with eager."""

@@ -1,4 +1,4 @@
-"""The table at the end of a run: what each pass did to each model, from the rows on the reports of tests."""
+"""The end of a run: a table of what each pass did to each model, and what came of those tried on random programs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
-from pytest_fx.lines import fit
+from pytest_fx.lines import fit, terminal_width
 from pytest_fx.options import Options
 from pytest_fx.records.baseline import BASELINE
 from pytest_fx.report.columns import COLUMNS, WIDE, SummaryColumn, columns_of, shown_error
@@ -18,6 +18,8 @@ INTERRUPTED = pytest.StashKey[int]()
 """Where a :class:`pytest.Config` has the tests that were collected, if the run was interrupted."""
 NOTES = pytest.StashKey[list[str]]()
 """Where a :class:`pytest.Config` keeps lines to print below the table."""
+CHECK = "fx-check"
+"""The user property that carries a sentence on a test's report."""
 
 
 def format_table(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn] = COLUMNS) -> list[str]:
@@ -157,3 +159,24 @@ def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:
             f"{worst.program} of {worst.model} none below {shown_error(worst.detects)}: compare in float32 or "
             "float64, or see --fx-detect"
         )
+
+
+def record_check(item: pytest.Item, sentence: str) -> None:
+    """Attach what came of a check to the report of ``item``."""
+    item.user_properties.append((CHECK, sentence))
+
+
+def write_checks(reporter: pytest.TerminalReporter) -> None:
+    """Print a line for each check that found no broken law, or judged nothing; the others have failed, and say more."""
+    sentences = [
+        str(value)
+        for reports in reporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, value in getattr(report, "user_properties", ())
+        if name == CHECK
+    ]
+    if sentences:
+        reporter.section("fx: passes on random programs")
+        for sentence in sentences:
+            reporter.write_line(fit(sentence, terminal_width()))

@@ -17,8 +17,8 @@ from pytest_fx.checks.equality_check import require_inputs
 from pytest_fx.collection import label_of
 from pytest_fx.errors import NoisyTiming, TimedOutputError, TimingRegression
 from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.pass_run import applied
+from pytest_fx.harness.run import hidden
 from pytest_fx.harness.subject import Subject
 from pytest_fx.loading import chosen_pass
 from pytest_fx.options import options_of

@@ -24,10 +24,9 @@ from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation
 from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
-from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.layouts import LayoutIndependent, uncompiled
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
-from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.run import Run, Runner, hidden
 from pytest_fx.harness.shared_weights import release
 from pytest_fx.harness.snapshot import ModuleSnapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
 from pytest_fx.harness.subject import Inputs, Subject

@@ -127,12 +127,8 @@ SCATTERED, STEADY = (0.5, 2.0, 1.0, 0.7, 1.4), (1.0,) * 5
 
 
 @pytest.fixture
-def steady_baseline(pytester):
-    info = {
-        "model": "mlp", "pass": "capture", "batch": 1, "dtype": "float32", "device": "cpu", "threads": 1,
-        "speedup": 1.0, "speedup_interval": [0.99, 1.01],
-    }  # fmt: skip
-    (pytester.path / "main.json").write_text(json.dumps({"records": [{"timing": {"info": info}, "machine": {}}]}))
+def steady_baseline(pytester, baseline):
+    baseline()
     return pytester
 
 

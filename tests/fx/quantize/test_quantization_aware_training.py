@@ -80,7 +80,9 @@ def shared():
 
 
 def tied():
-    return Calling(lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=torch.randn(4, 6))
+    return Calling(
+        lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=nn.Parameter(torch.randn(4, 6))
+    )
 
 
 class ConvNeXtBlock(nn.Module):

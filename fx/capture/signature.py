@@ -177,7 +177,7 @@ class Signature:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
         guide = tracer.guide
-        if self._asking is not None and guide is not None and default and not guide.has_given(name, *default):
+        if self._asking is not None and guide is not None and default and guide.given.get(name, *default) is default[0]:
             return self._left_as_default(tracer, name)
         if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
             proxy = self._input(tracer, name, *default)
@@ -186,7 +186,7 @@ class Signature:
             return _NoKeywords()
         if name not in concrete and name in self._asked_for and guide is None:
             return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
-        is_given = guide is not None and not guide.given_none(name) if name not in concrete else None
+        is_given = guide is not None and name not in concrete and guide.given.get(name, name) is not None
         if name in self.optional and (is_given or type(concrete.get(name)) is PHBase):
             self._whole.add(name)
             return self._given(tracer, name)

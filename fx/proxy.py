@@ -191,7 +191,7 @@ class TracerBase:
         if meta is not None:
             node.meta.update(meta)
         if self.module_stack:
-            node.meta["nn_module_stack"] = self.module_stack
+            node._meta = {**(node._meta or {}), "nn_module_stack": self.module_stack}
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
             self.attribute_used(node, str(args[0]._target))
         if self._caught is not None and (names := self._caught.names_at(sys._getframe(1))):

@@ -23,6 +23,9 @@ from fx.node import KEYWORD_ONLY, base_types
 from fx.provenance import SourceLocation, defined_at
 from fx.proxy import Proxy, TracerBase
 
+ConcreteArgs = dict[str, Any] | tuple[Any, ...] | None
+"""Values for parameters, by name or for all, that a program is specialized to."""
+
 
 class PHBase:
     """Marks a place in ``concrete_args`` that stays an input."""
@@ -101,7 +104,7 @@ class Signature:
         return evaluated_annotations(inspect.unwrap(function)).get("return")
 
     def make_placeholders(
-        self, tracer: TracerBase, concrete_args: dict[str, Any] | tuple[Any, ...] | None
+        self, tracer: TracerBase, concrete_args: ConcreteArgs
     ) -> tuple[Callable[..., Any], list[Any]]:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
@@ -150,7 +153,7 @@ class Signature:
                 node.meta[KEYWORD_ONLY] = True
         return args
 
-    def _by_name(self, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> dict[str, Any]:
+    def _by_name(self, concrete_args: ConcreteArgs) -> dict[str, Any]:
         if not isinstance(concrete_args, tuple):
             what = "concrete_args are values by name, in a dict, or a tuple of all"
             expect(concrete_args, (Mapping, NoneType), what, error=TraceError)

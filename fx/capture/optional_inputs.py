@@ -122,10 +122,7 @@ def _handed_on(
 def _called(callee: ast.expr, function: Any, owner: Any) -> tuple[Any, Any, int]:
     """Return what a call runs: a function, the module whose method it is, the number of parameters not in the call."""
     first, *path = ast.unparse(callee).split(".")
-    if not path:
-        value = function.__globals__.get(first)
-    else:
-        value = owner if first == "self" else None
+    value: Any = {"self": owner}.get(first) if path else function.__globals__.get(first)
     for name in path:
         value = getattr(value, name, None)
     if isinstance(value, torch.nn.Module):

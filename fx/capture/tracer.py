@@ -398,6 +398,7 @@ class Tracer(RootTracer):
         return known
 
     def _leaves_out(self, name: str) -> bool:
+        """Return whether the program is captured without an optional input of this name, which it asks for."""
         if not self._as_given:
             self._left_out = True
         return not self._as_given
@@ -430,6 +431,7 @@ class Tracer(RootTracer):
     def _spread(
         self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call, with shapes for what stands for their elements."""
         return starred.spread(self, self._starred, kind, target, args, kwargs)
 
     def _read_buffers_as_asked(self) -> None:

@@ -9,7 +9,7 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Optional
+from typing import Any
 
 import numpy as np
 import torch
@@ -491,19 +491,10 @@ one_liners(
 )
 
 
-class Outputs(NamedTuple):
-    logits: torch.Tensor
-    loss: Optional[torch.Tensor] = None
-
-
 @dataclass
 class Latent:
     mean: torch.Tensor
     extra: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def double(self):
-        return self.mean * 2
 
 
 @program(rows)

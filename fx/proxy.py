@@ -191,7 +191,7 @@ class TracerBase:
         if meta is not None:
             node.meta.update(meta)
         if self.module_stack:
-            node.meta["nn_module_stack"] = self.module_stack
+            node._meta = {**(node._meta or {}), "nn_module_stack": self.module_stack}
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
             self.attribute_used(node, str(args[0]._target))
         if self._caught is not None and (names := self._caught.names_at(sys._getframe(1))):
@@ -588,19 +588,6 @@ class TracerBase:
     def _is_spread(self, obj: Proxy, frame: FrameType) -> bool:
         """Return whether something stands for the elements of ``obj``, of which Python asks how many there are."""
         return any(one.whole is obj and one.frame is frame for one in self._starred)
-
-    def _spread(
-        self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call, with shapes for what stands for their elements."""
-        return args, kwargs
-
-    def _leaves_out(self, name: str) -> bool:
-        """Return whether the program is captured without an optional input of this name, which it asks for."""
-        return False
-
-    def _take_back_guards(self, args: Any, kwargs: Any) -> None:
-        """Called with the arguments of the first node behind those that check integers."""
 
     def real_value_needed(self, frame: FrameType) -> None:
         """Called where a traced value is refused because ``frame`` called what takes concrete ones."""

@@ -10,7 +10,7 @@ import inspect
 import itertools
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -65,16 +65,9 @@ class Body:
             body = body.outer
         return body
 
-    @contextmanager
-    def entered(self) -> Generator[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """Let nodes go into the graph of the body."""
-        tracer: Any = self._tracer
-        held = tracer.graph, tracer._body, tracer.guide
-        tracer.graph, tracer._body, tracer.guide = self.graph, self, self.guide
-        try:
-            yield
-        finally:
-            tracer.graph, tracer._body, tracer.guide = held
+        return _into(self._tracer, self.graph, self, self.guide)
 
     # Capture.
 
@@ -224,35 +217,30 @@ class Body:
 
 
 @contextmanager
-def outermost(tracer: Any) -> Generator[None]:
-    """Let nodes go into the program around all bodies."""
-    body: Body | None = tracer._body
-    if body is None:
-        yield
-        return
-    first = body.first
+def _into(tracer: Any, graph: Graph, body: Body | None, guide: Guide | None) -> Generator[None]:
     held = tracer.graph, tracer._body, tracer.guide
-    tracer.graph, tracer._body, tracer.guide = first.outer_graph, None, first.outer_guide
+    tracer.graph, tracer._body, tracer.guide = graph, body, guide
     try:
         yield
     finally:
         tracer.graph, tracer._body, tracer.guide = held
 
 
-@contextmanager
-def within(tracer: Any, graph: Graph) -> Generator[None]:
+def outermost(tracer: Any) -> AbstractContextManager[None]:
+    """Let nodes go into the program around all bodies."""
+    body: Body | None = tracer._body
+    return nullcontext() if body is None else _into(tracer, body.first.outer_graph, None, body.first.outer_guide)
+
+
+def within(tracer: Any, graph: Graph) -> AbstractContextManager[None]:
     """Let nodes go into a graph, if it is that of a body around what is captured now, or of the program around all."""
     body: Body | None = tracer._body
     if body is None or graph is tracer.graph:
-        yield
-    elif (owner := body.owner(graph)) is not None:
-        with owner.entered():
-            yield
-    elif graph is body.first.outer_graph:
-        with outermost(tracer):
-            yield
-    else:
-        yield
+        return nullcontext()
+    owner = body.owner(graph)
+    if owner is not None:
+        return owner.entered()
+    return outermost(tracer) if graph is body.first.outer_graph else nullcontext()
 
 
 def attach(tracer: Any, bodies: Sequence[Body]) -> tuple[list[Proxy], tuple[Proxy, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
@@ -122,12 +123,8 @@ class ExampleValues:
 
     def _scan(self) -> None:
         """Look at the nodes that are new: which write, and in which modes they run."""
-        new: list[Node] = []
-        for node in reversed(self._graph.nodes):
-            if node in self._scanned:
-                break
-            new.append(node)
-        for node in reversed(new):
+        new = itertools.takewhile(lambda node: node not in self._scanned, reversed(self._graph.nodes))
+        for node in reversed(list(new)):
             self._scanned.add(node)
             target = node._target
             if _changes_more_than_elements(node):

@@ -236,13 +236,7 @@ class _Run(Tracer):
             what = f"the program raises {type(error).__name__}: {error}"
             self._obstacle(TraceError(what, where=_raised_at(error), remedy="call the program as it is first"), path)
 
-    def _run_again(
-        self,
-        root: Root,
-        concrete_args: Any,
-        state: ModuleState,
-        changes: list[Change],
-    ) -> None:
+    def _run_again(self, root: Root, concrete_args: Any, state: ModuleState, changes: list[Change]) -> None:
         try:
             super()._run_again(root, concrete_args, state, changes)
         except TraceError as error:

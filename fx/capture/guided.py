@@ -80,7 +80,8 @@ class Guide:
             graph: whose nodes are asked for; by default that of the tracer.
         """
         self._tracer = tracer
-        self._given = given
+        self.given = given
+        """The example inputs, by the names of the parameters."""
         self._mode = mode
         self._values = ExampleValues(graph or tracer.graph, tracer.root, mode)
         self._checked: dict[Any, Node] = {}
@@ -97,7 +98,7 @@ class Guide:
         Numbers and tensors stay free.
         """
         plain = name.lstrip("*")
-        value = self._given.get(plain, _ABSENT)
+        value = self.given.get(plain, _ABSENT)
         if name != plain:  # a tuple or dict by itself
             self._kinds_checked.add(proxy.node)
         return proxy if value is _ABSENT else self._part(proxy, plain, value, where)
@@ -108,19 +109,11 @@ class Guide:
 
     def parts_of(self, name: str, structure: Any) -> list[Any] | None:
         """Return what was given for the parts of an input that is taken apart; None if it has another structure."""
-        value = self._given.get(name, _ABSENT)
+        value = self.given.get(name, _ABSENT)
         try:
             return pytree.tree_structure(structure).flatten_up_to(value)
         except ValueError:
             return None
-
-    def given_none(self, name: str) -> bool:
-        """Return whether ``None`` was given for a parameter."""
-        return self._given.get(name, _ABSENT) is None
-
-    def has_given(self, name: str, default: Any) -> bool:
-        """Return whether something else than its default was given for a parameter."""
-        return self._given.get(name, default) is not default
 
     def know_part(self, node: Node, value: Any) -> None:
         """Note what one input is."""
@@ -280,21 +273,16 @@ class Guide:
             return map(parts.get(str(view), lambda key: key), keys)
         return (obj[place] for place in range(self._answer_len(obj, value, where)))  # type: ignore[index]
 
-    def _answer_hash(self, obj: Proxy, value: Any, where: object) -> int:
+    def _answer_identity(self, obj: Proxy, value: Any, where: object) -> Any:
         if isinstance(value, (torch.Tensor, torch.SymInt)):
             raise UnknownValueError("it is a tensor" if isinstance(value, torch.Tensor) else "it depends on elements")
         self._check(obj, value, self._spelled(obj), where)
-        return hash(value)
-
-    def _answer_text(self, obj: Proxy, value: Any, where: object) -> Any:
-        self._answer_hash(obj, value, where)
         return value
 
-    def _answer_identity(self, obj: Proxy, value: Any, where: object) -> Any:
-        if isinstance(value, torch.Tensor):
-            raise UnknownValueError("it is a tensor")
-        self._check(obj, value, self._spelled(obj), where)
-        return value
+    _answer_text = _answer_identity
+
+    def _answer_hash(self, obj: Proxy, value: Any, where: object) -> int:
+        return hash(self._answer_identity(obj, value, where))
 
     # Integers that Python and torch take by ``__index__``.
 

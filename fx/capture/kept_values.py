@@ -6,9 +6,11 @@ import operator
 import random
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from types import FunctionType, GeneratorType, MethodType, ModuleType
-from typing import Any, Protocol
+from types import CellType, FunctionType, GeneratorType, MethodType, ModuleType
+from typing import Any
 
 import torch
 
@@ -19,30 +21,23 @@ _OTHERS = (torch.Tensor, torch.nn.Module, ModuleType, FunctionType, MethodType, 
 _ABSENT = object()
 
 
-class Kept(Protocol):
+@dataclass(frozen=True, slots=True)
+class KeptValue:
     """What one value was."""
 
-    def is_changed(self) -> bool:
-        """Return whether it is something else now."""
-        ...
+    is_changed: Callable[[], bool]
+    """Returns whether it is something else now."""
+    restore: Callable[[], None]
+    """Makes it again what it was."""
+    iterator: Any = None
+    """The value, where it is an iterator, which cannot be put back."""
 
-    def restore(self) -> None:
-        """Make it again what it was."""
-        ...
 
+def kept_container(container: Any) -> KeptValue:
+    """Keep the elements of a list, dict or set, or the attributes of an object."""
+    saved = container.copy()
 
-class KeptContainer:
-    """The elements of a list, dict or set, or the attributes of an object."""
-
-    __slots__ = ("_container", "_saved")
-
-    def __init__(self, container: Any) -> None:
-        self._container = container
-        self._saved = container.copy()
-
-    def is_changed(self) -> bool:
-        """Return whether it has other elements."""
-        container, saved = self._container, self._saved
+    def is_changed() -> bool:
         if len(container) != len(saved):
             return True
         if isinstance(container, set):
@@ -51,9 +46,7 @@ class KeptContainer:
             return any(key not in saved or saved[key] is not value for key, value in container.items())
         return any(one is not other for one, other in zip(container, saved, strict=True))
 
-    def restore(self) -> None:
-        """Put the elements back."""
-        container, saved = self._container, self._saved
+    def restore() -> None:
         if not isinstance(container, dict) or list(container) != list(saved):
             container.clear()  # attributes of an object may be in use in other threads
         if isinstance(container, (list, deque)):
@@ -63,156 +56,117 @@ class KeptContainer:
         else:
             container.update(saved)
 
-
-class KeptNames:
-    """What names stand for in globals or in a class."""
-
-    __slots__ = ("_owner", "_saved")
-
-    def __init__(self, owner: dict[str, Any] | type, names: Any) -> None:
-        self._owner = owner
-        held = vars(owner) if isinstance(owner, type) else owner
-        self._saved = {name: held.get(name, _ABSENT) for name in names}
-
-    def is_changed(self) -> bool:
-        """Return whether they stand for something else."""
-        held = vars(self._owner) if isinstance(self._owner, type) else self._owner
-        return any(held.get(name, _ABSENT) is not value for name, value in self._saved.items())
-
-    def restore(self) -> None:
-        """Let them stand for what they did."""
-        for name, value in self._saved.items():
-            owner = self._owner
-            if isinstance(owner, type):
-                if value is not _ABSENT and vars(owner).get(name) is not value:
-                    setattr(owner, name, value)
-                elif value is _ABSENT and name in vars(owner):
-                    delattr(owner, name)
-            elif value is not _ABSENT:
-                owner[name] = value
-            else:
-                owner.pop(name, None)
+    return KeptValue(is_changed, restore)
 
 
-class KeptCell:
-    """What a variable of an outer function holds."""
+def kept_names(owner: dict[str, Any] | type, names: Iterable[str]) -> KeptValue:
+    """Keep what names stand for in globals or in a class."""
+    held: Mapping[str, Any] = vars(owner) if isinstance(owner, type) else owner
+    saved = {name: held.get(name, _ABSENT) for name in names}
 
-    __slots__ = ("_cell", "_saved")
+    def restore() -> None:
+        for name, value in saved.items():
+            if isinstance(owner, dict):
+                if value is not _ABSENT:
+                    owner[name] = value
+                else:
+                    owner.pop(name, None)
+            elif value is not _ABSENT and held.get(name) is not value:
+                setattr(owner, name, value)
+            elif value is _ABSENT and name in held:
+                delattr(owner, name)
 
-    def __init__(self, cell: Any) -> None:
-        self._cell = cell
-        self._saved = cell.cell_contents
+    return KeptValue(lambda: any(held.get(name, _ABSENT) is not value for name, value in saved.items()), restore)
 
-    def is_changed(self) -> bool:
-        """Return whether it holds something else."""
+
+def kept_cell(cell: CellType) -> KeptValue:
+    """Keep what a variable of an outer function holds."""
+    saved = cell.cell_contents
+
+    def is_changed() -> bool:
         try:
-            return self._cell.cell_contents is not self._saved
+            return cell.cell_contents is not saved
         except ValueError:  # it was deleted
             return True
 
-    def restore(self) -> None:
-        """Let it hold what it did."""
-        self._cell.cell_contents = self._saved
+    def restore() -> None:
+        cell.cell_contents = saved
+
+    return KeptValue(is_changed, restore)
 
 
-class KeptArray:
-    """The numbers of an array of numpy's."""
+def _kept_array(array: Any) -> KeptValue:
+    """Keep the numbers of an array of numpy's."""
+    saved = array.copy()
 
-    __slots__ = ("_array", "_saved")
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-        self._saved = array.copy()
-
-    def is_changed(self) -> bool:
-        """Return whether there are others in it."""
-        if self._array.shape != self._saved.shape:
+    def is_changed() -> bool:
+        if array.shape != saved.shape:
             return True
-        if self._array.dtype.hasobject:
-            return any(one is not other for one, other in zip(self._array.flat, self._saved.flat, strict=True))
-        return self._array.tobytes() != self._saved.tobytes()
+        if array.dtype.hasobject:
+            return any(one is not other for one, other in zip(array.flat, saved.flat, strict=True))
+        return array.tobytes() != saved.tobytes()
 
-    def restore(self) -> None:
-        """Write the numbers back."""
-        self._array[...] = self._saved
+    def restore() -> None:
+        array[...] = saved
+
+    return KeptValue(is_changed, restore)
 
 
-class KeptGenerator:
-    """The state of a generator of random numbers, of Python's or numpy's."""
+def _kept_generator(generator: Any) -> KeptValue:
+    """Keep the state of a generator of random numbers, of Python's or numpy's."""
 
-    __slots__ = ("_generator", "_saved")
-
-    def __init__(self, generator: Any) -> None:
-        self._generator = generator
-        self._saved = self._state()
-
-    def _state(self) -> Any:
-        generator = self._generator
+    def state() -> Any:
         if isinstance(generator, random.Random):
             return generator.getstate()
         return generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state()
 
-    def is_changed(self) -> bool:
-        """Return whether numbers were drawn."""
-        return repr(self._state()) != repr(self._saved)
-
-    def restore(self) -> None:
-        """Set the state back."""
-        generator = self._generator
+    def restore() -> None:
         if isinstance(generator, random.Random):
-            generator.setstate(self._saved)
+            generator.setstate(saved)
         elif hasattr(generator, "bit_generator"):
-            generator.bit_generator.state = self._saved
+            generator.bit_generator.state = saved
         else:
-            generator.set_state(self._saved)
+            generator.set_state(saved)
+
+    saved = state()
+    return KeptValue(lambda: repr(state()) != repr(saved), restore)
 
 
-class KeptIterator:
-    """How far an iterator has come. It cannot be put back."""
+def _kept_iterator(iterator: Any) -> KeptValue:
+    """Keep how far an iterator has come, as far as it shows."""
 
-    __slots__ = ("_saved", "iterator")
-
-    def __init__(self, iterator: Any) -> None:
-        self.iterator = iterator
-        self._saved = self._place()
-
-    def _place(self) -> Any:
-        iterator = self.iterator
+    def place() -> Any:
         if isinstance(iterator, GeneratorType):
             frame = iterator.gi_frame
             return frame and (frame.f_lasti, {name: id(value) for name, value in frame.f_locals.items()})
         text = repr(iterator) if type(iterator).__module__ == "itertools" else ""
         return operator.length_hint(iterator, -1), text
 
-    def is_changed(self) -> bool:
-        """Return whether it has gone on, as far as it shows."""
-        return self._place() != self._saved
-
-    def restore(self) -> None:
-        """Leave it."""
+    saved = place()
+    return KeptValue(lambda: place() != saved, lambda: None, iterator)
 
 
-def keep(value: Any) -> Kept | None:
+def keep(value: Any) -> KeptValue | None:
     """Return what a value was, to compare and to put back; ``None`` for what holds nothing that can change."""
     kind = type(value)
     if kind in CONTAINERS:
-        return KeptContainer(value)
+        return kept_container(value)
     if isinstance(value, random.Random):
-        return None if isinstance(value, random.SystemRandom) else KeptGenerator(value)
+        return None if isinstance(value, random.SystemRandom) else _kept_generator(value)
     if kind.__module__.startswith("numpy"):
         return _keep_of_numpy(value)
     if isinstance(value, _OTHERS):
         return None
     if hasattr(kind, "__next__"):
-        return KeptIterator(value)
-    return KeptContainer(value.__dict__) if is_plain_object(value) else None
+        return _kept_iterator(value)
+    return kept_container(value.__dict__) if is_plain_object(value) else None
 
 
-def _keep_of_numpy(value: Any) -> Kept | None:
+def _keep_of_numpy(value: Any) -> KeptValue | None:
     numpy: Any = sys.modules["numpy"]
     if isinstance(value, numpy.ndarray):
-        return KeptArray(value)
-    return KeptGenerator(value) if type(value).__name__ in ("Generator", "RandomState") else None
+        return _kept_array(value)
+    return _kept_generator(value) if type(value).__name__ in ("Generator", "RandomState") else None
 
 
 def is_plain_object(value: Any) -> bool:

@@ -75,13 +75,13 @@ class Modes:
     def _record(self, function: Any, *args: Any) -> Proxy:
         return self._tracer.create_proxy("call_function", function, args, {})
 
-    def are_gradients_enabled(self, frame: FrameType) -> bool:
+    def are_gradients_enabled(self, args: tuple[()], frame: FrameType) -> bool:
         """Answer the traced code, and let the program check the answer where it was not the program that set it."""
         answer = _is_grad_enabled()
         if not _asks(frame):
             self._is_to_switch |= frame.f_code.co_filename in GENERATED_FILES  # functorch asks, too
         elif not self._gradients:
-            self._check(_is_grad_enabled, (), answer, frame)
+            self._check(_is_grad_enabled, args, answer, frame)
         return answer
 
     # Autocast.
@@ -117,13 +117,11 @@ def _modes() -> Modes | None:
     return None if session is None else session.modes
 
 
-def _make_question(ask: Callable[..., bool], takes_args: bool) -> Callable[[Any], Any]:
+def _make_question(ask: Callable[[Modes, Any, FrameType], bool]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def answer(*args: Any) -> bool:
             modes = _modes()
-            if modes is None:
-                return original(*args)
-            return ask(modes, args, sys._getframe(1)) if takes_args else ask(modes, sys._getframe(1))
+            return original(*args) if modes is None else ask(modes, args, sys._getframe(1))
 
         answer.__wrapped__ = original  # type: ignore[attr-defined]
         return answer
@@ -222,8 +220,8 @@ def _asks(frame: FrameType) -> bool:
 replaced_always(
     torch.__dict__,
     {
-        "is_grad_enabled": _make_question(Modes.are_gradients_enabled, takes_args=False),
-        "is_autocast_enabled": _make_question(Modes.is_autocast_enabled, takes_args=True),
+        "is_grad_enabled": _make_question(Modes.are_gradients_enabled),
+        "is_autocast_enabled": _make_question(Modes.is_autocast_enabled),
     },
 )
 replaced_always(torch.inference_mode, {"__enter__": _make_inference_mode, "__exit__": _make_inference_mode})

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fx.capture.kept_values import Kept, KeptIterator, elements, keep
+from fx.capture.kept_values import KeptValue, elements, keep
 from fx.capture.patching import Trace
 from fx.capture.surroundings import Surroundings, called_by
 from fx.errors import TraceError, type_in_words
@@ -45,7 +45,7 @@ class ModuleState:
         owns = [module.__dict__ for module in self._modules]
         self._held = _Entries([entries for own in owns for entries in (own, own["_modules"])])
         self._state = _Entries([entries for own in owns for entries in (own["_parameters"], own["_buffers"])])
-        self._containers: list[tuple[torch.nn.Module, str, Kept]] = []
+        self._containers: list[tuple[torch.nn.Module, str, KeptValue]] = []
         self.held: set[int] = set()
         """The identities of the containers and objects that modules hold."""
         self._functions: list[FunctionType] = [] if function is None else [function]
@@ -79,9 +79,8 @@ class ModuleState:
         Raises:
             TraceError: it was.
         """
-        kept = [(module, name, one.iterator) for module, name, one in self._containers if isinstance(one, KeptIterator)]
-        outside = self.surroundings.iterators()
-        if any(one is iterator for one in (*outside, *(held for _, _, held in kept))):
+        held = [kept.iterator for _, _, kept in self._containers if kept.iterator is not None]
+        if any(one is iterator for one in (*self.surroundings.iterators(), *held)):
             raise TraceError(
                 "cannot take the next element of an iterator that is older than the trace",
                 where=user_location(sys._getframe(1), {}),

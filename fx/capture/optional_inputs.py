@@ -121,13 +121,10 @@ def _handed_on(
 
 def _called(callee: ast.expr, function: Any, owner: Any) -> tuple[Any, Any, int]:
     """Return what a call runs: a function, the module whose method it is, the number of parameters not in the call."""
-    value: Any = None
-    if isinstance(callee, ast.Name):
-        value = function.__globals__.get(callee.id)
-    elif isinstance(callee, ast.Attribute) and (path := _path(callee)) is not None and path[0] == "self":
-        value = owner
-        for name in path[1:]:
-            value = getattr(value, name, None)
+    first, *path = ast.unparse(callee).split(".")
+    value: Any = {"self": owner}.get(first) if path else function.__globals__.get(first)
+    for name in path:
+        value = getattr(value, name, None)
     if isinstance(value, torch.nn.Module):
         return _users_own(type(value).forward), value, 1
     if isinstance(value, MethodType):
@@ -138,10 +135,3 @@ def _called(callee: ast.expr, function: Any, owner: Any) -> tuple[Any, Any, int]
 def _users_own(value: Any) -> Any:
     behind = inspect.unwrap(value) if isinstance(value, FunctionType) else None
     return value if isinstance(behind, FunctionType) and is_users_file(behind.__code__.co_filename) else None
-
-
-def _path(callee: ast.expr) -> list[str] | None:
-    if isinstance(callee, ast.Name):
-        return [callee.id]
-    inner = _path(callee.value) if isinstance(callee, ast.Attribute) else None
-    return None if inner is None else [*inner, callee.attr]  # type: ignore[union-attr]

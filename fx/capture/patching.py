@@ -17,28 +17,13 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from fx.capture.replacements import Builtins, Maker, Replacement
 
 T = TypeVar("T")
-
-
-class Session(Protocol):
-    """What a trace does when the thread that it runs in uses a module."""
-
-    def module_called(
-        self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """``module(*args, **kwargs)`` was called."""
-
-    modules_are_themselves: bool
-    """Whether submodules that are read are what the traced code gets, of which the session need not be told."""
-
-    def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
-        """``module.name`` was read and found to be ``value``."""
 
 
 class _ThreadState(threading.local):
@@ -51,8 +36,8 @@ class Trace:
 
     __slots__ = ("outer", "result", "session", "steps", "stopped")
 
-    def __init__(self, session: Session, program: Callable[[Trace], Any]) -> None:
-        self.session = session
+    def __init__(self, session: Any, program: Callable[[Trace], Any]) -> None:
+        self.session = session  # a TracerSession: what is done when the thread uses a module
         self.outer: Trace | None = None
         self.result: Any = None
         self.stopped: StopIteration | None = None
@@ -220,7 +205,7 @@ _of_several: dict[tuple[int, str], Replacement] = {}
 """What replaces an entry together with others, by the identity of the owner and the name."""
 
 
-def run(session: Session, program: Callable[[Trace], Any]) -> Any:
+def run(session: Any, program: Callable[[Trace], Any]) -> Any:
     """Return ``program(trace)``, and send what this thread does with modules meanwhile to ``session``."""
     trace = Trace(session, program)
     try:

@@ -74,8 +74,11 @@ class Replacement:
         """Put back what was there, but where somebody else has replaced it meanwhile."""
         entries, originals = self.entries, self.originals
         if entries is not None and _holds(entries, self.stand_ins):
-            for name, original in originals.items():
-                self._write(name, original)
+            for name, original in originals.items():  # hundreds for each trace, so without a call for each
+                if original is ABSENT:
+                    del entries[name]
+                else:
+                    entries[name] = original
         else:
             for name, value in self.stand_ins.items():
                 if self.namespace.get(name) is value:

@@ -25,7 +25,7 @@ class TracerSession:
         self.modes = modes.Modes(tracer)
         self.flags = flags
         self.trace: Trace | None = None
-        self.modules_are_themselves = modules_are_themselves
+        self.modules_are_themselves = modules_are_themselves  # then the session is not told which were read
         self.parameter_proxies: dict[str, Any] = {}
         self.searched: set[int] = set()
         self.makers: dict[int, Maker] | None = None
@@ -33,7 +33,7 @@ class TracerSession:
     def module_called(
         self, original: Callable[..., Any], module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Let the tracer decide."""
+        """Let the tracer decide: ``module(*args, **kwargs)`` was called."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             self.autowrap(getattr(type(module).forward, "__globals__", {}))
@@ -48,7 +48,7 @@ class TracerSession:
             caught.resume()
 
     def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
-        """Let the tracer decide."""
+        """Let the tracer decide: ``module.name`` was read and found to be ``value``."""
         return self.tracer.getattr(name, value, self.parameter_proxies)
 
     def autowrap(self, namespace: dict[str, Any]) -> None:

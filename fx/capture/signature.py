@@ -23,6 +23,9 @@ from fx.node import KEYWORD_ONLY, base_types
 from fx.provenance import SourceLocation, defined_at
 from fx.proxy import Proxy, TracerBase
 
+ConcreteArgs = dict[str, Any] | tuple[Any, ...] | None
+"""Values for parameters, by name or for all, that a program is specialized to."""
+
 
 class PHBase:
     """Marks a place in ``concrete_args`` that stays an input."""
@@ -101,7 +104,7 @@ class Signature:
         return evaluated_annotations(inspect.unwrap(function)).get("return")
 
     def make_placeholders(
-        self, tracer: TracerBase, concrete_args: dict[str, Any] | tuple[Any, ...] | None
+        self, tracer: TracerBase, concrete_args: ConcreteArgs
     ) -> tuple[Callable[..., Any], list[Any]]:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
@@ -150,7 +153,7 @@ class Signature:
                 node.meta[KEYWORD_ONLY] = True
         return args
 
-    def _by_name(self, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> dict[str, Any]:
+    def _by_name(self, concrete_args: ConcreteArgs) -> dict[str, Any]:
         if not isinstance(concrete_args, tuple):
             what = "concrete_args are values by name, in a dict, or a tuple of all"
             expect(concrete_args, (Mapping, NoneType), what, error=TraceError)
@@ -177,7 +180,7 @@ class Signature:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
         guide = tracer.guide
-        if self._asking is not None and guide is not None and default and not guide.has_given(name, *default):
+        if self._asking is not None and guide is not None and default and guide.given.get(name, *default) is default[0]:
             return self._left_as_default(tracer, name)
         if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
             proxy = self._input(tracer, name, *default)
@@ -186,7 +189,7 @@ class Signature:
             return _NoKeywords()
         if name not in concrete and name in self._asked_for and guide is None:
             return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
-        is_given = guide is not None and not guide.given_none(name) if name not in concrete else None
+        is_given = guide is not None and name not in concrete and guide.given.get(name, name) is not None
         if name in self.optional and (is_given or type(concrete.get(name)) is PHBase):
             self._whole.add(name)
             return self._given(tracer, name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fx.capture.kept_values import Kept, KeptCell, KeptContainer, KeptIterator, KeptNames, elements, keep
+from fx.capture.kept_values import KeptValue, elements, keep, kept_cell, kept_container, kept_names
 from fx.checks.bytecode import nested, once_for_code
 from fx.checks.handlers import ATTRIBUTE, SUPPRESS, handling, swallowed_by, swallowing
 from fx.checks.questions import compares_with_truth
@@ -33,7 +33,7 @@ class Outside:
     """The function that reaches it."""
     name: str
     """What the function calls it."""
-    kept: Kept
+    kept: KeptValue
     """What it was."""
 
 
@@ -132,7 +132,7 @@ class Surroundings:
         self.read.update(names.read)
         if names.assigned:
             for name in names.assigned:
-                self._outside.append(Outside(function, name, KeptNames(namespace, (name,))))
+                self._outside.append(Outside(function, name, kept_names(namespace, (name,))))
         for name in names.read:
             for method in self._methods.get(name, ()):
                 yield method
@@ -159,7 +159,7 @@ class Surroundings:
             self._keep(function, name, value, _DEEPEST)
         for value in function.__defaults__ or ():
             self._keep(function, function.__name__, value, _DEEPEST)
-        self._outside.append(Outside(function, function.__name__, KeptContainer(function.__dict__)))
+        self._outside.append(Outside(function, function.__name__, kept_container(function.__dict__)))
 
     def _look_at_cell(self, function: FunctionType, name: str, cell: Any) -> Iterator[FunctionType]:
         try:
@@ -170,7 +170,7 @@ class Surroundings:
         if (called := called_by(value)) is not None:
             yield called
         elif not isinstance(value, torch.nn.Module):
-            self._outside.append(Outside(function, name, KeptCell(cell)))
+            self._outside.append(Outside(function, name, kept_cell(cell)))
             self._keep(function, name, value, _DEEPEST)
 
     def _keep(self, function: FunctionType, name: str, value: Any, depth: int) -> None:
@@ -193,13 +193,13 @@ class Surroundings:
             return
         self._seen.add(id(kind))
         held = [name for name in vars(kind) if not name.startswith("__")]
-        self._outside.append(Outside(function, kind.__name__, KeptNames(kind, held)))
+        self._outside.append(Outside(function, kind.__name__, kept_names(kind, held)))
         for name in held:
             self._keep(function, name, vars(kind)[name], _DEEPEST)
 
     def iterators(self) -> list[Any]:
         """The iterators among it."""
-        return [one.kept.iterator for one in self._outside if isinstance(one.kept, KeptIterator)]
+        return [one.kept.iterator for one in self._outside if one.kept.iterator is not None]
 
     def changed(self) -> list[Outside]:
         """Return what is something else now."""

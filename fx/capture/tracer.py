@@ -27,7 +27,7 @@ from fx.capture.python_functions import Classes, note_classes, note_method, reco
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.root_state import RootTracer, paths_below
 from fx.capture.session import TracerSession
-from fx.capture.signature import PH, PHBase, PHWithMeta, Signature, function_calling, not_traceable
+from fx.capture.signature import PH, ConcreteArgs, PHBase, PHWithMeta, Signature, function_calling, not_traceable
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, recording
 from fx.checks.questions import kind_of
@@ -290,7 +290,7 @@ class Tracer(RootTracer):
         finally:
             self._examples = None  # which may be large
 
-    def _trace_as_asked(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+    def _trace_as_asked(self, root: Root, concrete_args: ConcreteArgs) -> Graph:
         """Trace without optional inputs that the program asks for, or, if that fails, with them."""
         self._left_out = self._as_given = False
         try:
@@ -305,7 +305,7 @@ class Tracer(RootTracer):
                 note_other_attempt(error, other, "with its optional inputs")
                 raise error from error.__cause__
 
-    def _attempts(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+    def _attempts(self, root: Root, concrete_args: ConcreteArgs) -> Graph:
         """Trace, and again as long as there is more to record than was in the attempt before."""
         self._classes_called = {}
         refused: TraceError | None = None
@@ -326,7 +326,7 @@ class Tracer(RootTracer):
                 note_other_attempt(refused, error, "with calls of Python's classes recorded")
                 raise refused from refused.__cause__ or error
 
-    def _attempt(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+    def _attempt(self, root: Root, concrete_args: ConcreteArgs) -> Graph:
         """Trace, and once more with ``proxy_buffer_attributes`` where that helps."""
         self._read_buffers_as_asked()
         try:
@@ -398,6 +398,7 @@ class Tracer(RootTracer):
         return known
 
     def _leaves_out(self, name: str) -> bool:
+        """Return whether the program is captured without an optional input of this name, which it asks for."""
         if not self._as_given:
             self._left_out = True
         return not self._as_given
@@ -430,6 +431,7 @@ class Tracer(RootTracer):
     def _spread(
         self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a call, with shapes for what stands for their elements."""
         return starred.spread(self, self._starred, kind, target, args, kwargs)
 
     def _read_buffers_as_asked(self) -> None:
@@ -437,7 +439,7 @@ class Tracer(RootTracer):
             self.proxy_buffer_attributes = False
             self._reads_buffers_once = False
 
-    def _trace(self, root: Root, concrete_args: dict[str, Any] | tuple[Any, ...] | None) -> Graph:
+    def _trace(self, root: Root, concrete_args: ConcreteArgs) -> Graph:
         """One run of ``root``, from the start, and another one if it assigned attributes or changed containers."""
         leave_ended()
         forget_ended()
@@ -479,13 +481,7 @@ class Tracer(RootTracer):
         self.graph.constants.update((name, self.root._modules[name]) for name in put)
         return [(owner, name) for owner, name in changes if owner is not self.root or name not in put]
 
-    def _run_again(
-        self,
-        root: Root,
-        concrete_args: dict[str, Any] | tuple[Any, ...] | None,
-        state: ModuleState,
-        changes: list[Change],
-    ) -> None:
+    def _run_again(self, root: Root, concrete_args: ConcreteArgs, state: ModuleState, changes: list[Change]) -> None:
         """Let the program find what it has left in its modules: it must do the same, as a graph cannot remember.
 
         Raises:
@@ -501,13 +497,7 @@ class Tracer(RootTracer):
             cause = error
         raise dependence_on_earlier_call(changes, self.submodule_paths or ()) from cause
 
-    def _run(
-        self,
-        root: Root,
-        function: Callable[..., Any],
-        concrete_args: dict[str, Any] | tuple[Any, ...] | None,
-        state: ModuleState,
-    ) -> None:
+    def _run(self, root: Root, function: Callable[..., Any], concrete_args: ConcreteArgs, state: ModuleState) -> None:
         self._flags = flags = TrainingFlags(self, self._follows_flags and not state.surroundings.compares_with_truth)
         is_default = getattr(self.getattr, "__func__", None) is Tracer.getattr
         session = TracerSession(self, flags, modules_are_themselves=is_default)
@@ -595,7 +585,7 @@ class Tracer(RootTracer):
         self._locations = {}
 
     def _inputs(
-        self, function: Callable[..., Any], is_module: bool, concrete_args: dict[str, Any] | tuple[Any, ...] | None
+        self, function: Callable[..., Any], is_module: bool, concrete_args: ConcreteArgs
     ) -> tuple[Callable[..., Any], list[Any]]:
         self._returned_by = function  # where a default is that no node can hold
         try:

@@ -131,7 +131,7 @@ class TrainingFlags:
             return value  # it expects that of all modules whose state it stacks, and does nothing else with it
         if id(module) in self._set:
             return value  # whatever it was, the program has set it to that
-        name = f"{path}.training" if path else "training"
+        name = f"{path}.training".lstrip(".")
         where = user_location(frame, self.tracer._locations)
         if self.follows and not compares_with_truth(frame.f_code):
             self.are_followed = True
@@ -190,7 +190,7 @@ class TrainingFlags:
         self.watches_leaves = True
         if self._before is None:
             self._before = {id(one): one.__dict__["training"] for one in paths if "training" in one.__dict__}
-        name = f"{path}.training" if path else "training"
+        name = f"{path}.training".lstrip(".")
         if name in self._nodes or not _is_of_child(frame):
             self._check_of(module, self._switches)
         self._set.add(id(module))
@@ -223,7 +223,7 @@ class TrainingFlags:
     def _check_of(self, module: torch.nn.Module, where: object) -> None:
         path = (self.tracer.submodule_paths or {}).get(module)
         if path is not None and "training" in module.__dict__:
-            self.check(f"{path}.training" if path else "training", module.__dict__["training"], where)
+            self.check(f"{path}.training".lstrip("."), module.__dict__["training"], where)
 
 
 class _Descriptor:

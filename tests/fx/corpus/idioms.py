@@ -78,11 +78,6 @@ class Settings:
         return self.width * self.scale
 
 
-@functools.lru_cache
-def _mask(size):
-    return torch.tril(torch.ones(size, size))
-
-
 @contextlib.contextmanager
 def _scaled(scale):
     before = _CONFIG.scale

@@ -80,6 +80,17 @@ def type_equal(x):
 
 one_liners(
     rows,
+    is_tensor=lambda x: x * 2 if torch.is_tensor(x) else x,
+    hasattr_of_tensor=lambda x: x * 2 if hasattr(x, "shape") else x,
+    class_asked=lambda x: x * 2 if x.__class__.__name__ == "Tensor" else x,
+    gradient_is_none=lambda x: x * 2 if x.grad is None else x * 3,
+    function_is_none=lambda x: x * 2 if x.grad_fn is not None else x * 3,
+    dtype_equal=lambda x: x * 2 if x.dtype == torch.float32 else x,
+    dtype_text=lambda x: x * 2 if str(x.dtype) == "torch.float32" else x,
+    dtype_text_contains=lambda x: x * 2 if "float" in str(x.dtype) else x,
+    dtype_formatted=lambda x: x * 2 if f"{x.dtype}" == "torch.float32" else x,
+    device_is_cuda=lambda x: x * 2 if x.is_cuda else x + 1,
+    floating=lambda x: x * 2 if x.is_floating_point() else x.float(),
     type_in=lambda x: x - 1 if type(x) in (list, tuple) else x + 1,
     getattr_default=lambda x: x * getattr(x, "my_scale", 3.0),
     getattr_known=lambda x: getattr(x, "T"),
@@ -111,24 +122,10 @@ one_liners(
 
 
 @program(rows)
-def is_tensor(x):
-    if torch.is_tensor(x):
-        return x * 2
-    return x
-
-
-@program(rows)
 def not_is_tensor(x):
     if not torch.is_tensor(x):
         x = torch.tensor(x)
     return x * 4
-
-
-@program(rows)
-def hasattr_of_tensor(x):
-    if hasattr(x, "shape"):
-        return x * 2
-    return x
 
 
 @program(rows)
@@ -139,31 +136,10 @@ def hasattr_foreign(x):
 
 
 @program(rows)
-def class_asked(x):
-    if x.__class__.__name__ == "Tensor":
-        return x * 2
-    return x
-
-
-@program(rows)
 def is_none(x):
     if x is None:
         return torch.zeros(1)
     return x * 2
-
-
-@program(rows)
-def gradient_is_none(x):
-    if x.grad is None:
-        return x * 2
-    return x * 3
-
-
-@program(rows)
-def function_is_none(x):
-    if x.grad_fn is not None:
-        return x * 2
-    return x * 3
 
 
 @program(rows)
@@ -192,34 +168,6 @@ def dtype_is_not(x):
     if x.dtype is not torch.float32:
         x = x.float()
     return x.exp()
-
-
-@program(rows)
-def dtype_equal(x):
-    if x.dtype == torch.float32:
-        return x * 2
-    return x
-
-
-@program(rows)
-def dtype_text(x):
-    if str(x.dtype) == "torch.float32":
-        return x * 2
-    return x
-
-
-@program(rows)
-def dtype_text_contains(x):
-    if "float" in str(x.dtype):
-        return x * 2
-    return x
-
-
-@program(rows)
-def dtype_formatted(x):
-    if f"{x.dtype}" == "torch.float32":
-        return x * 2
-    return x
 
 
 @program(rows)
@@ -266,20 +214,6 @@ def device_type(x):
     if x.device.type == "cpu":
         return x * 2
     return x
-
-
-@program(rows)
-def device_is_cuda(x):
-    if x.is_cuda:
-        return x * 2
-    return x + 1
-
-
-@program(rows)
-def floating(x):
-    if x.is_floating_point():
-        return x * 2
-    return x.float()
 
 
 @program(rows)

@@ -9,7 +9,7 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Optional
+from typing import Any
 
 import numpy as np
 import torch
@@ -395,9 +395,6 @@ one_liners(
     float_tensor_kind=lambda x: x * 2 if isinstance(x, torch.FloatTensor) else x * 3,
     dtype_chosen=lambda x: x.to(torch.float64 if x.dtype == torch.float32 else torch.float32),
     in_container=lambda x: x * 2 if any(one is x for one in [x, None]) else x,
-    zipped_result=lambda x: list(zip(x.unbind(1), x.split(1, dim=1))),
-    keyed_by_number=lambda x: {i: part for i, part in enumerate(x.chunk(2, dim=1))},
-    torch_size_result=lambda x: (x.shape, x.size(0), x.numel()),
     imported_question=lambda x: x * 2 if is_grad_enabled() else x * 3,
     imported_limits=lambda x: x.clamp(max=finfo(x.dtype).max),
 )
@@ -486,19 +483,18 @@ class CustomForward(nn.Module):
 # Results.
 
 
-class Outputs(NamedTuple):
-    logits: torch.Tensor
-    loss: Optional[torch.Tensor] = None
+one_liners(
+    rows,
+    zipped_result=lambda x: list(zip(x.unbind(1), x.split(1, dim=1))),
+    keyed_by_number=lambda x: {i: part for i, part in enumerate(x.chunk(2, dim=1))},
+    torch_size_result=lambda x: (x.shape, x.size(0), x.numel()),
+)
 
 
 @dataclass
 class Latent:
     mean: torch.Tensor
     extra: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def double(self):
-        return self.mean * 2
 
 
 @program(rows)

@@ -286,11 +286,8 @@ def test_module_is_a_submodule_of_another_trace(library: ModuleType) -> None:
     x = torch.randn(3, 2)
     assert torch.equal(retraced(x), outer(x))
     assert "0.holder.weight" in retraced.state_dict()
-    assert [node.target for node in retraced.graph.find_nodes(op="call_module", sort=True)] == [
-        "0.used.0",
-        "0.used.1",
-        "1",
-    ]
+    called = [node.target for node in retraced.graph.find_nodes(op="call_module", sort=True)]
+    assert called == ["0.used.0", "0.used.1", "1"]
 
 
 def test_error_in_generated_code_keeps_its_type(library: ModuleType, capfd: pytest.CaptureFixture[str]) -> None:

@@ -164,17 +164,6 @@ def test_torchscript_reads_the_annotations_of_generated_code() -> None:
     assert torch.equal(scripted([torch.ones(1)], {"a": torch.ones(1)})["sum"], torch.full((1,), 2.0))
 
 
-def test_torch_compile_takes_it_whole(traced: fx.GraphModule, x: torch.Tensor) -> None:
-    traced.eval()
-    compiled = torch.compile(traced, backend="eager", fullgraph=True)
-    assert torch.equal(compiled(x), traced(x))
-
-
-def test_torch_export_takes_it(traced: fx.GraphModule, x: torch.Tensor) -> None:
-    exported = torch.export.export(traced.eval(), (x,))
-    assert torch.allclose(exported.module()(x), traced(x))
-
-
 PARALLEL = """
 import warnings
 warnings.simplefilter("ignore")

@@ -7,19 +7,13 @@ import operator
 from collections import OrderedDict, defaultdict
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
+from building import Point
 
 from .libraries import neutral
-
-
-class Point(NamedTuple):
-    """A named tuple for arguments."""
-
-    x: Any
-    y: Any
 
 
 def body(graph) -> list[str]:

@@ -13,11 +13,11 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
-from building import assert_same_state
+from building import Point, assert_same_state
 
 import fx
 from fx.code.folder_state import constructor_call
@@ -25,11 +25,6 @@ from fx.code.folder_state import constructor_call
 Load = Callable[..., Any]
 
 _numbers = itertools.count()
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 class Own(torch.nn.Module):

@@ -154,7 +154,7 @@ def test_assigning_a_graph_owns_and_recompiles_it(library: ModuleType) -> None:
         module.graph = "not a graph"
 
 
-def test_code_of_an_unfinished_graph_is_refused(library: ModuleType) -> None:
+def test_an_empty_graph_returns_nothing(library: ModuleType) -> None:
     module = library.GraphModule({}, library.Graph())
     assert module() is None
 

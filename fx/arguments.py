@@ -37,10 +37,8 @@ def expect(
 ) -> None:
     """Refuse ``value`` unless it is of one of ``kinds``.
 
-    Args:
-        what: who takes what: ``"Graph.erase_node takes a Node"``.
-        why: the reason, where it does not go without saying.
-        remedy: what to give instead.
+    ``what`` says who takes what: ``"Graph.erase_node takes a Node"``. ``why`` is the reason, where it does not go
+    without saying, and ``remedy`` what to give instead.
 
     >>> from fx.errors import PassError
     >>> expect(3, str, "get_pass takes the name of a pass", error=PassError)

@@ -446,13 +446,7 @@ class GraphModule(QuickModule):
 
 
 def expect_program(value: object, what: str, *, error: type[FxError] = PassError) -> None:
-    """Refuse ``value`` unless it is a ``GraphModule``.
-
-    Args:
-        value: what was given.
-        what: who takes a program: ``"a pipeline runs on a GraphModule"``.
-        error: class of the error raised.
-    """
+    """Refuse ``value`` unless it is a ``GraphModule``; ``what`` says who takes one: ``"lower takes a GraphModule"``."""
     if isinstance(value, GraphModule):
         return
     remedy = "capture it first: fx.symbolic_trace(module)"

@@ -177,7 +177,6 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--min-size",
         type=int,
-        default=None,
         help="operations that a part needs at least; those that the backend is no faster for do not count",
     )
     command.add_argument("--veto", action="append", default=[], help="a node or a path of modules to keep out")

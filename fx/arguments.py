@@ -37,13 +37,8 @@ def expect(
 ) -> None:
     """Refuse ``value`` unless it is of one of ``kinds``.
 
-    Args:
-        value: what is given.
-        kinds: what it should be an instance of.
-        what: who takes what: ``"Graph.erase_node takes a Node"``.
-        error: what is raised.
-        why: the reason, where it does not go without saying.
-        remedy: what to give instead.
+    ``what`` says who takes what: ``"Graph.erase_node takes a Node"``. ``why`` is the reason, where it does not go
+    without saying, and ``remedy`` what to give instead.
 
     >>> from fx.errors import PassError
     >>> expect(3, str, "get_pass takes the name of a pass", error=PassError)
@@ -203,32 +198,28 @@ def explained(failure: RecursionError, value: Any, error: type[FxError]) -> Exce
 
 
 def _nests_too_deep(value: Any) -> bool:
-    level: list[Any] = [value]
+    level = [value]
     for _ in range(DEEPEST + 1):
-        level = list({id(part): part for held in level for part in _parts(held)}.values())
+        level = _below(level)
         if not level:
             return False
     return True
 
 
 def contains_itself(value: Any) -> bool:
-    """Return whether a container is inside itself, or holds one that is."""
-    path: dict[int, Any] = {id(value): iter(_parts(value))}
-    finished: set[int] = set()
-    while path:
-        key, parts = next(reversed(path.items()))
-        part = next(parts, None)
-        if part is None:
-            finished.add(key)
-            del path[key]
-        elif id(part) in path:
-            return True
-        elif id(part) not in finished:
-            path[id(part)] = iter(_parts(part))
-    return False
+    """Return whether a container is inside itself, or holds one that is: it has more levels than containers."""
+    level, met, depth = [value], set[int](), 0
+    while level and depth <= len(met):
+        depth += 1
+        met.update(map(id, level))
+        level = _below(level)
+    return bool(level)
 
 
-def _parts(value: Any) -> list[Any]:
-    """The containers that a container holds."""
-    kind = held_kind(value)
-    return [] if kind is None else [part for part in kind.parts(value) if held_kind(part) is not None]
+def _below(level: list[Any]) -> list[Any]:
+    """The containers that those of a level hold, each once."""
+    held: dict[int, Any] = {}
+    for container in level:
+        if (kind := held_kind(container)) is not None:
+            held.update((id(part), part) for part in kind.parts(container) if held_kind(part) is not None)
+    return list(held.values())

@@ -74,12 +74,8 @@ def check_value(value: Any, expected: Any, message: str) -> None:
     if has_torch_function((value,)):
         handle_torch_function(check_value, (value,), value, expected, message)
     elif value != expected:
-        raise GuardError(
-            message,
-            value=f"it is {value!r} now",
-            why="what the program does was decided by it, once, while it was captured",
-            remedy="capture the program again as it is now, or make the module that decides it a leaf",
-        )
+        remedy = "capture the program again as it is now, or make the module that decides it a leaf"
+        raise _changed(message, f"it is {value!r} now", remedy)
 
 
 def check_given(value: Any, message: str) -> None:
@@ -90,12 +86,7 @@ def check_given(value: Any, message: str) -> None:
     if has_torch_function((value,)) and not isinstance(value, torch.Tensor):
         handle_torch_function(check_given, (value,), value, message)
     elif value is None:
-        raise GuardError(
-            message,
-            value="it is None",
-            why="what the program does was decided by it, once, while it was captured",
-            remedy="pass it, or capture the program without it (concrete_args)",
-        )
+        raise _changed(message, "it is None", "pass it, or capture the program without it (concrete_args)")
 
 
 def check_not_given(value: Any, message: str) -> None:
@@ -108,12 +99,13 @@ def check_not_given(value: Any, message: str) -> None:
     if has_torch_function((value,)) and not isinstance(value, torch.Tensor):
         handle_torch_function(check_not_given, (value,), value, message)
     elif value is not None and not (type(value) is dict and not value):
-        raise GuardError(
-            message,
-            value=f"it is {sorted(value)} now" if type(value) is dict else f"it is of {type(value)} now",
-            why="what the program does was decided by it, once, while it was captured",
-            remedy="leave it out, or capture the program with it (concrete_args)",
-        )
+        given = f"it is {sorted(value)} now" if type(value) is dict else f"it is of {type(value)} now"
+        raise _changed(message, given, "leave it out, or capture the program with it (concrete_args)")
+
+
+def _changed(message: str, value: str, remedy: str) -> GuardError:
+    why = "what the program does was decided by it, once, while it was captured"
+    return GuardError(message, value=value, why=why, remedy=remedy)
 
 
 def handled_error(names: Sequence[str], where: object, error: Exception) -> GuardError | None:
@@ -158,12 +150,8 @@ def check_kind(value: Any, kind: str, message: str) -> None:
     if has_torch_function((value,)) and not isinstance(value, torch.Tensor):
         handle_torch_function(check_kind, (value,), value, kind, message)
     elif not _is_of(value, kind):
-        raise GuardError(
-            message,
-            value=f"it is of {type(value)}",
-            why="what the program does was decided by it, once, while it was captured",
-            remedy="annotate the parameter with its class, or fix the argument with concrete_args",
-        )
+        remedy = "annotate the parameter with its class, or fix the argument with concrete_args"
+        raise _changed(message, f"it is of {type(value)}", remedy)
 
 
 def _is_of(value: Any, kind: str) -> bool:

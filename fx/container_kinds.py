@@ -69,14 +69,7 @@ class ContainerKind:
         return self.frozen, tuple(self.labels(held)) if self.is_keyed else len(self.parts(held))
 
     def written(self, held: Any, texts: list[str], key: Callable[[Any], str], name: Callable[[Any], str]) -> str:
-        """Return the code for a container.
-
-        Args:
-            held: the container.
-            texts: the code for its parts.
-            key: writes a key.
-            name: writes its class.
-        """
+        """Return the code for a container, from that of its parts, and what writes a key and the name of its class."""
         if self.is_keyed and texts:
             texts = [f"{key(label)}: {text}" for label, text in zip(self.labels(held), texts, strict=True)]
         assert self.spelling is not None

@@ -62,9 +62,7 @@ def boundary(function: object) -> None:
 def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLocation]) -> SourceLocation | None:
     """The user's line that is running in ``frame`` or outside it; torch's where there is none of the user's.
 
-    Args:
-        frame: where to start.
-        known: locations met before, by code and instruction, so that nodes of one line share one.
+    ``known`` has the locations met before, by code and instruction, so that nodes of one line share one.
     """
     fallback: FrameType | None = None
     while frame is not None:

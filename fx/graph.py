@@ -284,23 +284,20 @@ class Graph:
 
     def create_size_node(self, tensor_node: Node, dim: int) -> Node:
         """The size of a tensor along ``dim``, as a number; ``meta["val"]`` where the tensor's is known."""
-        return self._measured("create_size_node", torch.ops.aten.sym_size.int, "size", tensor_node, dim)
+        return self._measured("size", torch.ops.aten.sym_size.int, tensor_node, dim)
 
     def create_stride_node(self, tensor_node: Node, dim: int) -> Node:
         """The stride of a tensor along ``dim``, as a number; ``meta["val"]`` where the tensor's is known."""
-        return self._measured("create_stride_node", torch.ops.aten.sym_stride.int, "stride", tensor_node, dim)
+        return self._measured("stride", torch.ops.aten.sym_stride.int, tensor_node, dim)
 
     def create_storage_offset_node(self, tensor_node: Node) -> Node:
         """Return where a tensor begins in its storage, as a number; ``meta["val"]`` where the tensor's is known."""
-        function = torch.ops.aten.sym_storage_offset.default
-        return self._measured("create_storage_offset_node", function, "storage_offset", tensor_node)
+        return self._measured("storage_offset", torch.ops.aten.sym_storage_offset.default, tensor_node)
 
-    def _measured(
-        self, who: str, function: Callable[..., Any], method: str, tensor_node: Node, *dim: int | Node
-    ) -> Node:
-        expect(tensor_node, Node, f"{who} takes the node of a tensor")
+    def _measured(self, method: str, function: Callable[..., Any], tensor_node: Node, *dim: int | Node) -> Node:
+        expect(tensor_node, Node, f"create_{method}_node takes the node of a tensor")
         for number in dim:
-            expect(number, (int, torch.SymInt, Node), f"dim of {who} is an int")
+            expect(number, (int, torch.SymInt, Node), f"dim of create_{method}_node is an int")
         node = self.call_function(function, (tensor_node, *dim))
         value = tensor_node.meta.get("val")
         if isinstance(value, torch.Tensor) and not any(isinstance(number, Node) for number in dim):

@@ -137,7 +137,7 @@ class GraphModule(QuickModule):
             self.__dict__["training"] = root.training
             made = {} if graph.owning_module is not None else graph.constants
             bodies = {name for name, value in made.items() if isinstance(value, torch.nn.Module)}
-            _Copier(root, self, graph.constants, bodies).copy(targets)
+            _copy_attributes(root, self, targets, graph.constants, bodies)
         else:
             self._take_from_dict(root, graph, [str(target) for target in targets])
         self.__dict__.update(  # past what looks for modules and parameters among attributes that are set
@@ -446,13 +446,7 @@ class GraphModule(QuickModule):
 
 
 def expect_program(value: object, what: str, *, error: type[FxError] = PassError) -> None:
-    """Refuse ``value`` unless it is a ``GraphModule``.
-
-    Args:
-        value: what was given.
-        what: who takes a program: ``"a pipeline runs on a GraphModule"``.
-        error: class of the error raised.
-    """
+    """Refuse ``value`` unless it is a ``GraphModule``; ``what`` says who takes one: ``"lower takes a GraphModule"``."""
     if isinstance(value, GraphModule):
         return
     remedy = "capture it first: fx.symbolic_trace(module)"
@@ -559,65 +553,58 @@ def _order_as(source: torch.nn.Module, owner: torch.nn.Module) -> None:
             _order_as(source._modules[name], child)  # type: ignore[arg-type]
 
 
-class _Copier:
-    """Copies attributes from one module hierarchy to another by dotted path."""
+def _copy_attributes(
+    root: torch.nn.Module, module: GraphModule, targets: dict[Any, None], constants: dict[str, Any], bodies: set[str]
+) -> None:
+    """Copy what is at the paths ``targets``; what a copied module already holds is there with it.
 
-    def __init__(self, root: torch.nn.Module, module: GraphModule, constants: dict[str, Any], bodies: set[str]) -> None:
-        self.constants = constants
-        self.bodies = bodies  # which a trace has just made, whatever the root has under their names
-        self.module = module
-        self.pairs: dict[str, tuple[Any, torch.nn.Module]] = {"": (root, module)}
-
-    def copy(self, targets: dict[Any, None]) -> None:
-        """Copy each target; what a copied module already holds is there with it."""
-        for target in targets:
-            prefix, _, name = target.rpartition(".")
-            source, owner = self._pair(prefix)
-            if source is owner:
-                continue
-            if target in self.bodies:
-                owner._modules[name] = self.constants[target]
-                continue
-            if (child := source._modules.get(name)) is not None:
-                existing = owner._modules.get(name)
-                if existing is None or isinstance(existing, Container):
-                    owner._modules[name] = child
-                    self.pairs[target] = (child, child)
-                continue
-            if not hasattr(source, name) and target in self.constants:
-                put_attribute(owner, name, self.constants[target], persistent=False)
-                continue
-            self._copy_attribute(target, source, owner, name)
-
-    def _copy_attribute(self, target: str, source: Any, owner: torch.nn.Module, name: str) -> None:
-        if not hasattr(source, name):
+    ``bodies`` are constants that a trace has just made, whatever the root has under their names.
+    """
+    pairs: dict[str, tuple[Any, torch.nn.Module]] = {"": (root, module)}  # modules and their counterparts, by path
+    for target in targets:
+        prefix, _, name = target.rpartition(".")
+        source, owner = _pair(pairs, prefix)
+        if source is owner:
+            continue
+        child = source._modules.get(name)
+        if target in bodies:
+            owner._modules[name] = constants[target]
+        elif child is not None:
+            existing = owner._modules.get(name)
+            if existing is None or isinstance(existing, Container):
+                owner._modules[name] = child
+                pairs[target] = (child, child)
+        elif hasattr(source, name):
+            persistent = name in source._buffers and name not in source._non_persistent_buffers_set
+            put_attribute(owner, name, getattr(source, name), persistent=persistent)
+        elif target in constants:
+            put_attribute(owner, name, constants[target], persistent=False)
+        else:
             raise MissingAttributeError(
                 f"the graph refers to {target!r}, which the root module does not have",
                 why=f"{type(source).__name__} has no attribute {name!r}",
                 remedy="add it to the root before making the GraphModule, or give the root as a dict",
             )
-        persistent = name in source._buffers and name not in source._non_persistent_buffers_set
-        put_attribute(owner, name, getattr(source, name), persistent=persistent)
 
-    def _pair(self, prefix: str) -> tuple[Any, torch.nn.Module]:
-        """The module at ``prefix`` in the source, and its counterpart."""
-        known = self.pairs.get(prefix)
-        if known is None:
-            parent, _, name = prefix.rpartition(".")
-            source, owner = self._pair(parent)
-            if source is owner:  # inside a module that was copied whole
-                known = (getattr(source, name), getattr(source, name))
-            else:
-                child = source._modules.get(name) or getattr(source, name, None)
-                if not isinstance(child, torch.nn.Module):
-                    raise MissingAttributeError(
-                        f"the graph refers to {prefix!r}, which the root module does not have",
-                        why=f"{type(source).__name__} has no submodule {name!r}",
-                    )
-                counterpart = owner._modules.get(name)
-                if counterpart is None:
-                    counterpart = owner._modules[name] = Container()
-                    counterpart.__dict__["training"] = child.training
-                known = (child, counterpart)
-            self.pairs[prefix] = known
-        return known
+
+def _pair(pairs: dict[str, tuple[Any, torch.nn.Module]], prefix: str) -> tuple[Any, torch.nn.Module]:
+    """The module at ``prefix`` in the source, and its counterpart."""
+    if prefix in pairs:
+        return pairs[prefix]
+    parent, _, name = prefix.rpartition(".")
+    source, owner = _pair(pairs, parent)
+    if source is owner:  # inside a module that was copied whole
+        pairs[prefix] = (getattr(source, name), getattr(source, name))
+        return pairs[prefix]
+    child = source._modules.get(name) or getattr(source, name, None)
+    if not isinstance(child, torch.nn.Module):
+        raise MissingAttributeError(
+            f"the graph refers to {prefix!r}, which the root module does not have",
+            why=f"{type(source).__name__} has no submodule {name!r}",
+        )
+    counterpart = owner._modules.get(name)
+    if counterpart is None:
+        counterpart = owner._modules[name] = Container()
+        counterpart.__dict__["training"] = child.training
+    pairs[prefix] = (child, counterpart)
+    return pairs[prefix]

@@ -52,10 +52,6 @@ def match_origins(graph: Graph, earlier: Mapping[str, EarlierNode]) -> None:
     A node takes the place of another one where it is read as that was: by a node that was there before, or, if the
     other one is gone, by what has itself taken the place of a node that called the same. A node that was there before
     stands for what is gone as well.
-
-    Args:
-        graph: what the pass made, or edited.
-        earlier: the nodes of the graph before the pass.
     """
     became: dict[Node, str] = {}
     for node in graph.nodes:

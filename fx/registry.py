@@ -24,13 +24,7 @@ class Registry(Generic[T]):
     """
 
     def __init__(self, kind: str, plural: str, error: type[FxError] = FxError) -> None:
-        """An empty registry.
-
-        Args:
-            kind: what its entries are called in messages.
-            plural: the same for several.
-            error: class of the errors raised.
-        """
+        """An empty registry of what messages call ``kind`` and, several of them, ``plural``."""
         self._kind = kind
         self._plural = plural
         self._error = error

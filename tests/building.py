@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -80,6 +80,22 @@ class Scaled(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         found = self.module(*args, **kwargs)
         return map_tensors(lambda tensor: tensor * self.times if tensor.is_floating_point() else tensor, found)
+
+
+class Point(NamedTuple):
+    """A named tuple as an argument."""
+
+    x: Any
+    y: Any
+
+
+class Unhashable:
+    """A function that cannot be a key."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __call__(self, x: Any) -> Any:
+        return x
 
 
 def settle(model: nn.Module) -> nn.Module:

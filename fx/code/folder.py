@@ -49,11 +49,7 @@ def write_folder(module: GraphModule, folder: Any, module_name: str) -> None:
 
     Tensors and modules that are one object under several names stay one; views of one storage become tensors of their
     own. Nothing is written unless everything can be; files of an earlier package are replaced, others are left alone.
-
-    Args:
-        module: the program, as of its last ``recompile``.
-        folder: where to write; made if it does not exist.
-        module_name: name of the class.
+    What is written is the program as of its last ``recompile``.
 
     Raises:
         CodegenError: the name is not an identifier, the code uses something that cannot be imported (the message names

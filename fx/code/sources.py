@@ -65,10 +65,7 @@ def load_forward(code: PythonCode) -> tuple[FunctionType, list[str]]:
 def forward_of_source(src: str, globals: dict[str, Any], co_fields: dict[str, Any] | None = None) -> Callable[..., Any]:
     """Return the function ``forward`` that source defines, compiled so that tracebacks and TorchScript see the source.
 
-    Args:
-        src: the source.
-        globals: what it refers to.
-        co_fields: nothing here asks for it; client code of torch.fx may give it.
+    Nothing here asks for ``co_fields``; client code of torch.fx may give it.
     """
     return load_forward(PythonCode(src, globals))[0]
 

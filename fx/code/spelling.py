@@ -261,10 +261,9 @@ class Speller:
             if isinstance(hint, type) or (callable(hint) and torch_path(hint) is not None):
                 return self.callable(hint)
             return self.bind_global(str(hint) if not isinstance(hint, str) else f"_{hint}_", hint)
-        if not all(isinstance(arg, type) or arg is Ellipsis or typing.get_origin(arg) is not None for arg in args):
-            return self.bind_global(str(hint), hint)
+        is_plain = all(isinstance(arg, type) or arg is Ellipsis or typing.get_origin(arg) is not None for arg in args)
         generic = origin if isinstance(hint, types.GenericAlias) else _GENERICS.get(origin)
-        if generic is None:
+        if generic is None or not is_plain:
             return self.bind_global(str(hint), hint)
         name = self.bind_global(_generic_name(generic), generic)
         inner = ",".join("..." if arg is Ellipsis else self.annotation(arg) for arg in args)
@@ -277,9 +276,7 @@ def _module_qualified(target: Any) -> str:
 
 
 def _generic_name(generic: Any) -> str:
-    if isinstance(generic, type):
-        return qualified_name(generic)
-    return f"typing_{getattr(generic, '__name__', None) or getattr(generic, '_name', 'generic')}"
+    return qualified_name(generic) if isinstance(generic, type) else f"typing_{generic.__name__}"
 
 
 def _quoted(text: str) -> str:

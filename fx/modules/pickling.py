@@ -160,18 +160,17 @@ def _leaf_encoder(node: Node, numbers: dict[Node, NodeNumber]) -> Callable[[Any]
             return _format_name(value)
         if not callable(value):
             return _picklable(value, node)
-        name = imported_name(value)
-        if name is None and not isinstance(value, (FunctionType, type)):
+        if (name := imported_name(value)) is not None:
+            return name
+        if not isinstance(value, (FunctionType, type)):
             return _picklable(value, node)
-        if name is None:
-            raise PickleError(
-                f"cannot pickle the program: node {node.name} uses {value!r}, which cannot be imported",
-                where=node.source,
-                value=describe(node),
-                why="a local function, a lambda, or one that was replaced in its module has no importable name",
-                remedy="define it at the top level of a module, or retrace without fx.wrap so that it is not a node",
-            )
-        return name
+        raise PickleError(
+            f"cannot pickle the program: node {node.name} uses {value!r}, which cannot be imported",
+            where=node.source,
+            value=describe(node),
+            why="a local function, a lambda, or one that was replaced in its module has no importable name",
+            remedy="define it at the top level of a module, or retrace without fx.wrap so that it is not a node",
+        )
 
     return leaf
 

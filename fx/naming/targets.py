@@ -122,8 +122,9 @@ def home_of(target: object) -> ModuleType | None:
 
     One that imitates another, as ``functools.wraps`` makes it, has that one's name and module, but is not found there.
     """
+    name = getattr(target, "__name__", None)
     home = sys.modules.get(getattr(target, "__module__", None) or "")
-    return home if home is not None and getattr(home, getattr(target, "__name__", ""), None) is target else None
+    return home if isinstance(name, str) and getattr(home, name, None) is target else None
 
 
 def is_builtin(target: object) -> bool:

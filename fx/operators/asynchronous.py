@@ -98,10 +98,9 @@ def halves_begun_by(target: Any, args: Sequence[Any]) -> Halves | None:
     """The halves of which a call of ``target`` is the start: of a collective, or as the pass leaves them."""
     try:
         known = _halves.get(args[0]) if target is start_on_thread and args else _begun.get(_overload(target))
-        known = known or _rpc_halves().get(target)
+        return known or _rpc_halves().get(target)
     except TypeError:  # as above
         return None
-    return known
 
 
 def waits_for(op: str, target: Any, halves: Halves) -> bool:

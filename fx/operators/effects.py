@@ -103,9 +103,7 @@ def effect_of(node: Node) -> Effect | None:
 def is_impure(node: Node, impure_random: bool = True) -> bool:
     """Return whether dropping ``node`` could change what the program does, its value aside.
 
-    Args:
-        node: any operation.
-        impure_random: count drawing random numbers, which moves the generator's state.
+    Drawing random numbers counts, which moves the generator's state, unless ``impure_random`` is False.
     """
     effect = effect_of(node)
     return effect is not None and (impure_random or effect.kind != "random")

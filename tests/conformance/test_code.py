@@ -7,19 +7,13 @@ import operator
 from collections import OrderedDict, defaultdict
 from functools import partial
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
+from building import Point
 
 from .libraries import neutral
-
-
-class Point(NamedTuple):
-    """A named tuple for arguments."""
-
-    x: Any
-    y: Any
 
 
 def body(graph) -> list[str]:
@@ -40,26 +34,10 @@ def one(library: ModuleType, target, *args, op: str = "call_function", **kwargs)
 
 
 BINARY = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "truediv": "/",
-    "floordiv": "//",
-    "mod": "%",
-    "pow": "**",
-    "matmul": "@",
-    "lshift": "<<",
-    "rshift": ">>",
-    "and_": "&",
-    "or_": "|",
-    "xor": "^",
-    "eq": "==",
-    "ne": "!=",
-    "lt": "<",
-    "le": "<=",
-    "gt": ">",
-    "ge": ">=",
-}
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+    "lshift": "<<", "rshift": ">>", "and_": "&", "or_": "|", "xor": "^",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name, symbol", BINARY.items())

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from fx.node import OPCODES
+
 from .libraries import refuses
 
 
@@ -38,42 +40,25 @@ X = torch.linspace(-1, 1, 6).reshape(2, 3)
 def test_each_kind_of_node_has_its_method(library: ModuleType, module) -> None:
     calls = []
 
-    class Recording(library.Interpreter):
-        def placeholder(self, target, args, kwargs):
-            calls.append(("placeholder", target, args))
-            return super().placeholder(target, args, kwargs)
+    def recording(op: str):
+        def method(self, target, args, kwargs):
+            calls.append((op, target, len(args), kwargs))
+            return getattr(library.Interpreter, op)(self, target, args, kwargs)
 
-        def get_attr(self, target, args, kwargs):
-            calls.append(("get_attr", target))
-            return super().get_attr(target, args, kwargs)
+        return method
 
-        def call_function(self, target, args, kwargs):
-            calls.append(("call_function", target))
-            return super().call_function(target, args, kwargs)
-
-        def call_method(self, target, args, kwargs):
-            calls.append(("call_method", target, kwargs))
-            return super().call_method(target, args, kwargs)
-
-        def call_module(self, target, args, kwargs):
-            calls.append(("call_module", target))
-            return super().call_module(target, args, kwargs)
-
-        def output(self, target, args, kwargs):
-            calls.append(("output", target, len(args)))
-            return super().output(target, args, kwargs)
-
-    assert torch.equal(Recording(module).run(X), module(X))
+    recorder = type("Recorder", (library.Interpreter,), {op: recording(op) for op in OPCODES})
+    assert torch.equal(recorder(module).run(X), module(X))
     assert calls == [
-        ("placeholder", "x", ()),
-        ("placeholder", "shift", (1.0,)),
-        ("call_module", "linear"),
-        ("get_attr", "scale"),
-        ("call_function", operator.mul),
-        ("call_function", torch.relu),
-        ("call_method", "sum", {"dim": 0}),
-        ("call_function", operator.add),
-        ("output", "output", 1),
+        ("placeholder", "x", 0, {}),
+        ("placeholder", "shift", 1, {}),
+        ("call_module", "linear", 1, {}),
+        ("get_attr", "scale", 0, {}),
+        ("call_function", operator.mul, 2, {}),
+        ("call_function", torch.relu, 1, {}),
+        ("call_method", "sum", 1, {"dim": 0}),
+        ("call_function", operator.add, 2, {}),
+        ("output", "output", 1, {}),
     ]
 
 

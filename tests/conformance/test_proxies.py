@@ -115,12 +115,8 @@ def test_tensor_on_the_left_records_a_method(library: ModuleType) -> None:
         return constant + x, constant[x], constant.add(x), torch.add(constant, x)
 
     graph = library.symbolic_trace(root).graph
-    assert [node.target for node in graph.nodes if node.op.startswith("call")] == [
-        "add",
-        "__getitem__",
-        "add",
-        torch.add,
-    ]
+    called = [node.target for node in graph.nodes if node.op.startswith("call")]
+    assert called == ["add", "__getitem__", "add", torch.add]
 
 
 def test_unpacking_records_items(graph, x) -> None:

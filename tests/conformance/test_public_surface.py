@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -52,13 +53,6 @@ CLASSES = {
 METHODS = [(owner, name) for owner, names in CLASSES.items() for name in names.split()]
 
 
-def resolve(library: Any, path: str) -> Any:
-    value = library
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def parameters(function: Any) -> list[tuple[str, Any]]:
     """Names and kinds of the parameters that a caller can name."""
     return [
@@ -74,7 +68,7 @@ def test_name_is_found_at_the_same_path(path: str) -> None:
         module = path.rpartition(".")[0]
         if module:
             importlib.import_module(f"{library.__name__}.{module}")
-        resolve(library, path)
+        attrgetter(path)(library)
 
 
 # arguments that serve other parts of PyTorch: symbolic shapes, its compiler's logs
@@ -83,7 +77,7 @@ ELSEWHERE = {"additional_meta", "fast_sympy_print"}
 
 @pytest.mark.parametrize("owner, name", METHODS)
 def test_method_takes_the_arguments_of_torch_fx(owner: str, name: str) -> None:
-    theirs, ours = (getattr(resolve(library, owner), name) for library in (THEIRS, OURS))
+    theirs, ours = (attrgetter(f"{owner}.{name}")(library) for library in (THEIRS, OURS))
     if not callable(theirs):
         assert isinstance(ours, property) or not callable(ours)
         return
@@ -96,7 +90,7 @@ def test_method_takes_the_arguments_of_torch_fx(owner: str, name: str) -> None:
 
 @pytest.mark.parametrize("owner, name", METHODS)
 def test_method_has_the_defaults_of_torch_fx(owner: str, name: str) -> None:
-    theirs, ours = (getattr(resolve(library, owner), name) for library in (THEIRS, OURS))
+    theirs, ours = (attrgetter(f"{owner}.{name}")(library) for library in (THEIRS, OURS))
     if not callable(theirs):
         pytest.skip("a property")
     known = inspect.signature(ours).parameters

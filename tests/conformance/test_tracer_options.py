@@ -33,13 +33,8 @@ def test_functions_of_modules_are_wrapped(library: ModuleType) -> None:
     def root(x):
         return math.sqrt(x) + operator.concat(x, x)
 
-    assert targets(library.Tracer(autowrap_modules=(math, operator)).trace(root)) == [
-        "x",
-        "sqrt",
-        "concat",
-        "add",
-        "output",
-    ]
+    wrapping = library.Tracer(autowrap_modules=(math, operator))
+    assert targets(wrapping.trace(root)) == ["x", "sqrt", "concat", "add", "output"]
     assert math.sqrt(4.0) == 2.0
     assert operator.concat([1], [2]) == [1, 2]
 

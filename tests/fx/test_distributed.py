@@ -55,22 +55,26 @@ def loss_of(found, wanted):
     return (found - wanted).square().mean()
 
 
-def pipeline(rank, count, schedule, build, batch):
-    """Return what a rank of a pipeline has after one step: the loss and the result in the last one, and its
-    gradients.
+def run_stage(rank, count, program, inputs, schedule="ScheduleGPipe", wanted=None, **options):
+    """Return what a rank of a pipeline has after one step: the result and the loss in the last one, and its gradients.
+
+    Without a ``wanted`` result there is no loss, and no gradients.
     """
     from torch.distributed import pipelining
 
-    program = build()
-    x, wanted = batch
-    stage = split_into_stages(program, count, (x[: len(x) // MICROBATCHES],), backward=True)[rank]
+    stage = split_into_stages(program, count, tuple(one[: BATCH // MICROBATCHES] for one in inputs), **options)[rank]
     runner = pipelining.PipelineStage(stage.module, rank, count, torch.device("cpu"))
-    steps = getattr(pipelining, schedule)(runner, MICROBATCHES, loss_fn=loss_of)
+    steps = getattr(pipelining, schedule)(runner, MICROBATCHES, loss_fn=None if wanted is None else loss_of)
     losses = []
-    given = (x,) if rank == 0 else ()
-    result = steps.step(*given, target=wanted, losses=losses) if rank == count - 1 else steps.step(*given)
+    given = {"target": wanted, "losses": losses} if wanted is not None and rank == count - 1 else {}
+    result = steps.step(*(inputs if rank == 0 else ()), **given)
     gradients = {name: one.grad for name, one in stage.module.named_parameters()}
     return result, torch.stack(losses).mean() if losses else None, gradients
+
+
+def pipeline(rank, count, schedule, build, batch):
+    x, wanted = batch
+    return run_stage(rank, count, build(), (x,), schedule, wanted, backward=True)
 
 
 def whole(program, batch):
@@ -121,21 +125,14 @@ def inputs_of(name):
 
 
 def zoo_pipeline(rank, count, name):
-    """Return what a pipeline of a zoo model gives without gradients."""
-    from torch.distributed import pipelining
-
-    x = inputs_of(name)
     with torch.no_grad():
-        stage = split_into_stages(zoo_program(name), count, (x[: BATCH // MICROBATCHES],))[rank]
-        runner = pipelining.PipelineStage(stage.module, rank, count, torch.device("cpu"))
-        steps = pipelining.ScheduleGPipe(runner, MICROBATCHES)
-        return steps.step(*((x,) if rank == 0 else ()))
+        return run_stage(rank, count, zoo_program(name), (inputs_of(name),))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gpt2_small", "vit_small", "resnet_tiny"])
 def test_a_pipeline_of_a_zoo_model_computes_what_the_model_does(name, tmp_path):
-    found = run_ranks(zoo_pipeline, 2, tmp_path, name)[-1]
+    found, _, _ = run_ranks(zoo_pipeline, 2, tmp_path, name)[-1]
     x = inputs_of(name)
     with torch.no_grad():
         expected = torch.cat([zoo_program(name)(one) for one in x.chunk(MICROBATCHES)])
@@ -155,18 +152,9 @@ class Masked(nn.Module):
 
 
 def masked_pipeline(rank, count):
-    from torch.distributed import pipelining
-
     torch.manual_seed(0)
-    program = fx.symbolic_trace(Masked())
-    ids, mask = torch.arange(BATCH), torch.arange(BATCH) % 3 > 0
-    stage = split_into_stages(program, count, (ids[:2], mask[:2]))[rank]
-    runner = pipelining.PipelineStage(stage.module, rank, count, torch.device("cpu"))
-    steps = pipelining.Schedule1F1B(runner, MICROBATCHES, loss_fn=loss_of)
-    given = {"target": torch.zeros(BATCH), "losses": []} if rank == count - 1 else {}
-    result = steps.step(*((ids, mask) if rank == 0 else ()), **given)
-    gradients = {name: one.grad for name, one in stage.module.named_parameters()}
-    return result, gradients
+    inputs = torch.arange(BATCH), torch.arange(BATCH) % 3 > 0
+    return run_stage(rank, count, fx.symbolic_trace(Masked()), inputs, "Schedule1F1B", torch.zeros(BATCH))
 
 
 @pytest.mark.thorough
@@ -178,7 +166,7 @@ def test_values_without_gradients_pass_over_stages_too(tmp_path):
     results = [model(*pair) for pair in zip(ids.chunk(MICROBATCHES), mask.chunk(MICROBATCHES), strict=True)]
     sum(loss_of(one, torch.zeros(2)) / MICROBATCHES for one in results).backward()
     assert torch.allclose(found[-1][0], torch.cat(results))
-    seen = {name: one for _, own in found for name, one in own.items()}
+    seen = {name: one for _, _, own in found for name, one in own.items()}
     for name, one in model.named_parameters():
         assert torch.allclose(seen[name], one.grad, rtol=1e-5, atol=1e-6), name
 

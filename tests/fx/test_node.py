@@ -5,18 +5,14 @@ from __future__ import annotations
 import copy
 import pickle
 import random
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
+from building import Point
 
 import fx
 from fx.node import map_aggregate, map_arg
-
-
-class Pair(NamedTuple):
-    first: Any
-    second: Any
 
 
 @pytest.fixture
@@ -34,7 +30,7 @@ def check_uses(graph: fx.Graph) -> None:
 
 def test_uses_are_found_at_every_depth(graph: fx.Graph) -> None:
     a, b, c, d, e = (graph.placeholder(name) for name in "abcde")
-    node = graph.call_function(print, ([a, (b, {"k": slice(c, None, [d])})],), {"pair": Pair(e, a)})
+    node = graph.call_function(print, ([a, (b, {"k": slice(c, None, [d])})],), {"pair": Point(e, a)})
     assert node.all_input_nodes == [a, b, c, d, e]
     assert all(list(used.users) == [node] for used in (a, b, c, d, e))
     node.args = ()
@@ -159,12 +155,12 @@ def test_targets_and_names_are_plain_strings(graph: fx.Graph) -> None:
 def test_map_arg_meets_nodes_only_and_keeps_what_did_not_change(graph: fx.Graph) -> None:
     x, y = graph.placeholder("x"), graph.placeholder("y")
     met: list[Any] = []
-    argument = (x, [1, {"k": Pair(x, slice(y, 2))}], torch.Size([3]), None)
+    argument = (x, [1, {"k": Point(x, slice(y, 2))}], torch.Size([3]), None)
     mapped = map_arg(argument, lambda node: met.append(node) or y)
     assert met == [x, x, y]
-    assert mapped == (y, [1, {"k": Pair(y, slice(y, 2))}], torch.Size([3]), None)
-    assert type(mapped[1][1]["k"]) is Pair
-    unchanged = (1, Pair(2, (3,)))
+    assert mapped == (y, [1, {"k": Point(y, slice(y, 2))}], torch.Size([3]), None)
+    assert type(mapped[1][1]["k"]) is Point
+    unchanged = (1, Point(2, (3,)))
     assert map_arg(unchanged, lambda node: node) is unchanged
     with pytest.raises(fx.GraphError, match="map_arg takes a function from nodes to arguments, not an int"):
         map_arg(x, 3)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 import pytest
 import torch
+from building import Unhashable
 
 import fx
 from fx.errors import FxError, GraphError
@@ -40,12 +41,6 @@ def test_a_python_function_has_no_schema() -> None:
 
 
 def test_unhashable_callables_have_no_schema() -> None:
-    class Unhashable:
-        __hash__ = None  # type: ignore[assignment]
-
-        def __call__(self, x: Any) -> Any:
-            return x
-
     assert get_signature_for_torch_op(Unhashable()) is None
 
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import fx
+from fx.operators.python import OPERATORS, PythonOperator
 from fx.provenance import SourceLocation
 
 
@@ -57,27 +58,21 @@ def test_what_a_changed_order_frees_follows_the_new_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("sign", ["+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>"])
-def test_in_place_operators_write_to_the_callers_tensor(sign: str) -> None:
-    names = {"+": "iadd", "-": "isub", "*": "imul", "/": "itruediv", "//": "ifloordiv", "%": "imod", "**": "ipow",
-             "@": "imatmul", "&": "iand", "|": "ior", "^": "ixor", "<<": "ilshift", ">>": "irshift"}  # fmt: skip
+@pytest.mark.parametrize("row", [row for row in OPERATORS if row.in_place and row.arity == 2], ids=lambda row: row.name)
+def test_in_place_operators_write_to_the_callers_tensor(row: PythonOperator) -> None:
     graph = fx.Graph()
     x, y = graph.placeholder("x"), graph.placeholder("y")
-    graph.output(graph.call_function(getattr(operator, names[sign]), (x, y)))
+    graph.output(graph.call_function(row.function, (x, y)))
     module = fx.GraphModule({}, graph)
-    assert body(module)[0] == f"x {sign}= y;  {names[sign]} = x;  x = y = None"
-    kind = torch.int64 if sign in "& | ^ << >>" else torch.float32
-    ours, theirs, other = (
-        torch.full((2, 2), 5, dtype=kind),
-        torch.full((2, 2), 5, dtype=kind),
-        torch.full((2, 2), 2, dtype=kind),
-    )
-    result = module(ours, other)
-    expected = {"left": theirs, "right": other}
-    exec(f"left {sign}= right", expected)
-    assert torch.equal(result, expected["left"])
-    if sign != "@":
-        assert result is ours
+    statement = row.template.format("x", "y")
+    assert body(module)[0] == f"{statement};  {row.name} = x;  x = y = None"
+    kind = torch.int64 if row.name in ("iand", "ior", "ixor", "ilshift", "irshift") else torch.float32
+    given, other, expected = (torch.full((2, 2), number, dtype=kind) for number in (5, 2, 5))
+    result = module(given, other)
+    eager = {"x": expected, "y": other}
+    exec(statement, eager)
+    assert torch.equal(result, eager["x"])
+    assert row.name == "imatmul" or result is given
 
 
 def test_in_place_operators_on_constants_are_calls() -> None:

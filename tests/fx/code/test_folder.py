@@ -13,11 +13,11 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
-from building import assert_same_state
+from building import Calling, Point, assert_same_state
 
 import fx
 from fx.code.folder_state import constructor_call
@@ -25,11 +25,6 @@ from fx.code.folder_state import constructor_call
 Load = Callable[..., Any]
 
 _numbers = itertools.count()
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 class Own(torch.nn.Module):
@@ -177,15 +172,9 @@ def test_a_package_can_be_traced_scripted_and_written_again(load: Load) -> None:
     assert_same_state(again, module)
 
 
-class CallsOwn(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = torch.nn.Linear(4, 4)
-        self.own = Own()
-        self.last = torch.nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(self.own(self.first(x)))
+def calling_own() -> Any:
+    first, last = (torch.nn.Linear(4, 4) for _ in range(2))
+    return Calling(lambda self, x: self.last(self.own(self.first(x))), first=first, own=Own(), last=last)
 
 
 class KeepsOwn(fx.Tracer):
@@ -194,7 +183,7 @@ class KeepsOwn(fx.Tracer):
 
 
 def test_modules_that_are_not_torchs_own_are_pickled_in_their_place(load: Load, storage: str, tmp_path: Path) -> None:
-    net = CallsOwn().eval()
+    net = calling_own().eval()
     net.own.train()
     net.own.weight.requires_grad_(False)
     module = fx.GraphModule(net, KeepsOwn().trace(net))
@@ -207,7 +196,7 @@ def test_modules_that_are_not_torchs_own_are_pickled_in_their_place(load: Load, 
 
 
 def test_tied_tensors_and_modules_stay_tied(load: Load, storage: str) -> None:
-    net = CallsOwn()
+    net = calling_own()
     net.tied = torch.nn.Linear(4, 4)
     net.tied.weight = net.first.weight
     net.same = net.last

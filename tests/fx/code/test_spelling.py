@@ -14,20 +14,15 @@ import operator
 import pickle
 import typing
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
-from building import PLAIN_VALUES
+from building import PLAIN_VALUES, Point
 
 import fx
 
 HOSTILE = 'x; __import__("builtins").canary.append(1) #'
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 class Colour(enum.Enum):

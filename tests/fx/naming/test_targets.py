@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import operator
+import sys
 from typing import Any
 
 import pytest
 import torch
 
-from fx.naming.targets import candidate_name, is_builtin, qualified_name, resolves_to, torch_path
+from fx.naming.targets import candidate_name, home_of, is_builtin, qualified_name, resolves_to, torch_path
 
 
 @pytest.mark.parametrize(
@@ -61,6 +64,11 @@ def test_builtins_are_recognized_by_identity() -> None:
     assert not is_builtin(3)
 
 
+def test_a_function_is_at_home_where_its_module_has_it_and_not_what_imitates_it() -> None:
+    assert [home_of(one) for one in (len, torch_path)] == [builtins, sys.modules["fx.naming.targets"]]
+    assert home_of(functools.wraps(torch_path)(lambda target: None)) is None
+
+
 def test_paths_are_followed_by_identifiers_only() -> None:
     assert resolves_to(torch, "torch.nn.functional", torch.nn.functional)
     assert not resolves_to(torch, "torch.nn.functional", torch.nn)
@@ -88,4 +96,5 @@ def test_an_object_that_has_every_attribute_is_called_after_its_class() -> None:
     assert candidate_name(Anything()) == "Anything"
     assert qualified_name(Anything()).endswith("Anything")
     assert torch_path(Anything()) is None
+    assert home_of(Anything()) is None
     assert not is_builtin(Anything())

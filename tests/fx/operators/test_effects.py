@@ -10,11 +10,12 @@ import weakref
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Point, Unhashable
 from torch import nn
 
 import fx
@@ -23,11 +24,6 @@ from fx.operators.effects import declare_pure, effect_of, has_side_effect, is_im
 
 def user_function(x: Any) -> Any:
     return x
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 Pair = namedtuple("Pair", ["x", "y"])
@@ -338,12 +334,6 @@ def test_methods_can_be_declared_pure_by_name() -> None:
 
 
 def test_unhashable_functions_count_as_effects() -> None:
-    class Unhashable:
-        __hash__ = None  # type: ignore[assignment]
-
-        def __call__(self, x: Any) -> Any:
-            return x
-
     assert "Unhashable" in (why_impure(Nodes().function(Unhashable(), "x")) or "")
 
 

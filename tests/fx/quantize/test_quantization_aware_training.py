@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling, decibels
+from step_check import calibrated
 from torch import nn
 
 import fx
@@ -140,9 +141,7 @@ def test_the_same_is_quantized_as_after_training(name):
     make, shape, scheme = PROGRAMS[name]
     model, data = make(), torch.randn(shape)
     program = trained(prepare_qat(fx.symbolic_trace(model), scheme, (data,)), data)
-    calibrated = prepare(fx.symbolic_trace(model.eval()), scheme, (data,))
-    calibrated(data)
-    summary, expected = report(convert(program)), report(convert(calibrated))
+    summary, expected = report(convert(program)), report(convert(calibrated(model, data, scheme=scheme)))
     assert (summary.layers, summary.bytes_in_8_bits) == (expected.layers, expected.bytes_in_8_bits)
     assert [one.reason for one in summary.remainders] == [one.reason for one in expected.remainders]
 
@@ -360,13 +359,12 @@ def test_training_recovers_what_a_coarse_scheme_loses():
 
     scheme = QuantizationScheme(Choice(observer="moving-average", per_channel=False, weight_bits=3))
     train(model.train(), 150, 0.01)
-    calibrated = prepare(fx.symbolic_trace(model.eval()), scheme)
-    calibrated(data)
+    untrained = convert(calibrated(model, data, scheme=scheme))
     program = prepare_qat(fx.symbolic_trace(model), scheme).train()
     losses = train(program, 150, 0.003)
     after_training = loss_of(convert(program.eval()))
     assert losses[-1] < losses[0] / 2
-    assert after_training < loss_of(convert(calibrated)) / 2
+    assert after_training < loss_of(untrained) / 2
     assert after_training == pytest.approx(loss_of(program), rel=0.02, abs=0.01)
 
 

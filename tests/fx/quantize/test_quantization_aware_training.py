@@ -64,16 +64,14 @@ def test_values_and_weights_are_rounded_where_they_will_be_integers():
     assert list(dict(program.named_parameters())) == ["0.weight", "2.weight", "2.bias"]
 
 
-class Residual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-
-    def forward(self, x):
-        out = self.norm(self.one(x))
+def residual():
+    def compute(model, x):
+        out = model.norm(model.one(x))
         out += x
-        return self.two(F.relu(out)).mean((2, 3))
+        return model.two(F.relu(out)).mean((2, 3))
+
+    convolutions = {name: nn.Conv2d(4, 4, 3, padding=1) for name in ("one", "two")}
+    return Calling(compute, **convolutions, norm=nn.BatchNorm2d(4))
 
 
 def shared():
@@ -84,25 +82,21 @@ def tied():
     return Calling(lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=torch.randn(4, 6))
 
 
-class ConvNeXtBlock(nn.Module):
+def conv_next_block():
     """A residual block whose branch is scaled by a parameter for each channel (layer scale)."""
 
-    def __init__(self):
-        super().__init__()
-        self.depthwise = nn.Conv2d(4, 4, 3, padding=1, groups=4)
-        self.norm = nn.LayerNorm(4, eps=1e-6)
-        self.wide, self.narrow = nn.Linear(4, 16), nn.Linear(16, 4)
-        self.layer_scale = nn.Parameter(torch.full((4, 1, 1), 0.5))
+    def compute(model, x):
+        branch = model.norm(model.depthwise(x).permute(0, 2, 3, 1))
+        return x + model.layer_scale * model.narrow(F.gelu(model.wide(branch))).permute(0, 3, 1, 2)
 
-    def forward(self, x):
-        branch = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        branch = self.narrow(F.gelu(self.wide(branch))).permute(0, 3, 1, 2)
-        return x + self.layer_scale * branch
+    depthwise, norm = nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.LayerNorm(4, eps=1e-6)
+    layers = {"depthwise": depthwise, "norm": norm, "wide": nn.Linear(4, 16), "narrow": nn.Linear(16, 4)}
+    return Calling(compute, **layers, layer_scale=torch.full((4, 1, 1), 0.5))
 
 
 PROGRAMS = {
     "convolutions": (conv_net, (16, 3, 8, 8), None),
-    "residual": (Residual, (8, 4, 5, 5), None),
+    "residual": (residual, (8, 4, 5, 5), None),
     "one dimension": (lambda: nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.SELU()), (8, 2, 6), None),
     "three dimensions": (lambda: nn.Sequential(nn.Conv3d(2, 3, 3), nn.BatchNorm3d(3)), (8, 2, 4, 4, 4), None),
     "features": (lambda: nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU6()), (16, 6), None),
@@ -110,7 +104,7 @@ PROGRAMS = {
         lambda: nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, affine=False)), (16, 6), None
     ),
     "shared": (shared, (16, 6), None),
-    "layer scale": (ConvNeXtBlock, (4, 4, 6, 6), None),
+    "layer scale": (conv_next_block, (4, 4, 6, 6), None),
     "computed weight": (tied, (16, 6), None),
     "dynamic": (conv_net, (16, 3, 8, 8), QuantizationScheme(Choice(precision="dynamic"))),
     "coarse": (conv_net, (16, 3, 8, 8), COARSE),

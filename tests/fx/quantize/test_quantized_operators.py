@@ -242,22 +242,15 @@ def test_embeddings_that_write_to_their_weight_stay_in_float():
     assert "it writes to its weight" in [one.reason for one in report(program).remainders]
 
 
-class Tied(nn.Module):
-    def __init__(self, by_name=False):
-        super().__init__()
-        self.table, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
-        if by_name:
-            self.head.weight = self.table.weight
-        self.by_name = by_name
-
-    def forward(self, indices: torch.Tensor):
-        x = self.table(indices)
-        return self.head(x) if self.by_name else F.linear(x, self.table.weight)
-
-
 @pytest.mark.parametrize("by_name", [False, True])
 def test_an_embedding_and_a_layer_that_share_a_weight_store_it_once(by_name, tmp_path):
-    program = converted(Tied(by_name), INDICES)
+    table, head = nn.Embedding(20, 8), nn.Linear(8, 20)
+    if by_name:
+        head.weight = table.weight
+        model = nn.Sequential(table, head)
+    else:
+        model = Calling(lambda m, indices: F.linear(m.table(indices), m.table.weight), table=table)
+    program = converted(model, INDICES)
     assert report(program).layers == 2
     assert [tensor.shape for tensor in program.state_dict().values() if tensor.dtype is torch.int8] == [(20, 8)]
     fx.save(program, tmp_path / "tied.fx")

@@ -477,3 +477,10 @@ def test_a_convolution_whose_windows_can_lie_in_the_padding_as_a_whole_is_comput
     for _ in range(8):  # the kernel, which reads memory of others, would end the process
         assert torch.equal(layer(input, 0.1, 3), expected)
     assert torch.equal(layer(input, 0.1, 3, 0.2, 128), quantize(expected, 0.2, 128))
+
+
+def test_a_convolution_whose_windows_reach_one_element_of_the_image_at_least_runs_on_a_kernel():
+    layer = filled(QuantizedConv(4, 8, (3, 2), stride=(1, 1), padding=(4, 1), dilation=(2, 1)))
+    input = torch.randint(0, 256, (2, 4, 7, 6), dtype=torch.uint8)
+    assert torch.allclose(layer(input, 0.1, 3), layer._reference(dequantize(input, 0.1, 3)), rtol=1e-4, atol=1e-4)
+    assert "reference" not in layer.kernels.values()

@@ -118,8 +118,9 @@ class _Conversion(Writer):
                 with self._graph.inserting_after(made):
                     name = f"{made.name}_contiguous"  # none that a node of the program may have
                     contiguous = self._graph.create_node("call_method", "contiguous", (made,), {}, name)
+                with_place_of(made, contiguous)
                 for user in users:
-                    user.replace_input_with(made, with_place_of(made, contiguous))
+                    user.replace_input_with(made, contiguous)
 
     def _visit(self, node: Node) -> None:
         if is_observer(node):
@@ -130,7 +131,7 @@ class _Conversion(Writer):
             return
         operation = self._operations.get(node)
         if operation is not None and operation.takes_integers and self._scheme.choice(node).precision != "int8":
-            if operation.kind == "layer" and REASON not in node.meta:  # it has its weight in 8 bits, or in bfloat16
+            if operation.kind == "layer":  # it has its weight in 8 bits, or in bfloat16
                 self._layer_on_float(node)
                 return
             operation = None  # the scheme leaves it as it is

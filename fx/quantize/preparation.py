@@ -302,9 +302,8 @@ class Selection:
 
     def _bounds_layer(self, node: Node) -> bool:
         """Return whether an operation only bounds the result of a chosen layer, and is computed together with it."""
-        operand = self.chosen[node].operands[0] if self.chosen[node].bounds is not None else None
-        is_layer = operand in self.chosen and self.chosen[operand].kind == "layer"
-        return is_layer and operand is not None and fused_bound(operand, self.chosen) is node
+        layers = [one for one in self.chosen[node].operands if one in self.chosen and self.chosen[one].kind == "layer"]
+        return any(self._is_fused(one, node) for one in layers)
 
     def to_observe(self) -> list[Node]:
         """The values that will be stored in 8 bits and have a scale of their own, in order."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from fx.quantize.arithmetic import is_recorded
 from fx.quantize.declaration import listed
 from fx.quantize.kernels.kernel import Kernel, KernelUse, LayerData, PackedLayer
-from fx.quantize.kernels.layer_kernels import Engine, has_engine, pack
+from fx.quantize.kernels.layer_kernels import has_fbgemm, pack_for_fbgemm
 from fx.quantize.kernels.trials import (
     CHOICES,
     LARGEST_WEIGHT,
@@ -29,23 +30,21 @@ from fx.quantize.recurrence import GATES, Mode, Recurrence
 _torch: Any = torch
 _KERNELS = {"LSTM": "quantized_lstm", "GRU": "quantized_gru"}
 """torch's functions for whole sequences on 8-bit integers."""
-_ENGINES: tuple[Engine, ...] = ("fbgemm", "onednn")
-"""What can multiply inside of them, the faster one first: oneDNN takes 1.1 to 3.6 times as long."""
-_NAMES = {"fbgemm": "FBGEMM", "onednn": "oneDNN"}
 
 
-def _kernel(engine: Engine) -> Kernel:
-    """Return the linear layer that torch's functions compute with an engine."""
+def _pack(layer: LayerData, _: Sequence[int]) -> PackedLayer:
+    packed = pack_for_fbgemm("linear", layer)
+    # the range of inputs is not reduced to 7 bits
+    return lambda input, scale, zero_point, output: _torch.ops.quantized.linear_dynamic(input, packed, False)
 
-    def pack_layer(layer: LayerData, _: Sequence[int]) -> PackedLayer:
-        packed = pack(engine, "linear", layer)
-        # the range of inputs is not reduced to 7 bits
-        return lambda input, scale, zero_point, output: _torch.ops.quantized.linear_dynamic(input, packed, False)
 
-    def is_available() -> bool:
-        return has_engine(engine, "linear_dynamic", "make_quantized_cell_params_dynamic")
-
-    return Kernel(engine, ("dynamic",), is_available, pack_layer)
+_LINEAR = Kernel(
+    "FBGEMM",
+    ("dynamic",),
+    functools.partial(has_fbgemm, "linear_dynamic", "make_quantized_cell_params_dynamic"),
+    _pack,
+)
+"""The linear layer that torch's functions compute. oneDNN could, too, and takes 1.1 to 3.6 times as long."""
 
 
 @listed
@@ -125,9 +124,9 @@ class QuantizedRecurrent(PackedModule):
         if not self._runs_kernels(data, states):
             return self._floats()(data, sizes, states)
         data, states = data.detach(), tuple(one.detach() for one in states)
-        engine = None if self.mode not in _KERNELS or self.proj_size else self._engine(states[0].shape[1])
-        if engine is not None:
-            return self._by_kernel(*engine, data, sizes, states)
+        largest = None if self.mode not in _KERNELS or self.proj_size else self._largest(states[0].shape[1])
+        if largest is not None:
+            return self._by_kernel(largest, data, sizes, states)
         return self._by_steps(data, states) if sizes is None else self._floats()(data, sizes, states)
 
     def _runs_kernels(self, data: Tensor, states: tuple[Tensor, ...]) -> bool:
@@ -154,20 +153,17 @@ class QuantizedRecurrent(PackedModule):
 
     # By torch's functions.
 
-    def _by_kernel(
-        self, engine: Engine, largest: int, data: Tensor, sizes: Tensor | None, states: tuple[Tensor, ...]
-    ) -> Sequence[Any]:
-        key = (engine, largest)
-        if key not in self._packed:
-            self._packed[key] = [self._cell(engine, largest, suffix) for suffix in self._suffixes]
-        settings = (self._packed[key], True, self.num_layers, 0.0, False, self.bidirectional)
+    def _by_kernel(self, largest: int, data: Tensor, sizes: Tensor | None, states: tuple[Tensor, ...]) -> Sequence[Any]:
+        if largest not in self._packed:
+            self._packed[largest] = [self._cell(largest, suffix) for suffix in self._suffixes]
+        settings = (self._packed[largest], True, self.num_layers, 0.0, False, self.bidirectional)
         function, before = getattr(_torch, _KERNELS[self.mode]), states if self.mode == "LSTM" else states[0]
         types = {"dtype": torch.qint8, "use_dynamic": True} if self.mode == "LSTM" else {}
         if sizes is None:
             return function(data, before, *settings, self.batch_first, **types)
         return function(data, sizes, before, *settings, **types)
 
-    def _cell(self, engine: Engine, largest: int, suffix: str) -> Any:
+    def _cell(self, largest: int, suffix: str) -> Any:
         """Return the weights of one layer in one direction in the order in which torch's functions read them."""
         packed: list[Any] = []
         biases: list[Tensor] = []
@@ -175,39 +171,36 @@ class QuantizedRecurrent(PackedModule):
             layer: Any = self._modules[f"{name}_{suffix}"]
             layer._check()
             biases.append(torch.zeros(layer.out_features) if layer.bias is None else layer.bias)
-            packed.append(pack(engine, "linear", LayerData(*_narrowed(layer, largest), biases[-1])))
+            packed.append(pack_for_fbgemm("linear", LayerData(*_narrowed(layer, largest), biases[-1])))
         return _torch.ops.quantized.make_quantized_cell_params_dynamic(*packed, *biases, False)
 
-    def _engine(self, batch: int) -> tuple[Engine, int] | None:
-        """Return an engine that is right for the products of one step, and the largest weight there; None: none is.
+    def _largest(self, batch: int) -> int | None:
+        """Return the largest weight for which the products of one step are right; None: they are for none.
 
         Where pairs of products of 8 bits do not fit into 16, weights have 7.
         """
         use = KernelUse("dynamic", rounded_up(batch), torch.get_num_threads())
         if use not in self._chosen:
             most = max(largest_weight(layer.weight) for layer in self.layers())
-            right = (
-                (one, largest) for largest in (most, NARROW) for one in _ENGINES if self._is_right(one, largest, batch)
-            )
-            self._chosen[use] = next(right, None)
+            self._chosen[use] = next((one for one in (most, NARROW) if self._is_right(one, batch)), None)
         return self._chosen[use]
 
     @property
     def kernels(self) -> dict[KernelUse, str]:
         """Return what multiplies inside of torch's functions, by batches for which that was chosen so far."""
-        return {use: "reference" if one is None else _NAMES[one[0]] for use, one in self._chosen.items()}
+        return {use: "reference" if one is None else _LINEAR.name for use, one in self._chosen.items()}
 
-    def _is_right(self, engine: Engine, largest: int, rows: int) -> bool:
-        """Return whether an engine multiplies rows by a matrix of the largest weights."""
-        kernel, layer = _kernel(engine), next(self.layers(named="hidden"))
+    def _is_right(self, largest: int, rows: int) -> bool:
+        """Return whether rows are multiplied right by a matrix of the largest weights."""
+        layer = next(self.layers(named="hidden"))
         shape = (rows, layer.in_features)
 
         def ways() -> Iterator[list[Way]]:
             data, of_ones = layer._trial(shape, largest)
-            yield [LayerTrial(data, shape, of_ones, "dynamic").way(kernel)]
+            yield [LayerTrial(data, shape, of_ones, "dynamic").way(_LINEAR)]
 
-        problem = ("recurrent", engine, largest, rounded_up(rows), layer._shape(), torch.get_num_threads())
-        return kernel.is_available() and CHOICES.fastest(problem, ways) is not None
+        problem = ("recurrent", largest, rounded_up(rows), layer._shape(), torch.get_num_threads())
+        return _LINEAR.is_available() and CHOICES.fastest(problem, ways) is not None
 
     # By steps, where torch has no function.
 

@@ -31,15 +31,15 @@ _NOT_COUNTED = frozenset(
 _aten: Any = torch.ops.aten
 
 
-def _attention(query: Any, key: Any, value: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
+def _attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
     return 2 * math.prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
-def _recurrence(input: Any, weight: Any, recurrent: Any, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
+def _recurrence(input: Any, weight: Any, recurrent: Any, *args: Any, **kwargs: Any) -> int:
     return 2 * math.prod(input[:2]) * (math.prod(weight) + math.prod(recurrent))
 
 
-def _with_vector(*shapes: Any, out_shape: Any = None, **kwargs: Any) -> int:
+def _with_vector(*shapes: Any, **kwargs: Any) -> int:
     return 2 * math.prod(shapes[-2])
 
 

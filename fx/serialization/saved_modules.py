@@ -315,13 +315,9 @@ class ModuleReader:
         if not all(type(name) is str and name in parts["buffers"] for name in transient):
             raise Refused("a buffer that is not in the state dict is none")
         module._non_persistent_buffers_set.update(transient)
+        missing = "a module holds number {}, which is none before it"
         for name, number in parts["modules"].items():
-            held = (
-                None
-                if number is None
-                else entry(self._made, number, "a module holds number {}, which is none before it")
-            )
-            module._modules[name] = held
+            module._modules[name] = None if number is None else entry(self._made, number, missing)
         children = [number for number in parts["modules"].values() if number is not None]
         self._extent.add(children, len(parts["parameters"]) + len(parts["buffers"]))
         for name, value in parts["attributes"].items():

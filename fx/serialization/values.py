@@ -179,12 +179,6 @@ class ValueReader:
             pass
         raise Refused(f"a {kind.tag} is not made of {len(parts)} values")
 
-    def _node(self, stored: Json, depth: int) -> Node:
-        return entry(self._nodes, stored, "node number {} is used before it is computed")
-
-    def _tensor(self, stored: Json, depth: int) -> torch.Tensor:
-        return entry(self._tensors, stored, "there is no tensor number {}")
-
     def _int(self, stored: Json, depth: int) -> int:
         text = _text(stored)
         digits = text.removeprefix("-").removeprefix("0x")
@@ -294,8 +288,8 @@ def _torch_value(tag: str) -> Callable[[ValueReader, Json, int], Any]:
 
 
 _READERS: dict[str, Callable[[ValueReader, Json, int], Any]] = {
-    "node": ValueReader._node,
-    "tensor": ValueReader._tensor,
+    "node": lambda r, s, d: entry(r._nodes, s, "node number {} is used before it is computed"),
+    "tensor": lambda r, s, d: entry(r._tensors, s, "there is no tensor number {}"),
     "int": ValueReader._int,
     "float": ValueReader._float,
     "complex": ValueReader._complex,

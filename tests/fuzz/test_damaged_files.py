@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -55,3 +58,14 @@ def test_a_damaged_file_is_refused_or_is_a_program(data: bytes, tmp_path_factory
 def test_the_files_themselves_load(tmp_path: Path) -> None:
     for data in saved_programs():
         assert try_to_load(tmp_path / "program", data) is not None
+
+
+def test_the_atheris_target_finds_nothing_at_first_sight() -> None:
+    pytest.importorskip("atheris", reason="atheris is not installed: pip install atheris")
+    target = Path(__file__).with_name("fuzz_load.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(
+        [sys.executable, str(target), "-runs=300"], capture_output=True, text=True, env=environment, check=False
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert "Done 300 runs" in run.stderr

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,9 +13,6 @@ from fx.quantize import pages
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import as_plain, as_quantized, has_quantized_tensors
 from fx.quantize.kernels.kernel import Form, Kernel, LayerData, PackedLayer, as_float, as_integers
-
-Engine = Literal["fbgemm", "onednn"]
-"""What torch calls the libraries that compute its operations on quantized tensors."""
 
 _torch: Any = torch
 _ONEDNN: Any = torch.ops.onednn
@@ -29,30 +25,23 @@ _CHANNELS = 1 << 14
 VNNI, where FBGEMM is ahead; and fewer are computed slowly."""
 
 
-# torch's operations on quantized tensors.
+# FBGEMM, which computes torch's operations on quantized tensors.
 
 
-def has_engine(engine: Engine, *operations: str) -> bool:
-    """Return whether torch has the engine here, and ``operations`` of quantized tensors."""
+def has_fbgemm(*operations: str) -> bool:
+    """Return whether torch has FBGEMM here, and ``operations`` of quantized tensors."""
     has_operations = all(hasattr(_torch.ops.quantized, name) for name in operations)
-    return has_operations and engine in _torch.backends.quantized.supported_engines and has_quantized_tensors()
+    return has_operations and "fbgemm" in _torch.backends.quantized.supported_engines and has_quantized_tensors()
 
 
-def pack(engine: Engine, operation: str, layer: LayerData) -> Any:
-    """Return the weight and bias of a layer in the order in which the engine reads them in this operation."""
+def pack_for_fbgemm(operation: str, layer: LayerData) -> Any:
+    """Return the weight and bias of a layer in the order in which FBGEMM reads them in this operation."""
     zero_points = torch.zeros(len(layer.weight), dtype=torch.int64)
     weight = _torch._make_per_channel_quantized_tensor(layer.weight, layer.scale.double(), zero_points, 0)
-    with _packed_for(engine):
-        return getattr(_torch.ops.quantized, f"{operation}_prepack")(weight, layer.bias, *layer.sizes)
-
-
-@contextmanager
-def _packed_for(engine: Engine) -> Generator[None]:
-    """Let torch pack weights for ``engine`` inside the block."""
     before = _torch.backends.quantized.engine
-    _torch.backends.quantized.engine = engine
+    _torch.backends.quantized.engine = "fbgemm"  # for which weights are packed
     try:
-        yield
+        return getattr(_torch.ops.quantized, f"{operation}_prepack")(weight, layer.bias, *layer.sizes)
     finally:
         _torch.backends.quantized.engine = before
 
@@ -67,7 +56,7 @@ def _fbgemm(operation: str, packed: Any, input: Tensor, scale: float, zero_point
 
 def _pack_linear_for_fbgemm(layer: LayerData, _: Sequence[int]) -> PackedLayer:
     def pack_part(part: LayerData) -> PackedLayer:
-        packed = pack("fbgemm", "linear", part)
+        packed = pack_for_fbgemm("linear", part)
 
         def compute(input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
             if output is not None:
@@ -136,7 +125,7 @@ def _in_parts(layer: LayerData, pack_part: Callable[[LayerData], PackedLayer], m
 
 
 def _pack_convolution_for_fbgemm(operation: str, layer: LayerData, _: Sequence[int]) -> PackedLayer:
-    packed = pack("fbgemm", operation, layer)
+    packed = pack_for_fbgemm(operation, layer)
 
     def compute(input: Tensor, scale: float, zero_point: int, output: Affine | None) -> Tensor:
         assert output is not None
@@ -169,7 +158,7 @@ def _has_onednn(operation: str) -> bool:
 
 
 def _fbgemm_convolution(operation: str) -> Kernel:
-    is_available = functools.partial(has_engine, "fbgemm", operation, f"{operation}_prepack")
+    is_available = functools.partial(has_fbgemm, operation, f"{operation}_prepack")
     return Kernel("FBGEMM", ("integers",), is_available, functools.partial(_pack_convolution_for_fbgemm, operation))
 
 
@@ -177,7 +166,7 @@ LINEAR = (
     Kernel(
         "FBGEMM", _FORMS,
         functools.partial(
-            has_engine, "fbgemm", "linear", "linear_prepack", "linear_with_input_q_dq_qweight_dq_output_fp32"
+            has_fbgemm, "linear", "linear_prepack", "linear_with_input_q_dq_qweight_dq_output_fp32"
         ),
         _pack_linear_for_fbgemm,
     ),
@@ -194,5 +183,5 @@ CONVOLUTIONS: dict[int, tuple[Kernel, ...]] = {
     2: (_fbgemm_convolution("conv2d"), _ONEDNN_CONVOLUTION),
     3: (_fbgemm_convolution("conv3d"), _ONEDNN_CONVOLUTION),
 }
-"""By the dimensions of images. With VNNI, oneDNN takes 0.1 to 1 of FBGEMM's time. Without, FBGEMM takes 0.6 to 0.8 of
-oneDNN's for one channel a group in two dimensions, and a sixtieth in three."""
+"""By the dimensions of images. With VNNI, oneDNN takes 0.1 to 1 of FBGEMM's time. Without, and for integers of 7 bits,
+FBGEMM takes 0.6 to 0.8 of oneDNN's for one channel a group in two dimensions, and a sixtieth in three."""

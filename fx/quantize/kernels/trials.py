@@ -24,13 +24,12 @@ _ENOUGH = 0.004
 """Seconds of calls of one way from which on its shortest time is trusted."""
 _MOST_CALLS = 24
 _CLOSE = 1.5
-"""How many times the shortest time another way may take at first to be tried again, ..."""
+"""How many times the shortest time another way may take at first to be tried again."""
 _IN_A_ROW = 3
-"""Calls of one way after each other where they are short: in a program, a call finds its own code in the cache."""
+"""Calls of one way after each other where they are short: in a program, a call finds its own code in the cache. With
+one at a time, a third of the choices between FBGEMM and oneDNN are wrong, by up to 12 %."""
 _SHORT = 0.0005
 """Seconds of a short call."""
-_FIRST = 0.0005
-"""... beside as many seconds, which a first call may wait for memory that later ones find in the cache."""
 
 
 def rounded_up(size: int) -> int:
@@ -100,7 +99,7 @@ def _shortest(runs: dict[str, Callable[[], Any]]) -> str:
     """The name of the run that takes the shortest time, of calls in turn."""
     times = {name: _times(run) for name, run in runs.items()}
     best = min(map(min, times.values()))
-    close = [name for name in runs if min(times[name]) <= _CLOSE * best + _FIRST]
+    close = [name for name in runs if min(times[name]) <= _CLOSE * best]
     while len(close) > 1 and not all(_is_enough(times[name]) for name in close):
         for name in close:
             times[name] += _times(runs[name])

@@ -74,10 +74,9 @@ def accuracy(folder: Path | None = None) -> dict[str, Any]:
 
 
 def errors_of_seven_bits() -> dict[str, Any]:
-    """Return how far layers with the largest weights are off, in parts of the largest result, and on which kernels they
-    ran.
+    """Return how far layers with the largest weights are off, in parts of the largest result, and on which kernels.
 
-    They are summary that integers are 127 at most: once all are, and once one in each row or image is 255.
+    They are told that integers are 127 at most: once all are, and once one in each row or image is 255.
     """
     import torch
 
@@ -147,20 +146,8 @@ def main() -> int:
     status = 0
     for limit, variables in LIMITS.items():
         found = accuracy_under(limit)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-m",
-            "",
-            "-q",
-            "-n",
-            "auto",
-            "--dist",
-            "worksteal",
-            *LEFT_OUT,
-            *TESTS,
-        ]
+        options = ("-m", "", "-q", "-n", "auto", "--dist", "worksteal")
+        command = [sys.executable, "-m", "pytest", *options, *LEFT_OUT, *TESTS]
         run = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
         worse = less_accurate(found, here)
         status = status or run.returncode or int(bool(worse))

@@ -1,4 +1,4 @@
-"""A quantized program, each operation of which is checked on the values that it gets."""
+"""Programs that saw data, and a quantized program each operation of which is checked on the values that it gets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,32 @@ from typing import Any
 import torch
 
 import fx
-from fx.quantize import QuantizedLayer, add, dequantize, mul, quantize
+from fx.quantize import (
+    QuantizationScheme,
+    QuantizedLayer,
+    add,
+    dequantize,
+    mul,
+    prepare,
+    quantize,
+    quantize_channels,
+)
+
+
+@torch.no_grad()
+def calibrated(model: torch.nn.Module, *inputs: Any, scheme: QuantizationScheme | None = None) -> fx.GraphModule:
+    """The model, in evaluation mode, prepared for quantization and run on the inputs, by which its shapes are known."""
+    prepared = prepare(fx.symbolic_trace(model.eval()), scheme, inputs)
+    prepared(*inputs)
+    return prepared
+
+
+def filled(layer: Any) -> Any:
+    """A layer in 8 bits, with weights and biases that are drawn."""
+    weight, scale = quantize_channels(torch.randn(layer.weight.shape))
+    layer.fill(weight, scale, torch.randn(len(weight)) if layer.has_bias else None)
+    return layer
+
 
 _EXACT = {add: torch.add, mul: torch.mul}
 

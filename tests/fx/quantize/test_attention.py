@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling, decibels
+from step_check import calibrated
 from torch import nn
 
 import fx
@@ -101,9 +102,7 @@ def test_attention_that_adds_keys_of_its_own_stays_whole_and_the_report_says_why
     model, x = Attending(nn.MultiheadAttention(8, 2, add_bias_kv=True), CALLS["itself"]), torch.randn(3, 2, 8)
     reason = "it adds keys of its own to those that it is given"
     assert list(split(model, x, x, None, None)[1].values()) == [reason]
-    prepared = prepare(fx.symbolic_trace(model.eval()), None, [x, x, None, None])
-    prepared(x, x, None, None)
-    summary = report(convert(prepared))
+    summary = report(convert(calibrated(model, x, x, None, None)))
     assert reason in [one.reason for one in summary.remainders if one.bytes_of_state] and summary.float_layers == 1
 
 
@@ -169,10 +168,9 @@ DATA = torch.randn(8, 5, 8, generator=torch.Generator().manual_seed(0))
 
 def test_projections_are_in_8_bits():
     model = Encoder().eval()
-    prepared = prepare(fx.symbolic_trace(model), None, [DATA])
+    prepared = calibrated(model, DATA)
+    program, meaning = convert(prepared), reference(prepared)
     with torch.no_grad():
-        prepared(DATA)
-        program, meaning = convert(prepared), reference(prepared)
         assert torch.allclose(prepared(DATA), model(DATA), atol=1e-5)
         assert decibels(program(DATA), model(DATA)) > 25 and decibels(program(DATA), meaning(DATA)) > 30
     summary = report(program)

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling, decibels
+from step_check import calibrated
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -26,13 +27,11 @@ from fx.quantize import (
 
 def quantized(model, *inputs, scheme=None):
     """The model on integers, and its reference form, both checked against the model."""
-    model.eval()
-    prepared = prepare(fx.symbolic_trace(model), scheme, inputs)
+    prepared = calibrated(model, *inputs, scheme=scheme)
+    program, meaning = convert(prepared), reference(prepared)
     with torch.no_grad():
         expected = model(*(one.clone() for one in inputs))
-        observed = prepared(*inputs)
-        program, meaning = convert(prepared), reference(prepared)
-        output, meant = program(*inputs), meaning(*inputs)
+        output, meant, observed = program(*inputs), meaning(*inputs), prepared(*inputs)
     for one, other, exact, same in zip(*map(tree_leaves, (output, meant, expected, observed)), strict=True):
         assert torch.allclose(same, exact, atol=1e-4)
         assert decibels(one, exact) > 20
@@ -210,10 +209,10 @@ def test_all_schemes_work(choice):
 
 def test_coarse_schemes_are_coarse():
     model, data = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)), torch.randn(64, 16)
-    prepared = prepare(fx.symbolic_trace(model), QuantizationScheme(Choice(activation_bits=4, weight_bits=4)))
+    scheme = QuantizationScheme(Choice(activation_bits=4, weight_bits=4))
+    program = convert(calibrated(model, data, scheme=scheme))
     with torch.no_grad():
-        prepared(data)
-        assert 5 < decibels(convert(prepared)(data), model(data)) < 25
+        assert 5 < decibels(program(data), model(data)) < 25
 
 
 def inputs_of_layers(program):
@@ -286,8 +285,7 @@ def recommender():
     model = model_zoo.get_model("deep_recommender_small")
     data = model.example_inputs(64)[0]
     module = model.build()
-    prepared = prepare(fx.symbolic_trace(module), example_inputs=(data,))
-    prepared(data)
+    prepared = calibrated(module, data)
     return module, prepared, convert(prepared), data
 
 
@@ -338,11 +336,8 @@ def test_quantized_programs_are_compiled_as_one_graph_and_exported(precision):
     model = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.Hardswish(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 3)
     )
-    prepared, data = (
-        prepare(fx.symbolic_trace(model.eval()), QuantizationScheme(Choice(precision))),
-        torch.rand(2, 3, 6, 6),
-    )
-    prepared(data)
+    data = torch.rand(2, 3, 6, 6)
+    prepared = calibrated(model, data, scheme=QuantizationScheme(Choice(precision)))
     expected = convert(prepared)(data)
     torch.compiler.reset()
     with torch.no_grad():
@@ -360,11 +355,9 @@ def test_quantized_programs_are_captured_again(recommender):
 
 def test_calls_of_one_weight_with_different_schemes_have_weights_of_their_own():
     scheme = QuantizationScheme().override(Choice(weight_bits=4), node="fc_1")
-    prepared = prepare(fx.symbolic_trace(shared().eval()), scheme)
     data = torch.randn(16, 6)
-    with torch.no_grad():
-        prepared(data)
-        program, meaning = convert(prepared), reference(prepared)
-        assert torch.allclose(program(data)["twice"], meaning(data)["twice"], atol=1e-5)
+    prepared = calibrated(shared(), data, scheme=scheme)
+    program, meaning = convert(prepared), reference(prepared)
+    assert torch.allclose(program(data)["twice"], meaning(data)["twice"], atol=1e-5)
     most = [int(one.weight.abs().max()) for one in program.modules() if isinstance(one, QuantizedLayer)]
     assert sorted(most) == [7, 127]

@@ -4,6 +4,7 @@ import warnings
 import pytest
 import torch
 from building import decibels
+from step_check import calibrated, filled
 from torch import nn
 
 import fx
@@ -18,7 +19,6 @@ from fx.quantize import (
     prepare,
     prepare_qat,
     quantize,
-    quantize_channels,
     reference,
     report,
 )
@@ -77,23 +77,6 @@ def test_a_traced_program_finds_scales_too():
         warnings.simplefilter("ignore")
         traced = torch.jit.trace(program, (data,))
     assert torch.allclose(traced(50 * data[:2]), program(50 * data[:2]), atol=0.2)
-
-
-def test_dynamic_and_calibrated_layers_mix():
-    model, data = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), torch.randn(32, 8)
-    prepared = prepare(fx.symbolic_trace(model), QuantizationScheme().override(Choice(precision="dynamic"), node="_2"))
-    with torch.no_grad():
-        prepared(data)
-        program = convert(prepared)
-        assert decibels(program(data), model(data)) > 30
-        assert torch.equal(copy.deepcopy(program)(data), program(data))
-    assert report(program).layers == 2
-
-
-def test_programs_are_saved_as_data(tmp_path):
-    program, data = converted(nn.Sequential(nn.Linear(8, 8))), torch.randn(4, 8)
-    fx.save(program, tmp_path / "program.fx")
-    assert torch.equal(fx.load(tmp_path / "program.fx")(data), program(data))
 
 
 def test_the_reference_form_rounds_inputs_and_weights_alike():
@@ -161,22 +144,22 @@ def test_layers_may_be_in_bfloat16(layer, shape):
     assert program(data).dtype is torch.float32
 
 
-@pytest.mark.parametrize("precision", ["dynamic", "weight-only", "bfloat16", "float"])
-def test_precisions_mix_with_calibrated_layers_and_are_saved(precision, tmp_path):
+@pytest.mark.parametrize("precision, layers", [("dynamic", 3), ("weight-only", 3), ("bfloat16", 2), ("float", 2)])
+def test_precisions_mix_with_calibrated_layers_and_are_copied_and_saved(precision, layers, tmp_path):
     model, data = nn.Sequential(nn.Linear(8, 8), nn.SELU(), nn.Linear(8, 8), nn.Linear(8, 4)), torch.randn(40, 8)
-    prepared = prepare(fx.symbolic_trace(model), QuantizationScheme().override(Choice(precision=precision), node="_2"))
+    scheme = QuantizationScheme().override(Choice(precision=precision), node="_2")
+    program = convert(calibrated(model, data, scheme=scheme))
     with torch.no_grad():
-        prepared(data)
-        program = convert(prepared)
         assert decibels(program(data), model(data)) > 25
         fx.save(program, tmp_path / "program.fx")
-        assert torch.equal(fx.load(tmp_path / "program.fx")(data), program(data))
+        for same in (fx.load(tmp_path / "program.fx"), copy.deepcopy(program)):
+            assert torch.equal(same(data), program(data))
+    assert report(program).layers == layers
 
 
 def test_a_thin_tail_of_many_values_saturates(monkeypatch):
     monkeypatch.setattr(layers, "MANY", 1 << 20)
-    layer = QuantizedLinear(64, 8)
-    layer.fill(*quantize_channels(torch.randn(8, 64)), None)
+    layer = filled(QuantizedLinear(64, 8, False))
     values = torch.randn(1 << 15, 64)  # reaches far more than 4 standard deviations
     expected = torch.nn.functional.linear(values, layer.float_weight())
     narrow = decibels(layer(values), expected)
@@ -199,8 +182,7 @@ def test_ranges_stay_where_narrowing_them_would_lose_something(values):
 def test_all_kernels_take_and_give_the_types_of_autocast(kernel, dtype, monkeypatch):
     kernels = tuple(one for one in layer_kernels.LINEAR if one.name == kernel and one.is_available())
     monkeypatch.setattr(layer_kernels, "LINEAR", kernels)
-    layer = QuantizedLinear(33, 20)
-    layer.fill(*quantize_channels(torch.randn(20, 33)), torch.randn(20))
+    layer = filled(QuantizedLinear(33, 20))
     values = torch.randn(5, 33).to(dtype)
     integers = quantize(values, 0.03, 128)
     expected = layer(values)  # between layers, autocast may have computed in another type

@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling
+from step_check import calibrated
 from torch import Tensor, nn
 
-import fx
-from fx.quantize import QuantizedConv, convert, prepare
+from fx.quantize import QuantizedConv, convert
 from model_zoo import get_model
 
 
@@ -18,12 +18,6 @@ def of_images(end: Callable[[Tensor], Any], layer: nn.Module) -> nn.Module:
     torch.manual_seed(0)
     first = nn.Conv2d(3, 3, 3, padding=1)
     return Calling(lambda m, x: end(m.layer(F.relu(m.first(x)))), first=first, layer=layer)
-
-
-def quantized(program: nn.Module, *inputs: Tensor) -> fx.GraphModule:
-    prepared = prepare(fx.symbolic_trace(program.eval()))
-    prepared(*inputs)
-    return convert(prepared)
 
 
 def images() -> Tensor:
@@ -46,7 +40,7 @@ ENDS = {
 @pytest.mark.parametrize("end", ENDS)
 def test_results_lie_as_those_of_the_program_where_that_shows(end, layer):
     program = of_images(ENDS[end], layer)
-    made = quantized(program, images())
+    made = convert(calibrated(program, images()))
     assert any(isinstance(one, QuantizedConv) for one in made.modules())
     expected, actual = program(images()), made(images())
     assert actual.stride() == expected.stride()
@@ -54,7 +48,7 @@ def test_results_lie_as_those_of_the_program_where_that_shows(end, layer):
 
 
 def test_results_that_are_the_same_memory_stay_so():
-    made = quantized(of_images(lambda x: (x.contiguous(), x.contiguous()), nn.Identity()), images())
+    made = convert(calibrated(of_images(lambda x: (x.contiguous(), x.contiguous()), nn.Identity()), images()))
     first, second = made(images())
     assert first.data_ptr() == second.data_ptr()
 
@@ -62,7 +56,7 @@ def test_results_that_are_the_same_memory_stay_so():
 @pytest.mark.parametrize("name", ["resnet_tiny", "learning_to_paint_actor_small"])
 def test_results_that_go_from_layer_to_layer_keep_their_channels_last(name):
     model = get_model(name)
-    made = quantized(model.build(), *model.example_inputs(2, 0))
+    made = convert(calibrated(model.build(), *model.example_inputs(2, 0)))
     layers = [node for node in made.graph.nodes if node.op == "call_module"]
     laid_out = made.graph.find_nodes(op="call_method", target="contiguous")
     assert len(layers) >= 20
@@ -72,9 +66,9 @@ def test_results_that_go_from_layer_to_layer_keep_their_channels_last(name):
 def test_programs_whose_channels_come_last_keep_them_last():
     program = of_images(lambda x: x, nn.Conv2d(3, 3, 3)).to(memory_format=torch.channels_last)
     inputs = images().to(memory_format=torch.channels_last)
-    assert quantized(program, inputs)(inputs).stride() == program(inputs).stride()
+    assert convert(calibrated(program, inputs))(inputs).stride() == program(inputs).stride()
 
 
 def test_what_lays_out_a_result_has_a_name_of_its_own():
-    made = quantized(of_images(lambda x: (x.contiguous(), x.contiguous())[1], nn.Identity()), images())
+    made = convert(calibrated(of_images(lambda x: (x.contiguous(), x.contiguous())[1], nn.Identity()), images()))
     assert "first_contiguous" in {node.name for node in made.graph.nodes}

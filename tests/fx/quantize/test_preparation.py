@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 from torch import nn
 
 import fx
@@ -40,21 +41,21 @@ def test_a_prepared_program_in_training_mode_shares_the_tensors():
     assert prepare(program).get_parameter("5.weight") is program.get_parameter("5.weight")
 
 
-class Functional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.always = True
-        self.linear = nn.Linear(8, 8)
-        self.register_buffer("mean", torch.zeros(8))
-        self.register_buffer("variance", torch.ones(8))
+def functional(always=True):
+    """A program, in evaluation mode, whose batch norm is a function: in training mode always, or as the program is."""
 
-    def forward(self, x):
-        return F.batch_norm(self.linear(x), self.mean, self.variance, training=self.always or self.training)
+    def compute(model, x):
+        return F.batch_norm(model.linear(x), model.mean, model.variance, training=always or model.training)
+
+    model = Calling(compute, linear=nn.Linear(8, 8))
+    model.register_buffer("mean", torch.zeros(8))
+    model.register_buffer("variance", torch.ones(8))
+    return fx.symbolic_trace(model.train()).eval()
 
 
 @pytest.mark.parametrize("function", [prepare, prepare_qat])
 def test_statistics_that_a_program_updates_in_every_mode_are_refused(function):
-    program = fx.symbolic_trace(Functional().train()).eval()
+    program = functional()
     with pytest.raises(QuantizationError) as caught:
         function(program)
     assert str(caught.value).startswith("a batch norm of this program is in training mode whatever mode the program is")
@@ -63,17 +64,12 @@ def test_statistics_that_a_program_updates_in_every_mode_are_refused(function):
 
 
 def test_a_program_whose_batch_norm_follows_its_mode_is_prepared_in_evaluation_mode():
-    class Follows(Functional):
-        def forward(self, x):
-            return F.batch_norm(self.linear(x), self.mean, self.variance, training=self.training)
-
-    program = fx.symbolic_trace(Follows().train()).eval()
-    x = torch.randn(4, 8)
+    program, x = functional(always=False), torch.randn(4, 8)
     assert torch.allclose(prepare(program)(x), program(x), atol=1e-5)
 
 
 def test_the_pass_leaves_a_program_that_updates_statistics_as_it_is():
-    program = fx.symbolic_trace(Functional().train()).eval()
+    program = functional()
     assert Quantize().with_data([((torch.randn(4, 8),), {})])(program) is program
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling, decibels
+from step_check import calibrated
 from torch import nn
 
 import fx
@@ -63,16 +64,14 @@ def test_values_and_weights_are_rounded_where_they_will_be_integers():
     assert list(dict(program.named_parameters())) == ["0.weight", "2.weight", "2.bias"]
 
 
-class Residual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
-        self.norm = nn.BatchNorm2d(4)
-
-    def forward(self, x):
-        out = self.norm(self.one(x))
+def residual():
+    def compute(model, x):
+        out = model.norm(model.one(x))
         out += x
-        return self.two(F.relu(out)).mean((2, 3))
+        return model.two(F.relu(out)).mean((2, 3))
+
+    convolutions = {name: nn.Conv2d(4, 4, 3, padding=1) for name in ("one", "two")}
+    return Calling(compute, **convolutions, norm=nn.BatchNorm2d(4))
 
 
 def shared():
@@ -85,25 +84,21 @@ def tied():
     )
 
 
-class ConvNeXtBlock(nn.Module):
+def conv_next_block():
     """A residual block whose branch is scaled by a parameter for each channel (layer scale)."""
 
-    def __init__(self):
-        super().__init__()
-        self.depthwise = nn.Conv2d(4, 4, 3, padding=1, groups=4)
-        self.norm = nn.LayerNorm(4, eps=1e-6)
-        self.wide, self.narrow = nn.Linear(4, 16), nn.Linear(16, 4)
-        self.layer_scale = nn.Parameter(torch.full((4, 1, 1), 0.5))
+    def compute(model, x):
+        branch = model.norm(model.depthwise(x).permute(0, 2, 3, 1))
+        return x + model.layer_scale * model.narrow(F.gelu(model.wide(branch))).permute(0, 3, 1, 2)
 
-    def forward(self, x):
-        branch = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        branch = self.narrow(F.gelu(self.wide(branch))).permute(0, 3, 1, 2)
-        return x + self.layer_scale * branch
+    depthwise, norm = nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.LayerNorm(4, eps=1e-6)
+    layers = {"depthwise": depthwise, "norm": norm, "wide": nn.Linear(4, 16), "narrow": nn.Linear(16, 4)}
+    return Calling(compute, **layers, layer_scale=torch.full((4, 1, 1), 0.5))
 
 
 PROGRAMS = {
     "convolutions": (conv_net, (16, 3, 8, 8), None),
-    "residual": (Residual, (8, 4, 5, 5), None),
+    "residual": (residual, (8, 4, 5, 5), None),
     "one dimension": (lambda: nn.Sequential(nn.Conv1d(2, 3, 3), nn.BatchNorm1d(3), nn.SELU()), (8, 2, 6), None),
     "three dimensions": (lambda: nn.Sequential(nn.Conv3d(2, 3, 3), nn.BatchNorm3d(3)), (8, 2, 4, 4, 4), None),
     "features": (lambda: nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.ReLU6()), (16, 6), None),
@@ -111,7 +106,7 @@ PROGRAMS = {
         lambda: nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, affine=False)), (16, 6), None
     ),
     "shared": (shared, (16, 6), None),
-    "layer scale": (ConvNeXtBlock, (4, 4, 6, 6), None),
+    "layer scale": (conv_next_block, (4, 4, 6, 6), None),
     "computed weight": (tied, (16, 6), None),
     "dynamic": (conv_net, (16, 3, 8, 8), QuantizationScheme(Choice(precision="dynamic"))),
     "coarse": (conv_net, (16, 3, 8, 8), COARSE),
@@ -142,9 +137,7 @@ def test_the_same_is_quantized_as_after_training(name):
     make, shape, scheme = PROGRAMS[name]
     model, data = make(), torch.randn(shape)
     program = trained(prepare_qat(fx.symbolic_trace(model), scheme, (data,)), data)
-    calibrated = prepare(fx.symbolic_trace(model.eval()), scheme, (data,))
-    calibrated(data)
-    summary, expected = report(convert(program)), report(convert(calibrated))
+    summary, expected = report(convert(program)), report(convert(calibrated(model, data, scheme=scheme)))
     assert (summary.layers, summary.bytes_in_8_bits) == (expected.layers, expected.bytes_in_8_bits)
     assert [one.reason for one in summary.remainders] == [one.reason for one in expected.remainders]
 
@@ -362,13 +355,12 @@ def test_training_recovers_what_a_coarse_scheme_loses():
 
     scheme = QuantizationScheme(Choice(observer="moving-average", per_channel=False, weight_bits=3))
     train(model.train(), 150, 0.01)
-    calibrated = prepare(fx.symbolic_trace(model.eval()), scheme)
-    calibrated(data)
+    untrained = convert(calibrated(model, data, scheme=scheme))
     program = prepare_qat(fx.symbolic_trace(model), scheme).train()
     losses = train(program, 150, 0.003)
     after_training = loss_of(convert(program.eval()))
     assert losses[-1] < losses[0] / 2
-    assert after_training < loss_of(convert(calibrated)) / 2
+    assert after_training < loss_of(untrained) / 2
     assert after_training == pytest.approx(loss_of(program), rel=0.02, abs=0.01)
 
 

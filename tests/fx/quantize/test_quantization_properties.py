@@ -155,18 +155,10 @@ def test_random_programs_in_training_are_what_becomes_of_them(steps, scheme, see
         assert (difference > 1e-3 * (1 + other.abs())).float().mean() < 0.1
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "resnet_tiny",
-        "unet_small",
-        "transformer_encoder_small",
-        "learning_to_paint_actor_small",
-        "bert_small",
-        "gpt2_small",
-        "vit_small",
-    ],
-)
+SMALL = "unet transformer_encoder learning_to_paint_actor bert gpt2 vit".split()
+
+
+@pytest.mark.parametrize("name", ["resnet_tiny", *(f"{name}_small" for name in SMALL)])
 def test_models_on_integers_are_their_reference_form(name):
     model = model_zoo.get_model(name)
     prepared = prepare(fx.symbolic_trace(model.build()), example_inputs=model.example_inputs(2))

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling
+from step_check import calibrated
 from torch import nn
 
 import fx
@@ -25,18 +26,17 @@ def besides(function, **state):
     return Calling(lambda model, x: function(model, model.layer(x)), layer=nn.Linear(8, 8), **state)
 
 
-def reported(model, *data, scheme=None, forms=(convert, reference)):
+def reported(model, *data, scheme=None):
     """The report, the same for both forms, whose remainders have all float state that is not part of a layer."""
-    prepared = prepare(fx.symbolic_trace(model.eval()), scheme, data or [torch.randn(4, 8)])
-    with torch.no_grad():
-        prepared(*(data or [torch.randn(4, 8)]))
-    summary = [report(form(prepared)) for form in forms]
-    assert len({(one.layers, one.float_layers, one.share_of_operations) for one in summary}) == 1
-    assert (
-        len({tuple((left.reason, left.bytes_of_state, left.operations) for left in one.remainders) for one in summary})
-        == 1
-    )
-    return summary[0]
+    prepared = calibrated(model, *(data or [torch.randn(4, 8)]), scheme=scheme)
+    summary, other = (report(form(prepared)) for form in (convert, reference))
+
+    def counted(one):
+        left = [(each.reason, each.bytes_of_state, each.operations) for each in one.remainders]
+        return one.layers, one.float_layers, one.share_of_operations, left
+
+    assert counted(summary) == counted(other)
+    return summary
 
 
 def hooked(layer):
@@ -184,10 +184,8 @@ def test_layers_in_bfloat16_are_reported():
 
 
 def test_the_report_of_a_program_that_ran_says_on_which_kernels():
-    prepared = prepare(fx.symbolic_trace(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))))
     data = torch.randn(4, 8)
-    prepared(data)
-    program = convert(prepared)
+    program = convert(calibrated(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)), data))
     assert report(program).kernels == {} and " on " not in str(report(program))
     program(data)
     found = report(program)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling
+from step_check import calibrated, filled
 
 import fx
 from fx.errors import QuantizationError
@@ -32,26 +33,12 @@ from fx.quantize.kernels import layer_kernels, trials
 needs_large_pages = pytest.mark.skipif(pages._advise() is None, reason="no large pages here")
 
 
-def filled(inputs, outputs, has_bias=True):
-    layer = QuantizedLinear(inputs, outputs, has_bias)
-    layer.fill(*quantize_channels(torch.randn(outputs, inputs)), torch.randn(outputs) if has_bias else None)
-    return layer
-
-
-def filled_convolution(*sizes, has_bias=True):
-    layer = QuantizedConv(*sizes, has_bias=has_bias)
-    layer.fill(
-        *quantize_channels(torch.randn(layer.weight.shape)), torch.randn(len(layer.weight)) if has_bias else None
-    )
-    return layer
-
-
 def layer_and_input(kind):
     if kind == "linear":
-        return filled(33, 20), torch.randint(0, 256, (9, 33), dtype=torch.uint8)
+        return filled(QuantizedLinear(33, 20)), torch.randint(0, 256, (9, 33), dtype=torch.uint8)
     dims = int(kind[-1])
     sizes = [(3,) * dims, (2,) + (1,) * (dims - 1), (1,) * (dims - 1) + (0,), (1,) * (dims - 1) + (2,)]
-    return filled_convolution(6, 8, *sizes, 2), torch.randint(0, 256, (2, 6, *[9] * dims), dtype=torch.uint8)
+    return filled(QuantizedConv(6, 8, *sizes, 2)), torch.randint(0, 256, (2, 6, *[9] * dims), dtype=torch.uint8)
 
 
 def make_everything_large(monkeypatch):
@@ -111,8 +98,7 @@ def test_the_largest_integers_do_not_saturate(kind):
 
 
 def test_a_layer_of_very_many_inputs_is_not_taken_for_one_that_saturates():
-    layer = QuantizedLinear(100_000, 3)
-    layer.fill(*quantize_channels(torch.randn(3, 100_000)), torch.randn(3))
+    layer = filled(QuantizedLinear(100_000, 3))
     input = torch.randint(0, 256, (2, 100_000), dtype=torch.uint8)
     expected = layer._reference(dequantize(input, 0.1, 100))
     assert torch.allclose(layer(input, 0.1, 100), expected, rtol=1e-3, atol=1e-2)
@@ -149,7 +135,7 @@ def test_a_kernel_that_saturates_computes_halves_unless_weights_have_seven_bits(
 @pytest.mark.parametrize("zero_point, used", [(3, "saturating in 7 bits"), (200, "saturating in halves")])
 def test_a_kernel_that_saturates_computes_activations_of_seven_bits_undivided(zero_point, used, monkeypatch):
     monkeypatch.setattr(layer_kernels, "LINEAR", (saturating(available_kernel()),))
-    layer = filled(33, 20)
+    layer = filled(QuantizedLinear(33, 20))
     input = torch.randint(0, 128, (9, 33), dtype=torch.uint8)
     input[0] = 127
     expected = layer._reference(dequantize(input, 0.1, zero_point))
@@ -159,7 +145,7 @@ def test_a_kernel_that_saturates_computes_activations_of_seven_bits_undivided(ze
 
 def test_an_input_with_larger_integers_than_it_should_have_is_computed_right(monkeypatch):
     monkeypatch.setattr(layer_kernels, "LINEAR", (saturating(available_kernel()),))
-    layer = filled(33, 20)
+    layer = filled(QuantizedLinear(33, 20))
     small = torch.randint(0, 128, (9, 33), dtype=torch.uint8)
     larger = small.clone()
     larger[-1, -1] = 255
@@ -274,7 +260,7 @@ def test_a_layer_chooses_for_each_form_size_and_number_of_threads():
 
 
 def test_few_orders_of_a_weight_are_kept():
-    layer = filled_convolution(6, 8, (3, 3), (1, 1), (1, 1), (1, 1))
+    layer = filled(QuantizedConv(6, 8, (3, 3), (1, 1), (1, 1), (1, 1)))
     threads = torch.get_num_threads()
     try:
         for number in (1, 2, 3, 4, 1):
@@ -288,10 +274,8 @@ def test_few_orders_of_a_weight_are_kept():
 
 def test_choices_are_made_where_a_program_runs_and_saved_with_none(tmp_path):
     torch.manual_seed(0)
-    prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU())))
     data = torch.randn(16, 20)
-    prepared(data)
-    program = convert(prepared)
+    program = convert(calibrated(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU()), data))
     expected = program(data)
     fx.save(program, tmp_path / "program.fx")
     for other in (fx.load(tmp_path / "program.fx"), copy.deepcopy(program)):
@@ -303,7 +287,7 @@ def test_choices_are_made_where_a_program_runs_and_saved_with_none(tmp_path):
 
 @pytest.mark.parametrize("shape", [(33,), (3, 33), (2, 4, 33)])
 def test_an_input_may_have_any_number_of_dimensions(shape):
-    layer, input = filled(33, 20), torch.randint(0, 256, shape, dtype=torch.uint8)
+    layer, input = filled(QuantizedLinear(33, 20)), torch.randint(0, 256, shape, dtype=torch.uint8)
     expected = layer._reference(dequantize(input, 0.1, 100))
     for result, like in zip(results(layer, input), (quantize(expected, 0.5, 90), expected, expected), strict=True):
         assert result.shape == like.shape
@@ -319,7 +303,7 @@ def rounding(layer, input, scale, zero_point):
 
 @pytest.mark.parametrize("rows", [1, 9, 25])
 def test_large_results_are_those_of_small_ones(rows, monkeypatch):
-    layer = filled(33, 20)
+    layer = filled(QuantizedLinear(33, 20))
     monkeypatch.setattr(layer_kernels, "LINEAR", layer_kernels.LINEAR[-1:])  # oneDNN, which has parts
     values, input = torch.randn(rows, 33), torch.randint(0, 256, (rows, 33), dtype=torch.uint8)
     table = torch.randn(256)
@@ -440,7 +424,7 @@ def test_results_that_are_used_twice_are_not_written_over():
 
 
 def test_a_convolution_is_packed_for_its_first_images_and_takes_others():
-    layer = filled_convolution(6, 8, (3, 3), (1, 1), (1, 1), (1, 1))
+    layer = filled(QuantizedConv(6, 8, (3, 3), (1, 1), (1, 1), (1, 1)))
     for size in (9, 20):
         for number in (1, 3):
             input = torch.randint(0, 256, (number, 6, size, size), dtype=torch.uint8)
@@ -473,10 +457,8 @@ def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):
 
 def test_programs_give_the_same_outputs_in_kept_memory(monkeypatch):
     make_everything_large(monkeypatch)
-    prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU())))
-    data = torch.randn(32, 20)
-    prepared(data)
-    program, memory = convert(prepared), pages.KeptMemory()
+    data, memory = torch.randn(32, 20), pages.KeptMemory()
+    program = convert(calibrated(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU()), data))
     expected = program(data)
     with memory.used():
         results = [program(data) for _ in range(3)]
@@ -489,10 +471,16 @@ def test_programs_give_the_same_outputs_in_kept_memory(monkeypatch):
 
 def test_a_convolution_whose_windows_can_lie_in_the_padding_as_a_whole_is_computed_without_the_kernel():
     torch.manual_seed(0)
-    layer = QuantizedConv(1, 2, (2, 3, 1), stride=(2, 1, 2), padding=(0, 0, 1), dilation=(1, 1, 2))
-    layer.fill(*quantize_channels(torch.randn(2, 1, 2, 3, 1)), torch.randn(2))
+    layer = filled(QuantizedConv(1, 2, (2, 3, 1), stride=(2, 1, 2), padding=(0, 0, 1), dilation=(1, 1, 2)))
     input = torch.randint(0, 256, (3, 1, 8, 4, 1), dtype=torch.uint8)
     expected = layer._reference(dequantize(input, 0.1, 3))
     for _ in range(8):  # the kernel, which reads memory of others, would end the process
         assert torch.equal(layer(input, 0.1, 3), expected)
     assert torch.equal(layer(input, 0.1, 3, 0.2, 128), quantize(expected, 0.2, 128))
+
+
+def test_a_convolution_whose_windows_reach_one_element_of_the_image_at_least_runs_on_a_kernel():
+    layer = filled(QuantizedConv(4, 8, (3, 2), stride=(1, 1), padding=(4, 1), dilation=(2, 1)))
+    input = torch.randint(0, 256, (2, 4, 7, 6), dtype=torch.uint8)
+    assert torch.allclose(layer(input, 0.1, 3), layer._reference(dequantize(input, 0.1, 3)), rtol=1e-4, atol=1e-4)
+    assert "reference" not in layer.kernels.values()

@@ -6,17 +6,12 @@ import warnings
 
 import pytest
 import torch
+from step_check import filled
 
 from fx.errors import QuantizationError
-from fx.quantize import Affine, QuantizedConv, QuantizedLinear, dequantize, quantize, quantize_channels
+from fx.quantize import Affine, QuantizedConv, QuantizedLinear, dequantize, quantize
 
 BOUNDS = [(None, None), (0.0, None), (0.0, 6.0), (-1.0, 1.0)]
-
-
-def filled(layer):
-    weight, scale = quantize_channels(torch.randn(layer.weight.shape))
-    layer.fill(weight, scale, torch.randn(len(weight)) if layer.has_bias else None)
-    return layer
 
 
 def draw_affine(draw):

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from building import Calling, decibels
-from step_check import StepCheck
+from step_check import StepCheck, calibrated
 from torch import nn
 
 import fx
@@ -21,7 +21,6 @@ from fx.quantize import (
     embedding_bag,
     matmul,
     pooling,
-    prepare,
     prepare_qat,
     quantize,
     reference,
@@ -43,13 +42,11 @@ class Between(nn.Module):
 
 def converted(model, *inputs, least=25):
     """The model on integers, checked against it and against its reference form."""
-    model.eval()
-    prepared = prepare(fx.symbolic_trace(model), None, inputs)
+    prepared = calibrated(model, *inputs)
+    program, meaning = convert(prepared), reference(prepared)
+    check = StepCheck(program)
     with torch.no_grad():
-        prepared(*inputs)
-        expected, program, meaning = model(*inputs), convert(prepared), reference(prepared)
-        check = StepCheck(program)
-        output = check.run(*inputs)
+        expected, output = model(*inputs), check.run(*inputs)
         assert max(check.steps.values(), default=0) <= 1
         assert decibels(output, expected) > least and decibels(output, meaning(*inputs)) > least + 5
         assert torch.equal(pickle.loads(pickle.dumps(program))(*inputs), output)
@@ -245,22 +242,15 @@ def test_embeddings_that_write_to_their_weight_stay_in_float():
     assert "it writes to its weight" in [one.reason for one in report(program).remainders]
 
 
-class Tied(nn.Module):
-    def __init__(self, by_name=False):
-        super().__init__()
-        self.table, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
-        if by_name:
-            self.head.weight = self.table.weight
-        self.by_name = by_name
-
-    def forward(self, indices: torch.Tensor):
-        x = self.table(indices)
-        return self.head(x) if self.by_name else F.linear(x, self.table.weight)
-
-
 @pytest.mark.parametrize("by_name", [False, True])
 def test_an_embedding_and_a_layer_that_share_a_weight_store_it_once(by_name, tmp_path):
-    program = converted(Tied(by_name), INDICES)
+    table, head = nn.Embedding(20, 8), nn.Linear(8, 20)
+    if by_name:
+        head.weight = table.weight
+        model = nn.Sequential(table, head)
+    else:
+        model = Calling(lambda m, indices: F.linear(m.table(indices), m.table.weight), table=table)
+    program = converted(model, INDICES)
     assert report(program).layers == 2
     assert [tensor.shape for tensor in program.state_dict().values() if tensor.dtype is torch.int8] == [(20, 8)]
     fx.save(program, tmp_path / "tied.fx")
@@ -275,8 +265,7 @@ def test_an_embedding_and_a_layer_that_share_a_weight_store_it_once(by_name, tmp
 def test_layers_that_share_a_weight_store_it_once(form):
     one, other = nn.Linear(8, 8), nn.Linear(8, 8, bias=False)
     other.weight = one.weight
-    prepared = prepare(fx.symbolic_trace(nn.Sequential(one, other, one, other).eval()))
-    prepared(data := torch.randn(4, 8))
+    prepared = calibrated(nn.Sequential(one, other, one, other), data := torch.randn(4, 8))
     program = form(prepared)
     stored = {tensor.data_ptr() for tensor in program.state_dict().values() if tensor.dtype is torch.int8}
     assert len(stored) == 1 and decibels(program(data), prepared(data).detach()) > 25
@@ -356,6 +345,5 @@ def test_operators_are_traced_by_jit_and_saved(name, tmp_path):
 
 def test_overrides_reach_operators_that_have_no_weight():
     scheme = QuantizationScheme().skip(operator="avg_pool2d")
-    prepared = prepare(fx.symbolic_trace(Between(lambda x: F.avg_pool2d(x, 2)).eval()), scheme)
-    prepared(torch.randn(4, 3, 8, 8))
+    prepared = calibrated(Between(lambda x: F.avg_pool2d(x, 2)), torch.randn(4, 3, 8, 8), scheme=scheme)
     assert "the scheme says so" in [one.reason for one in report(convert(prepared)).remainders]

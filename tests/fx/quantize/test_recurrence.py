@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from building import Calling, decibels
+from step_check import calibrated
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -70,8 +71,7 @@ def first_state(layer, shape):
 
 
 def converted(model, *inputs, precision="int8"):
-    prepared = prepare(fx.symbolic_trace(model), QuantizationScheme(Choice(precision=precision)), inputs)
-    prepared(*inputs)
+    prepared = calibrated(model, *inputs, scheme=QuantizationScheme(Choice(precision=precision)))
     return convert(prepared), reference(prepared)
 
 
@@ -226,9 +226,8 @@ def test_recurrent_layers_in_other_precisions(precision):
 
 
 def test_one_layer_can_be_left_in_float():
-    prepared = prepare(fx.symbolic_trace(Tagger().eval()), QuantizationScheme().skip(module="layer"))
-    prepared(WORDS)
-    assert (report(convert(prepared)).layers, report(convert(prepared)).float_layers) == (2, 1)
+    summary = report(convert(calibrated(Tagger(), WORDS, scheme=QuantizationScheme().skip(module="layer"))))
+    assert (summary.layers, summary.float_layers) == (2, 1)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])

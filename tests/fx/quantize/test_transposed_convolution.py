@@ -7,7 +7,7 @@ import pytest
 import torch
 from building import decibels
 from selection import thorough_except
-from step_check import StepCheck
+from step_check import StepCheck, calibrated
 from torch import nn
 
 import fx
@@ -18,7 +18,6 @@ from fx.quantize import (
     QuantizedConvTranspose,
     convert,
     dequantize,
-    prepare,
     prepare_qat,
     quantize,
     quantize_channels,
@@ -87,31 +86,24 @@ DATA = torch.randn(4, 3, 9, 9, generator=torch.Generator().manual_seed(1))
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_decoder_is_on_integers_from_end_to_end():
-    model = decoder().eval()
-    prepared = prepare(fx.symbolic_trace(model), None, [DATA])
+    prepared = calibrated(model := decoder(), DATA)
+    program, meaning = convert(prepared), reference(prepared)
+    check = StepCheck(program)
     with torch.no_grad():
-        prepared(DATA)
-        program, meaning, expected = convert(prepared), reference(prepared), model(DATA)
-        check = StepCheck(program)
-        output = check.run(DATA)
+        expected, output = model(DATA), check.run(DATA)
         assert max(check.steps.values()) <= 1
         assert decibels(output, expected) > 30 and decibels(output, meaning(DATA)) > 40
         assert torch.equal(pickle.loads(pickle.dumps(program))(DATA), output)
     for form in (program, meaning):
         summary = report(form)
-        assert (summary.layers, summary.float_layers, summary.share_of_operations, summary.remainders) == (
-            4,
-            0,
-            1.0,
-            (),
-        )
+        counts = summary.layers, summary.float_layers, summary.share_of_operations
+        assert counts == (4, 0, 1.0) and summary.remainders == ()
     assert torch.allclose(torch.jit.trace(program, DATA)(DATA), output, atol=0.05)
 
 
 @pytest.mark.parametrize("precision", ["dynamic", "weight-only", "bfloat16"])
 def test_transposed_convolutions_have_the_other_precisions_too(precision):
-    model = decoder().eval()
-    prepared = prepare(fx.symbolic_trace(model), QuantizationScheme(Choice(precision=precision)), [DATA])
+    prepared = calibrated(model := decoder(), DATA, scheme=QuantizationScheme(Choice(precision=precision)))
     with torch.no_grad():
         assert decibels(convert(prepared)(DATA), model(DATA)) > 25
         assert decibels(reference(prepared)(DATA), model(DATA)) > 25

@@ -12,7 +12,6 @@ from fx.analysis.aliases import Aliases
 
 if TYPE_CHECKING:
     from fx.node import Node
-    from fx.operators.effects import Effect
 
 COMPUTES, WRITES, DRAWS, CHECKS, UNKNOWN, SETS_MODES = 1, 2, 4, 8, 16, 32
 """What an operation may do, as bits of a set."""
@@ -60,7 +59,7 @@ class Accesses:
                 reads |= aliases.state_of(node)
             effect = aliases.effects[index]
             if effect is not None:
-                bits |= _bits_of(effect)
+                bits |= _BITS[effect.kind] | (DRAWS if effect.draws else 0) | (SETS_MODES if effect.sets_modes else 0)
                 writes = self._written(index, node, bits)
                 reads |= writes
             elif consumed := aliases.consumed_iterators(index):
@@ -163,10 +162,6 @@ def last_outside(positions: Sequence[int], high: int, inside: Collection[int]) -
         if positions[place] not in inside:
             return positions[place]
     return -1
-
-
-def _bits_of(effect: Effect) -> int:
-    return _BITS[effect.kind] | (DRAWS if effect.draws else 0) | (SETS_MODES if effect.sets_modes else 0)
 
 
 def _discard(positions: Sequence[int], index: int) -> None:

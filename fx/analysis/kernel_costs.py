@@ -98,7 +98,9 @@ def cost_of_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], re
         read = min(read, written + sum(_bytes(tensor) for tensor in given if not tensor.is_floating_point()))
     flops, multiply_adds = _operations(func, args, kwargs, result)
     known = flops is not None
-    most = flops if flops is not None else _upper_bound(given, made)
+    most = flops
+    if most is None:  # a multiply-add for each element of the results with each of the largest operand
+        most = 2 * sum(one.numel() for one in made) * max((one.numel() for one in given), default=1)
     work = Work(flops or 0, most, multiply_adds, read, written, 1)
     return KernelCost(str(func), made[0].dtype if made else None, work, known)
 
@@ -114,10 +116,6 @@ def _operations(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resul
         return None, 0
     flops = rule(args, result)
     return flops, flops // 2 if is_product else 0
-
-
-def _upper_bound(given: list[torch.Tensor], made: list[torch.Tensor]) -> int:
-    return 2 * sum(one.numel() for one in made) * max((one.numel() for one in given), default=1)
 
 
 def _is_view(func: Any, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:

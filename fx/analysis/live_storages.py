@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from fx.analysis.kernel_rules import tensors_in
+from fx.container_kinds import leaves_of
 
 Changed = Callable[[int, int], None]
 """Called with the number of a storage and its size in bytes, negative where it is freed."""
@@ -70,4 +70,5 @@ class LiveStorages:
 
 
 def _storages(values: Any) -> list[torch.UntypedStorage]:
-    return [tensor.untyped_storage() for tensor in tensors_in(values) if tensor.layout is torch.strided]
+    tensors = (value for value in leaves_of(values) if isinstance(value, torch.Tensor))
+    return [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]

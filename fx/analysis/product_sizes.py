@@ -144,14 +144,9 @@ class Surface:
         best = cls(points, values, tuple(reach), spread, 0.05)
         for _ in range(2 if len(points) > 2 else 0):
             for axis in range(len(reach)):
+                before, after = best.reach[:axis], best.reach[axis + 1 :]
                 tried = [
-                    cls(
-                        points,
-                        values,
-                        (*best.reach[:axis], reach[axis] * factor, *best.reach[axis + 1 :]),
-                        height,
-                        noise,
-                    )
+                    cls(points, values, (*before, reach[axis] * factor, *after), height, noise)
                     for factor in (0.25, 0.5, 1.0, 2.0, 4.0, 16.0)
                     for height in {best.height, spread}
                     for noise in (0.03, 0.08, 0.15)

@@ -98,7 +98,7 @@ class _Overheads:
 
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
-        empty = symbolic_trace(_identity)
+        empty = symbolic_trace(lambda x: x)
         self.fixed = seconds_of(lambda: empty(_FLAT))
         """Seconds of Python around a whole program."""
         weight = torch.ones(2, 2, 1, 1)
@@ -148,10 +148,6 @@ def _in_turns(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[floa
     return min(one for one, _ in found), min(other for _, other in found)
 
 
-def _identity(x: torch.Tensor) -> torch.Tensor:
-    return x
-
-
 class _Repeated(nn.Module):
     """Calls a module some times on the same input."""
 
@@ -161,10 +157,7 @@ class _Repeated(nn.Module):
         self.eval()
 
     def forward(self, x: torch.Tensor) -> Any:
-        result: Any = None
-        for _ in range(_REPEATED):
-            result = self.module(x)
-        return result
+        return _repeating(self.module)(x)
 
 
 def _repeating(function: Callable[..., Any], *rest: Any) -> Callable[[torch.Tensor], Any]:

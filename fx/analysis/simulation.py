@@ -122,24 +122,17 @@ class Simulation:
         if self.waiting > 0.05 * self.seconds:
             lines.append(f"  the device waits {in_seconds(self.waiting)} for kernels to be launched")
         whole = sum(self.parts.values()) or 1.0
-        lines += ["", *table_lines(
-            ["rests on", "time", "share", "may be off by"],
-            [
-                [name, in_seconds(part), f"{part / whole:.1%}", in_seconds(self.uncertainty.get(name, 0.0))]
-                for name, part in self.parts.items()
-            ],
-        )]  # fmt: skip
+        rows = [
+            [name, in_seconds(part), f"{part / whole:.1%}", in_seconds(self.uncertainty.get(name, 0.0))]
+            for name, part in self.parts.items()
+        ]
+        lines += ["", *table_lines(["rests on", "time", "share", "may be off by"], rows)]
         greatest = sorted(self.nodes, key=lambda one: -one.seconds)[:_SHOWN]
         rows = [
-            [
-                "no node" if one.node is None else one.node.name,
-                in_seconds(one.seconds),
-                f"{one.seconds / whole:.1%}",
-                str(one.kernels),
-                one.assumption,
-            ]
+            ["no node" if one.node is None else one.node.name, in_seconds(one.seconds), f"{one.seconds / whole:.1%}",
+             str(one.kernels), one.assumption]
             for one in greatest
-        ]
+        ]  # fmt: skip
         lines += ["", *table_lines(["node", "time", "share", "kernels", "rests on"], rows)]
         if left := len(self.nodes) - len(greatest):
             lines.append(f"and {left} more")

@@ -89,31 +89,25 @@ def draw(
         figures, lambda one: isinstance(one, Figure), "figures of draw are Figure objects", error=DrawingError
     )]  # fmt: skip
     labels = Labels(inputs is not None if shapes is None else shapes, lines, _chosen(figures, color))
-    if form == ".html":
-        target.write_text(_page(program, inputs, figures, labels.figure), encoding="utf-8")
-        return target
-    if isinstance(program, PassHistory):
-        picture, panes = _before_and_after(program, fold)
-        name = program.graph_module._get_name()
+    name = (program.graph_module if isinstance(program, PassHistory) else program)._get_name()
+    if form == ".html" and isinstance(program, PassHistory):
+        content = page_of_passes(program, name, figures, labels.figure).encode()
+    elif isinstance(program, PassHistory):
+        content = _content(form, name, labels, *_before_and_after(program, fold))
+    elif form == ".html":
+        picture = Picture.of(DrawnProgram.of(program, inputs), fold=False, largest=LARGEST_CLUSTER)
+        content = page_of_program(picture, name, figures, labels.figure).encode()
     else:
-        picture, panes = Picture.of(DrawnProgram.of(program, inputs), fold=fold), []
-        name = program._get_name()
-    if form == ".svg":
-        content = write_svg(picture, labels, panes, 0b11 if panes else 0b1).encode()
-    else:
-        graph = make_dot(picture, labels, name, panes[-1].state if panes else 0, panes[-1].marks if panes else ())
-        content = graph.create(format=form[1:] if form[1:] in _BY_GRAPHVIZ else "raw")
+        content = _content(form, name, labels, Picture.of(DrawnProgram.of(program, inputs), fold=fold), [])
     target.write_bytes(content)
     return target
 
 
-def _page(
-    program: GraphModule | PassHistory, inputs: Iterable[Any] | None, figures: Sequence[Figure], chosen: Figure | None
-) -> str:
-    if isinstance(program, PassHistory):
-        return page_of_passes(program, program.graph_module._get_name(), figures, chosen)
-    picture = Picture.of(DrawnProgram.of(program, inputs), fold=False, largest=LARGEST_CLUSTER)
-    return page_of_program(picture, program._get_name(), figures, chosen)
+def _content(form: str, name: str, labels: Labels, picture: Picture, panes: Sequence[Pane]) -> bytes:
+    if form == ".svg":
+        return write_svg(picture, labels, panes, 0b11 if panes else 0b1).encode()
+    graph = make_dot(picture, labels, name, panes[-1].state if panes else 0, panes[-1].marks if panes else ())
+    return graph.create(format=form[1:] if form[1:] in _BY_GRAPHVIZ else "raw")
 
 
 def _before_and_after(history: PassHistory, fold: bool) -> tuple[Picture, list[Pane]]:
@@ -130,12 +124,11 @@ def _before_and_after(history: PassHistory, fold: bool) -> tuple[Picture, list[P
 def _checked(figure: Figure) -> Figure:
     """A figure with numbers, by the names of nodes."""
     values: Mapping[Any, Any] = figure.values
-    expect(
-        values, Mapping, f"values of the figure {figure.name!r} are a dict from nodes to numbers", error=DrawingError
-    )
+    what = f"the figure {figure.name!r}"
+    expect(values, Mapping, f"values of {what} are a dict from nodes to numbers", error=DrawingError)
     for node, value in values.items():
-        expect(node, (str, Node), f"the figure {figure.name!r} is by nodes or their names", error=DrawingError)
-        expect(value, (int, float), f"the figure {figure.name!r} has a number for each node", error=DrawingError)
+        expect(node, (str, Node), f"{what} is by nodes or their names", error=DrawingError)
+        expect(value, (int, float), f"{what} has a number for each node", error=DrawingError)
     return replace(figure, values={str(node): float(value) for node, value in values.items()})
 
 
@@ -143,9 +136,9 @@ def _chosen(figures: Sequence[Figure], color: str) -> Figure | None:
     """The figure that colours nodes; None for the opcode."""
     if color == "opcode":
         return None
-    for figure in figures:
-        if figure.name == color:
-            return figure
+    named = {figure.name: figure for figure in reversed(figures)}
+    if color in named:
+        return named[color]
     known = ", ".join(repr(figure.name) for figure in figures)
     raise DrawingError(
         f"there is no figure {color!r} to colour nodes by",

@@ -1,7 +1,7 @@
 """Placement: where the items of rows stand, in points (isotonic regression, by pooling adjacent violators).
 
-The same is written in JavaScript (``drawing_page.js``) for modules that a reader opens and closes; a test holds the two
-together.
+The same is written in JavaScript (``page/placement.js``) for modules that a reader opens and closes; a test holds the
+two together.
 """
 
 from __future__ import annotations

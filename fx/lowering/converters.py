@@ -119,14 +119,12 @@ def has_converter(converters: Converters) -> Predicate:
     def check(operation: Operation) -> str | None:
         converter = converters.find(operation.target)
         if converter is None:
-            return f"{converters.backend} has no converter for {_target_name(operation.target)}"
+            target = operation.target
+            named = f"the method `{target}`" if isinstance(target, str) else f"`{qualified_name(target)}`"
+            return f"{converters.backend} has no converter for {named}"
         return converter.supports(operation)
 
     return check
-
-
-def _target_name(target: Any) -> str:
-    return f"the method `{target}`" if isinstance(target, str) else f"`{qualified_name(target)}`"
 
 
 @runtime_checkable

@@ -14,29 +14,11 @@ from fx.lowering.converters import Converter, Converters
 from fx.lowering.known_program import Operation
 from fx.lowering.onednn.modules import LEAST_LINEAR_WORK, Activation
 from fx.lowering.onednn.network import FusedRegion
-from fx.lowering.support import all_of, has_constant, has_numbers, where
+from fx.lowering.support import all_of, dtype_name, has_constant, has_numbers, where
 from fx.node import Node
 from fx.operators.families import find_operator
 
 _SMALLEST_WEIGHT = 1 << 16
-
-
-def convolve(
-    network: FusedRegion, input: Node, weight: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any,
-    groups: int,
-) -> Node:  # fmt: skip
-    """A convolution over two dimensions."""
-    return network.convolve(input, weight, bias, stride, padding, dilation, groups)
-
-
-def multiply(network: FusedRegion, input: Node, weight: Tensor, bias: Tensor | None) -> Node:
-    """A linear layer."""
-    return network.multiply(input, weight, bias)
-
-
-def add(network: FusedRegion, left: Any, right: Any) -> Node:
-    """A sum, if possible as part of a convolution."""
-    return network.add(left, right) or network.call(operator.add, left, right)
 
 
 def _register_activation(target: Any, name: str, *scalars: str) -> None:
@@ -103,8 +85,9 @@ def _has_weights(operation: Operation) -> str | None:
     for name in ("weight", "bias"):
         tensor = operation.constant(name)
         if tensor is not None and (tensor.dtype is not torch.float32 or not tensor.is_cpu or tensor.numel() == 0):
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            return f"its {name} is {dtype} on {tensor.device.type}; oneDNN here is for float32 on CPU"
+            return (
+                f"its {name} is {dtype_name(tensor.dtype)} on {tensor.device.type}; oneDNN here is for float32 on CPU"
+            )
         if tensor is not None and type(tensor) not in (Tensor, torch.nn.Parameter):
             return f"its {name} is {type_in_words(tensor)}, not a plain tensor"
     return None
@@ -116,7 +99,7 @@ def _has_input(operation: Operation) -> str | None:
         return "its input is not a computed value"
     recorded = operation.metadata(value)
     if recorded is not None and recorded.dtype is not torch.float32:
-        return f"`%{value}` is {str(recorded.dtype).removeprefix('torch.')}, not float32"
+        return f"`%{value}` is {dtype_name(recorded.dtype)}, not float32"
     return None
 
 
@@ -126,10 +109,14 @@ converters = Converters("onednn", _other_activation)
 _is_layer = all_of(has_constant("weight"), has_constant("bias", optional=True), _has_weights, _has_input)
 
 converters.register(
-    Converter(F.conv2d, convolve, all_of(_is_layer, where(_has_tuples, "its padding or stride has no fixed numbers")))
+    Converter(
+        F.conv2d,
+        FusedRegion.convolve,
+        all_of(_is_layer, where(_has_tuples, "its padding or stride has no fixed numbers")),
+    )
 )
-converters.register(Converter(F.linear, multiply, all_of(_is_layer, _is_large)))
-converters.register(Converter(operator.add, add, _has_no_computed_options, counts=False))
+converters.register(Converter(F.linear, FusedRegion.multiply, all_of(_is_layer, _is_large)))
+converters.register(Converter(operator.add, FusedRegion.add, _has_no_computed_options, counts=False))
 for _target, _name in (
     (F.relu, "relu"), (torch.sigmoid, "sigmoid"), (torch.tanh, "tanh"), (F.silu, "swish"), (F.gelu, "gelu"),
     (F.hardswish, "hardswish"), (F.hardsigmoid, "hardsigmoid"),

@@ -99,11 +99,6 @@ def log_softmax(network: TensorRTNetwork, input: Any, dim: int, dtype: Any) -> A
     return combine(network, "SUB", shifted, apply(network, total, "LOG"))
 
 
-def dropout(network: TensorRTNetwork, input: Any, p: float, training: bool, inplace: bool) -> Any:
-    """Nothing, in evaluation."""
-    return network.tensor(input)
-
-
 def _register_unary(target: Any, kind: str) -> None:
     name = "input" if getattr(target, "__module__", None) != "_operator" else 0
     register(target, lambda network, input: apply(network, input, kind), takes_floats(name))
@@ -127,7 +122,7 @@ register(torch.clamp, clamp, takes_floats("input"), _bound)
 _softmax = all_of(takes_floats("input"), is_one_of(dim=int, dtype=(torch.dtype, type(None))))
 register(F.softmax, softmax, _softmax)
 register(F.log_softmax, log_softmax, _softmax)
-register(F.dropout, dropout, has_values(training=False), counts=False)
+register(F.dropout, lambda network, input, **_: network.tensor(input), has_values(training=False), counts=False)
 for _target, _kind in (
     (torch.exp, "EXP"), (torch.log, "LOG"), (torch.sqrt, "SQRT"), (torch.reciprocal, "RECIP"), (torch.sin, "SIN"),
     (torch.cos, "COS"), (torch.tan, "TAN"), (torch.sinh, "SINH"), (torch.cosh, "COSH"), (torch.asin, "ASIN"),

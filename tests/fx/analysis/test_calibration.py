@@ -75,9 +75,8 @@ def test_another_number_of_threads_is_another_machine(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 3, "device": {"calibration": 3}}'])
 def test_a_file_that_is_no_calibration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "machine.json").write_text(text)
-    with pytest.raises(
-        AnalysisError, match=r"machine.json is not a calibration that can be read\n  why .*\n  try    remove it"
-    ):
+    message = r"machine.json is not a calibration that can be read\n  why .*\n  try    remove it"
+    with pytest.raises(AnalysisError, match=message):
         load_device(tmp_path / "machine.json")
 
 
@@ -98,16 +97,13 @@ def test_a_calibrated_device_takes_measured_rates_launches_and_python() -> None:
 def test_the_python_of_a_function_is_that_of_the_function_where_it_is_known() -> None:
     known = {name_of_function(torch.relu): 1.0, "python function": 2.0, "call_function": 4.0, "call_method": 8.0}
     device = calibrated(overheads=known)
-    for function, seconds in ((torch.relu, 1.0), (nn.functional.gelu, 4.0), (nn.functional.softmax, 2.0)):
-        program = fx.GraphModule({}, _one_call(function))
+    for function, rest, seconds in (
+        (torch.relu, (), 1.0), (nn.functional.gelu, (), 4.0), (nn.functional.softmax, (0,), 2.0),
+    ):  # fmt: skip
+        graph = fx.Graph()
+        graph.output(graph.call_function(function, (graph.placeholder("x"), *rest)))
+        program = fx.GraphModule({}, graph)
         assert simulate(program, device, torch.empty(3, 3)).seconds == pytest.approx(seconds, rel=1e-3)
-
-
-def _one_call(function: object) -> fx.Graph:
-    graph = fx.Graph()
-    arguments = (graph.placeholder("x"), 0) if function is nn.functional.softmax else (graph.placeholder("x"),)
-    graph.output(graph.call_function(function, arguments))  # type: ignore[arg-type]
-    return graph
 
 
 def test_an_operator_that_was_not_timed_is_as_uncertain_as_operators_differ() -> None:
@@ -147,9 +143,8 @@ def test_measured_times_are_remembered_on_disk(quick: list[KernelCall], tmp_path
     with pytest.raises(AnalysisError, match=r"measured on another machine do not hold here\n  where .*times.json"):
         MeasuredTimes(calibrated(), tmp_path / "times.json")
     (tmp_path / "times.json").write_text("[]")
-    with pytest.raises(
-        AnalysisError, match=r"times.json holds no times that can be read\n  why .*\n  try    remove it"
-    ):
+    message = r"times.json holds no times that can be read\n  why .*\n  try    remove it"
+    with pytest.raises(AnalysisError, match=message):
         MeasuredTimes(calibrated(), tmp_path / "times.json")
 
 

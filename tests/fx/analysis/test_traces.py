@@ -66,10 +66,7 @@ def test_other_sizes_lie_on_a_line_between_those_in_the_trace(written: Callable[
 
 
 def test_products_between_sizes_go_by_their_multiply_adds(written: Callable[..., Path]) -> None:
-    path = written(
-        op("aten::mm", [[10, 10], [10, 10]], 0, 10.0),
-        op("aten::mm", [[10, 1000], [1000, 10]], 50, 1000.0),
-    )
+    path = written(op("aten::mm", [[10, 10], [10, 10]], 0, 10.0), op("aten::mm", [[10, 1000], [1000, 10]], 50, 1000.0))
     program = fx.symbolic_trace(lambda x, y: torch.mm(x, y))
     times = TraceTimes(path, get_device("V100"))
     result = simulate(program, "EPYC 7763", torch.empty(100, 10), torch.empty(10, 10), times=times)
@@ -110,9 +107,8 @@ def test_convolutions_of_other_steps_are_told_apart(written: Callable[..., Path]
     times = TraceTimes(path, get_device("EPYC 7763"))
     for step, seconds in ((1, 80e-6), (2, 20e-6)):
         program = fx.symbolic_trace(nn.Sequential(nn.Conv2d(3, 4, 3, step)))
-        assert simulate(program, "EPYC 7763", torch.empty(1, 3, 8, 8), times=times).parts[IN_TRACE] == pytest.approx(
-            seconds
-        )
+        result = simulate(program, "EPYC 7763", torch.empty(1, 3, 8, 8), times=times)
+        assert result.parts[IN_TRACE] == pytest.approx(seconds)
 
 
 def test_a_trace_of_the_profiler_has_every_kernel_of_a_model(tmp_path: Path) -> None:
@@ -132,9 +128,8 @@ def test_a_trace_of_the_profiler_has_every_kernel_of_a_model(tmp_path: Path) -> 
 @pytest.mark.parametrize("text", ["", "[1", '{"events": []}', '{"traceEvents": [{"ph": "X", "cat": "cpu_op"}]}'])
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "t.json").write_text(text)
-    with pytest.raises(
-        AnalysisError, match=r"t.json is not a trace that can be read\n  why .*\n  try    write one with torch"
-    ):
+    message = r"t.json is not a trace that can be read\n  why .*\n  try    write one with torch"
+    with pytest.raises(AnalysisError, match=message):
         read_trace(tmp_path / "t.json")
 
 

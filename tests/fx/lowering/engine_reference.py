@@ -5,6 +5,7 @@ What is read is what TensorRT stored, so that a converter that sets the wrong th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -97,7 +98,7 @@ class NetworkReference(nn.Module):
         output = layer.get_output(0)
         given = self.network.given.get(output.name, ())
         seen = _Unreadable(layer, given) if any(one.dtype is torch.bfloat16 for one in given) else layer
-        result = globals()[f"_{kind.lower()}"](seen, *inputs)
+        result = _RUN[kind](seen, *inputs)
         assert result.dtype == torch_dtype(output.dtype), (layer.name, result.dtype, output.dtype)
         shape = tuple(output.shape)
         assert len(shape) == result.dim(), (layer.name, shape, result.shape)
@@ -187,11 +188,6 @@ def _pooling(layer: Any, image: Tensor) -> Tensor:
     return pool(image, window, stride, padding, up, not layer.average_count_excludes_padding)
 
 
-def _softmax(layer: Any, x: Tensor) -> Tensor:
-    (axis,) = _axes(layer.axes)
-    return torch.softmax(x, axis)
-
-
 def _concatenation(layer: Any, *tensors: Tensor) -> Tensor:
     assert len({one.dtype for one in tensors}) == 1
     return torch.cat(tensors, layer.axis)
@@ -217,10 +213,6 @@ def _shuffle(layer: Any, x: Tensor, sizes: Tensor | None = None) -> Tensor:
     return x.permute(tuple(layer.second_transpose)[: x.dim()])
 
 
-def _reduce(layer: Any, x: Tensor) -> Tensor:
-    return _REDUCE[layer.op.name](x, dim=_axes(layer.axes), keepdim=layer.keep_dims).to(x.dtype)
-
-
 def _gather(layer: Any, rows: Tensor, indices: Tensor) -> Tensor:
     assert layer.mode.name == "DEFAULT" and layer.num_elementwise_dims == 0
     picked = rows.index_select(layer.axis, indices.reshape(-1))
@@ -231,20 +223,6 @@ def _matrix_multiply(layer: Any, left: Tensor, right: Tensor) -> Tensor:
     assert left.dtype == right.dtype and left.dim() == right.dim(), layer.name
     turned = [one.mT if op.name == "TRANSPOSE" else one for one, op in ((left, layer.op0), (right, layer.op1))]
     return turned[0] @ turned[1]
-
-
-def _constant(layer: Any) -> Tensor:
-    found = _numbers(layer.weights, tuple(layer.shape))
-    assert found is not None
-    return found
-
-
-def _identity(layer: Any, x: Tensor) -> Tensor:
-    return x
-
-
-def _cast(layer: Any, x: Tensor) -> Tensor:
-    return x.to(torch_dtype(layer.to_type))
 
 
 def _slice(
@@ -265,17 +243,9 @@ def _slice(
     return x
 
 
-def _shape(layer: Any, x: Tensor) -> Tensor:
-    return torch.tensor(x.shape)
-
-
 def _select(layer: Any, condition: Tensor, one: Tensor, other: Tensor) -> Tensor:
     assert one.dtype == other.dtype and condition.dim() == one.dim() == other.dim()
     return torch.where(condition, one, other)
-
-
-def _quantize(layer: Any, x: Tensor, scale: Tensor) -> Tensor:
-    return torch.round(x / scale).clamp(-128, 127).to(torch.int8)
 
 
 def _dequantize(layer: Any, x: Tensor, scale: Tensor) -> Tensor:
@@ -288,3 +258,28 @@ def _normalization(layer: Any, x: Tensor, scale: Tensor, shift: Tensor) -> Tenso
     normed = F.layer_norm(x, tuple(x.shape[axis] for axis in axes), None, None, layer.epsilon)
     assert axes == tuple(range(x.dim() - len(axes), x.dim()))
     return normed * scale + shift
+
+
+_RUN: dict[str, Callable[..., Tensor | None]] = {
+    "CONVOLUTION": _convolution,
+    "DECONVOLUTION": _deconvolution,
+    "ACTIVATION": _activation,
+    "POOLING": _pooling,
+    "SOFTMAX": lambda layer, x: torch.softmax(x, *_axes(layer.axes)),
+    "CONCATENATION": _concatenation,
+    "ELEMENTWISE": _elementwise,
+    "UNARY": _unary,
+    "SHUFFLE": _shuffle,
+    "REDUCE": lambda layer, x: _REDUCE[layer.op.name](x, _axes(layer.axes), keepdim=layer.keep_dims).to(x.dtype),
+    "GATHER": _gather,
+    "MATRIX_MULTIPLY": _matrix_multiply,
+    "CONSTANT": lambda layer: _numbers(layer.weights, tuple(layer.shape)),
+    "IDENTITY": lambda layer, x: x,
+    "CAST": lambda layer, x: x.to(torch_dtype(layer.to_type)),
+    "SLICE": _slice,
+    "SHAPE": lambda layer, x: torch.tensor(x.shape),
+    "SELECT": _select,
+    "QUANTIZE": lambda layer, x, scale: torch.round(x / scale).clamp(-128, 127).to(torch.int8),
+    "DEQUANTIZE": _dequantize,
+    "NORMALIZATION": _normalization,
+}

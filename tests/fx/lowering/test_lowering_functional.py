@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 from torch import Tensor, nn
 
 import fx
@@ -96,26 +97,15 @@ def test_the_program_stays_right_where_a_container_holds_what_is_written_to() ->
 
 
 def test_writes_to_buffers_stay() -> None:
-    class Counter(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(3))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return (self.count + x) * 2
-
-    program = canonical_form(captured(Counter())).graph_module
+    count = nn.Parameter(torch.zeros(3), requires_grad=False)
+    program = canonical_form(captured(Calling(lambda self, x: (self.count + x) * 2, count=count))).graph_module
     assert make_functional(program) == []
 
 
-def test_sums_of_different_dtypes_stay_as_a_write_keeps_the_dtype() -> None:
+def test_sums_of_different_and_of_unknown_dtypes_stay_as_a_write_keeps_the_dtype() -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
         return x.neg() + y
 
     assert functional(function, torch.randn(3), torch.randn(3, dtype=torch.float64))[0] == 0
     assert functional(function, torch.randn(3), torch.randn(3))[0] == 1
-
-
-def test_sums_of_unknown_dtype_stay() -> None:
-    program = canonical_form(captured(lambda x, y: x.neg() + y)).graph_module
-    assert make_functional(program) == []
+    assert make_functional(canonical_form(captured(function)).graph_module) == []

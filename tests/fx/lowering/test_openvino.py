@@ -204,13 +204,8 @@ def test_models_are_one_engine_each(name: str) -> None:
 # Which inputs an engine takes.
 
 
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.linear(x))
+def layer() -> nn.Module:
+    return Calling(lambda self, x: F.relu(self.linear(x)), linear=nn.Linear(4, 4))
 
 
 @pytest.fixture
@@ -225,7 +220,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_sizes_that_differ_become_free_and_need_one_more_engine(calls: list[str]) -> None:
-    module = Layer()
+    module = layer()
     lowered = lower(module, torch.randn(2, 3, 4))
     (region,) = regions(lowered)
     for shape in ((2, 3, 4), (5, 3, 4), (6, 3, 4), (2, 7, 4), (1, 1, 4)):
@@ -244,7 +239,7 @@ INPUTS: dict[str, Callable[[], Tensor]] = {
 
 @pytest.mark.parametrize("kind", INPUTS)
 def test_other_inputs_go_through_the_program(kind: str, calls: list[str]) -> None:
-    module, x = Layer(), INPUTS[kind]()
+    module, x = layer(), INPUTS[kind]()
     lowered = lower(module, torch.randn(2, 4))
     if x.dtype is torch.float64:
         lowered, module = lowered.double(), copy.deepcopy(module).double()
@@ -256,7 +251,7 @@ def test_other_inputs_go_through_the_program(kind: str, calls: list[str]) -> Non
 
 
 def test_autocast_and_transforms_of_functions_go_through_the_program(calls: list[str]) -> None:
-    module, x = Layer(), torch.randn(2, 4)
+    module, x = layer(), torch.randn(2, 4)
     lowered = lower(module, x)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         assert lowered(x).dtype is torch.bfloat16
@@ -267,7 +262,7 @@ def test_autocast_and_transforms_of_functions_go_through_the_program(calls: list
 
 
 def test_inputs_that_are_wrong_raise_what_eager_raises() -> None:
-    lowered = lower(Layer(), torch.randn(2, 4))
+    lowered = lower(layer(), torch.randn(2, 4))
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         lowered(torch.randn(2, 5))
 
@@ -295,7 +290,7 @@ def test_results_that_show_the_same_memory_or_that_of_an_input_are_right() -> No
 
 
 def test_results_are_memory_of_their_own() -> None:
-    lowered = lower(Layer(), torch.randn(2, 4))
+    lowered = lower(layer(), torch.randn(2, 4))
     with torch.no_grad():
         x = torch.randn(2, 4)
         first = lowered(x)
@@ -306,7 +301,7 @@ def test_results_are_memory_of_their_own() -> None:
 
 
 def test_threads_run_one_engine_at_a_time_each() -> None:
-    module = Layer()
+    module = layer()
     lowered = lower(module, torch.randn(8, 4))
     wrong: list[int] = []
 
@@ -337,7 +332,7 @@ def test_engines_have_as_many_threads_as_pytorch_and_are_built_once_for_each_num
     monkeypatch.setattr(
         OpenVINORegion, "_build", lambda self, sizes: (built.append(torch.get_num_threads()), build(self, sizes))[1]
     )
-    module, x = Layer(), torch.randn(2, 4)
+    module, x = layer(), torch.randn(2, 4)
     with threads(made_under):
         made = lower(module, x)
     assert built == [made_under]
@@ -350,7 +345,7 @@ def test_engines_have_as_many_threads_as_pytorch_and_are_built_once_for_each_num
 
 
 def test_engines_for_the_last_two_numbers_of_threads_are_kept() -> None:
-    module = Layer()
+    module = layer()
     with threads(1):
         lowered = lower(module, torch.randn(2, 4))
     for number, kept in ((3, {1, 3}), (1, {1, 3}), (2, {1, 2}), (2, {1, 2}), (3, {2, 3})):
@@ -365,7 +360,7 @@ def test_many_engines_are_built_and_dropped(number: int) -> None:
     with threads(number):
         for size in range(1, 16):
             x = torch.randn(size, 4)
-            module = Layer()
+            module = layer()
             assert_same(lower(module, x), module, x)
 
 
@@ -373,19 +368,19 @@ def test_many_engines_are_built_and_dropped(number: int) -> None:
 
 
 def test_weights_that_were_written_to_are_used() -> None:
-    module, x = Layer(), torch.randn(2, 4)
+    module, x = layer(), torch.randn(2, 4)
     lowered = lower(module, x)
     with torch.no_grad():
         module.linear.weight.mul_(2)
     assert_same(lowered, module, x)
-    other = Layer()
+    other = layer()
     state = {f"openvino_0.program.{name}": value for name, value in other.state_dict().items()}
     lowered.load_state_dict(state)
     assert_same(lowered, other, x)
 
 
 def test_tensors_are_shared_with_the_captured_module() -> None:
-    module = Layer()
+    module = layer()
     (region,) = regions(lower(module, torch.randn(2, 4)))
     assert region.program.linear.weight.data_ptr() == module.linear.weight.data_ptr()
     assert not [*region.parameters()]
@@ -393,7 +388,7 @@ def test_tensors_are_shared_with_the_captured_module() -> None:
 
 @pytest.mark.parametrize("trip", [copy.deepcopy, lambda lowered: pickle.loads(pickle.dumps(lowered))])
 def test_copies_and_pickles_compute_the_same(trip: Callable[[Any], Any]) -> None:
-    module, x = Layer(), torch.randn(2, 4)
+    module, x = layer(), torch.randn(2, 4)
     lowered = lower(module, x)
     made = trip(lowered)
     for given in (x, torch.randn(5, 4)):
@@ -402,7 +397,7 @@ def test_copies_and_pickles_compute_the_same(trip: Callable[[Any], Any]) -> None
 
 
 def test_retracing_keeps_the_region_whole() -> None:
-    lowered = lower(Layer(), torch.randn(2, 4))
+    lowered = lower(layer(), torch.randn(2, 4))
     assert "self.openvino_0(" in fx.symbolic_trace(lowered).code
 
 
@@ -442,7 +437,7 @@ def test_shapes_have_to_be_known() -> None:
 
 
 def test_small_regions_stay_in_eager_python() -> None:
-    report = lower(Layer(), torch.randn(2, 4), min_size=5, dry_run=True)
+    report = lower(layer(), torch.randn(2, 4), min_size=5, dry_run=True)
     assert "that the backend is faster for, and needs 5" in str(report)
     assert OpenVINO.min_size == 5
 
@@ -484,10 +479,10 @@ def test_a_converter_that_fails_is_reported_with_the_line(monkeypatch: pytest.Mo
     monkeypatch.setitem(converters._converters, F.relu, Converter(F.relu, broken))
     failed = "converter of openvino for `%relu` failed"
     with pytest.raises(LoweringError, match=rf"{failed}(.|\n)*test_openvino.py") as raised:
-        lower(Layer(), torch.randn(2, 4))
+        lower(layer(), torch.randn(2, 4))
     assert "[7,7]" in str(raised.value).replace(" ", "")
     with pytest.warns(fx.LoweringWarning, match=f"not built, the {failed}"):
-        lowered = lower(Layer(), torch.randn(2, 4), on_failure="eager")
+        lowered = lower(layer(), torch.randn(2, 4), on_failure="eager")
     assert lowered.meta["lowering"].parts[0].failure is not None
     assert_same(lowered, lowered, torch.randn(2, 4))
 
@@ -503,8 +498,8 @@ def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> Non
         assert OpenVINO().why_unavailable() == reason
         assert Lower("openvino").why_unavailable() == reason
         with pytest.raises(LoweringError, match=r"'openvino' is not available here(.|\n)*pip install"):
-            lower(Layer(), torch.randn(2, 4))
-        assert "operations" in str(lower(Layer(), torch.randn(2, 4), dry_run=True))
+            lower(layer(), torch.randn(2, 4))
+        assert "operations" in str(lower(layer(), torch.randn(2, 4), dry_run=True))
     finally:
         package.why_missing.cache_clear()
 
@@ -513,7 +508,7 @@ def test_an_engine_that_fails_where_eager_does_not_is_an_error(monkeypatch: pyte
     def fail(self: OpenVINOEngine, inputs: Any) -> Any:
         raise RuntimeError("out of memory")
 
-    lowered = lower(Layer(), torch.randn(2, 4))
+    lowered = lower(layer(), torch.randn(2, 4))
     lowered(torch.randn(3, 4))
     monkeypatch.setattr(OpenVINOEngine, "__call__", fail)
     with pytest.raises(LoweringError, match=r"failed where eager Python does not(.|\n)*out of memory"):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from building import body
+from building import Calling, body
 from engine_reference import NetworkReference, ReadBack
 from torch import Tensor, nn
 
@@ -41,19 +41,16 @@ def assert_same(lowered: Any, module: Any, *inputs: Tensor) -> None:
         torch.testing.assert_close(lowered(*inputs), module(*inputs), rtol=1e-4, atol=1e-5)
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3)
-        self.fc = nn.Linear(16, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
+def model() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Tensor:
         x = F.adaptive_avg_pool2d(F.relu(self.conv(x)), 2)
         return self.fc(x.view(x.size(0), -1))
 
+    return Calling(forward, conv=nn.Conv2d(3, 4, 3), fc=nn.Linear(16, 2)).eval()
+
 
 def net() -> fx.GraphModule:
-    return fx.symbolic_trace(Net().eval())
+    return fx.symbolic_trace(model())
 
 
 IMAGES = torch.randn(2, 3, 8, 8)
@@ -101,8 +98,7 @@ def test_what_engines_cannot_hold_stays_in_python(name: str) -> None:
 
 
 def test_resnet50_computes_what_the_model_does() -> None:
-    model = get_model("resnet50")
-    module = model.build().eval()
+    module = get_model("resnet50").build().eval()
     images = torch.randn(1, 3, 64, 64)
     lowered = fx.lower(fx.symbolic_trace(module), ReadBack(), (images,))
     assert len(lowered.meta["lowering"].parts) == 1
@@ -155,14 +151,11 @@ def test_small_regions_stay_in_python() -> None:
 
 
 def test_what_depends_on_a_size_that_varies_stays_in_python() -> None:
-    model = Net().eval()
-    program = fx.symbolic_trace(model)
+    program = net()
     lowered = fx.lower(program, ReadBack(ranges={"x": {0: (1, 5), 2: (4, 8), 3: (8, 12)}}), (IMAGES,), min_size=2)
     assert "adaptive_avg_pool2d: its windows depend on a size that varies" in str(lowered.meta["lowering"])
-    with torch.no_grad():
-        for size in ((2, 3, 8, 8), (1, 3, 4, 12)):
-            images = torch.randn(size)
-            torch.testing.assert_close(lowered(images), model(images))
+    for size in ((2, 3, 8, 8), (1, 3, 4, 12)):
+        assert_same(lowered, program, torch.randn(size))
 
 
 @pytest.mark.parametrize(
@@ -262,7 +255,7 @@ def test_engines_can_compute_in_fewer_digits(name: str, precision: Any) -> None:
 
 
 def test_programs_in_half_precision_stay_so() -> None:
-    module = Net().eval().half()
+    module = model().half()
     images = IMAGES.half()
     lowered = fx.lower(fx.symbolic_trace(module), ReadBack(), (images,))
     assert {one.dtype for one in lowered.tensorrt_0.network.outputs} == {torch.float16}
@@ -270,25 +263,26 @@ def test_programs_in_half_precision_stay_so() -> None:
         torch.testing.assert_close(lowered(images), module(images), rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_a_quantized_program_is_one_engine_of_int8() -> None:
-    _, program, inputs = capture("resnet_tiny")
-    prepared = prepare(program, QuantizationScheme(Choice(symmetric=True)), example_inputs=inputs)
+def quantize(name: str, symmetric: bool) -> tuple[fx.GraphModule, tuple[Tensor, ...]]:
+    _, program, inputs = capture(name)
+    prepared = prepare(program, QuantizationScheme(Choice(symmetric=symmetric)), example_inputs=inputs)
     with torch.no_grad():
         prepared(*inputs)
-        quantized = reference(prepared)
-        lowered = fx.lower(quantized, ReadBack(), inputs)
-        assert lowered.meta["lowering"].refused == ()
-        assert {"QUANTIZE", "DEQUANTIZE"} < {*lowered.tensorrt_0.kinds}
-        torch.testing.assert_close(lowered(*inputs), quantized(*inputs), rtol=1e-4, atol=1e-4)
+        return reference(prepared), inputs
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_a_quantized_program_is_one_engine_of_int8() -> None:
+    quantized, inputs = quantize("resnet_tiny", symmetric=True)
+    lowered = fx.lower(quantized, ReadBack(), inputs)
+    assert lowered.meta["lowering"].refused == ()
+    assert {"QUANTIZE", "DEQUANTIZE"} < {*lowered.tensorrt_0.kinds}
+    torch.testing.assert_close(lowered(*inputs), quantized(*inputs), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_whole_numbers_that_int8_has_not_stay_in_python() -> None:
-    _, program, inputs = capture("mlp")
-    prepared = prepare(program, example_inputs=inputs)
-    prepared(*inputs)
-    quantized = reference(prepared)
+    quantized, inputs = quantize("mlp", symmetric=False)
     coverage = fx.lower(quantized, TensorRT(), inputs, dry_run=True)
     assert "TensorRT stores integers about zero: quantize with symmetric=True" in str(coverage)
     with pytest.warns(fx.LoweringWarning, match="TensorRT stores integers about zero"):
@@ -329,10 +323,8 @@ def test_a_model_is_built_into_an_engine_without_a_gpu(name: str, options: Any) 
 @builds_ahead
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
 def test_a_quantized_model_is_built() -> None:
-    _, program, inputs = capture("mlp")
-    prepared = prepare(program, QuantizationScheme(Choice(symmetric=True)), example_inputs=inputs)
-    prepared(*inputs)
-    lowered = fx.lower(reference(prepared), AHEAD, inputs)
+    quantized, inputs = quantize("mlp", symmetric=True)
+    lowered = fx.lower(quantized, AHEAD, inputs)
     assert len(lowered.tensorrt_0.engine.plan) > 10_000
 
 
@@ -436,13 +428,12 @@ def test_an_engine_that_fails_to_build_names_the_operation_and_the_backends_word
 
 @builds_ahead
 def test_what_fails_to_build_can_stay_in_python() -> None:
-    model = Net().eval()
+    program = net()
     with pytest.warns(fx.LoweringWarning, match="not built, TensorRT cannot build the engine"):
-        lowered = fx.lower(fx.symbolic_trace(model), TensorRT(targets=("7.5",)), (IMAGES,), on_failure="eager")
+        lowered = fx.lower(program, TensorRT(targets=("7.5",)), (IMAGES,), on_failure="eager")
     (part,) = lowered.meta["lowering"].parts
     assert "FP32 GEMM is not supported" in str(part.failure)
-    with torch.no_grad():
-        torch.testing.assert_close(lowered(IMAGES), model(IMAGES))
+    assert_same(lowered, program, IMAGES)
 
 
 @builds_ahead

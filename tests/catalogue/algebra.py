@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import fx
 from fx.passes import exact
 
-from .rows import behind, calls, numbers, of, replace, substitute, wrong
+from .rows import behind, calls, numbers, of, replace, retarget, substitute, wrong
 
 
 def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
@@ -91,9 +91,7 @@ def fill_by_where(gm: fx.GraphModule) -> None:
 @wrong("structure", "contract", "structure", on=of(lambda m, x: torch.stack([x, x + 1]), (2, 3)), contract=exact)
 def stack_as_cat(gm: fx.GraphModule) -> None:
     """Stacking adds a dimension, concatenating does not."""
-    for node in calls(gm, torch.stack):
-        node.target = torch.cat
-    gm.recompile()
+    retarget(gm, torch.stack, torch.cat)
 
 
 @wrong(

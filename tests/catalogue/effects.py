@@ -15,7 +15,7 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, behind, calls, merge, of, pure_calls, replace, substitute, wrong
+from .rows import BOTH, behind, bypass, calls, merge, of, pure_calls, replace, wrong
 
 
 def _write_then_read(m: Any, x: Any) -> Any:
@@ -175,9 +175,7 @@ def relu_into_its_input(gm: fx.GraphModule) -> None:
 @wrong("aliasing", "contract", on=of(_copy_then_write, (2, 3)), contract=exact, modes=BOTH)
 def drop_clones(gm: fx.GraphModule) -> None:
     """A copy is made to be written to, or to be kept from writes."""
-    for node in calls(gm, "clone", torch.clone):
-        substitute(node, node.args[0])
-    gm.recompile()
+    bypass(gm, "clone", torch.clone)
 
 
 @wrong("aliasing", "contract", on=of(_view_then_write, (2, 3)), contract=exact)

@@ -13,7 +13,7 @@ from torch import nn
 import fx
 from fx.passes import exact
 
-from .rows import BOTH, calls, of, replace, substitute, wrong
+from .rows import BOTH, bypass, calls, of, replace, substitute, wrong
 
 
 def _into_input(m: Any, x: Any, y: Any) -> Any:
@@ -98,9 +98,7 @@ def add_into_a_temporary(gm: fx.GraphModule) -> None:
 @wrong("non-contiguous views", "contract", on=of(lambda m, x: x.t().contiguous().view(-1), (2, 3)), contract=exact)
 def drop_contiguous(gm: fx.GraphModule) -> None:
     """Making a value contiguous is dropped as if it were only about speed."""
-    for node in calls(gm, "contiguous"):
-        substitute(node, node.args[0])
-    gm.recompile()
+    bypass(gm, "contiguous")
 
 
 @wrong("keyword dropped", "contract", on=of(lambda m, x: x.sum(dim=0), (2, 3)), contract=exact)

@@ -14,7 +14,7 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, calls, layers, of, replace, substitute, wrong
+from .rows import BOTH, calls, layers, of, replace, retarget, substitute, wrong
 
 _sum = of(lambda m, x, y: torch.relu(x + y) + torch.sigmoid(x) + 1, (2, 3), (3,))
 
@@ -55,9 +55,7 @@ def new_program_not_returned(gm: fx.GraphModule) -> None:
 @wrong("result dropped", "returns a program", "contract", on=_sum)
 def graph_returned(gm: fx.GraphModule) -> Any:
     """The graph is returned in the place of the program."""
-    for node in calls(gm, torch.relu):
-        node.target = F.relu
-    gm.recompile()
+    retarget(gm, torch.relu, F.relu)
     return gm.graph
 
 

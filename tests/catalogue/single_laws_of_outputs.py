@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import fx
 from fx.passes import exact
 
-from .rows import bypass, calls, node_of, of, substitute
+from .rows import bypass, calls, node_of, of, retarget, substitute
 from .single_laws import alone, checked, replaced, torch_assert, training
 
 # Outputs.
@@ -65,7 +65,7 @@ def refuse_all(graph_module: Any) -> None:
 )
 def without_random_numbers(graph_module: Any) -> None:
     """Random numbers are not drawn any more."""
-    bypass(graph_module, op="call_function", target=F.dropout)
+    bypass(graph_module, F.dropout)
 
 
 @alone(
@@ -87,7 +87,7 @@ def drop_the_mask_by_a_pole(graph_module: Any) -> None:
 )
 def drop_the_mask(graph_module: Any) -> None:
     """Nothing is hidden by infinities any more."""
-    bypass(graph_module, op="call_method", target="masked_fill")
+    bypass(graph_module, "masked_fill")
 
 
 @alone(
@@ -200,7 +200,7 @@ def freeze_the_weight(graph_module: Any) -> None:
 )
 def without_clones(graph_module: Any) -> None:
     """A copy is taken away that the program writes to."""
-    bypass(graph_module, op="call_method", target="clone")
+    bypass(graph_module, "clone")
 
 
 def gelu_of_its_parts(x: torch.Tensor) -> torch.Tensor:
@@ -225,7 +225,7 @@ def fuse_gelu(graph_module: Any) -> None:
 def gelu_without_clones(graph_module: Any) -> None:
     """A copy is taken away that the program writes to, beside an operation that keeps what it is given."""
     fuse_gelu(graph_module)
-    bypass(graph_module, op="call_method", target="clone")
+    bypass(graph_module, "clone")
 
 
 @alone("gradients", of(_written_input, torch.ones(2, 2)), says="changes the gradient of input[0]")
@@ -259,6 +259,4 @@ def swallow_nan(graph_module: Any) -> None:
 )
 def flatten_as_view(graph_module: Any) -> None:
     """What copies if it must becomes a view, which some strides do not have."""
-    for node in calls(graph_module, "reshape"):
-        node.target = "view"
-    graph_module.recompile()
+    retarget(graph_module, "reshape", "view")

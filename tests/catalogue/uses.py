@@ -14,7 +14,21 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, behind, calls, folded, layers, merge, of, pure_calls, replace, settled, substitute, wrong
+from .rows import (
+    BOTH,
+    behind,
+    bypass,
+    calls,
+    folded,
+    layers,
+    merge,
+    of,
+    pure_calls,
+    replace,
+    settled,
+    substitute,
+    wrong,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it uses a part of TorchScript that is going away
@@ -82,9 +96,7 @@ def fold_norm_in_any_mode(gm: fx.GraphModule) -> None:
 )
 def drop_dropout(gm: fx.GraphModule) -> None:
     """Dropout is removed also where the program trains."""
-    for node in calls(gm, nn.Dropout):
-        substitute(node, node.args[0])
-    gm.recompile()
+    bypass(gm, nn.Dropout)
 
 
 @wrong(

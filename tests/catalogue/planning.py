@@ -67,13 +67,9 @@ def random_numbers_last(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "baked size",
-    "contract",
-    "structure",
-    on=of(lambda m, x: torch.cat([x, x]).reshape(torch.cat([x, x]).size(0), -1), (2, 3)),
-    contract=exact,
-)
+@wrong("baked size", "contract", "structure", on=of(
+    lambda m, x: torch.cat([x, x]).reshape(torch.cat([x, x]).size(0), -1), (2, 3)
+), contract=exact)  # fmt: skip
 def one_batch_size(gm: fx.GraphModule) -> None:
     """The first size of any value is taken to be that of the first input."""
     given = next((node for node in gm.graph.nodes if node.op == "placeholder"), None)
@@ -134,14 +130,9 @@ def parts_from_the_front(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "aliasing",
-    "inputs untouched",
-    "contract",
-    on=of(lambda m, x: x.to(torch.float32, copy=True).mul_(2), (3,)),
-    contract=exact,
-    modes=BOTH,
-)
+@wrong("aliasing", "inputs untouched", "contract", on=of(
+    lambda m, x: x.to(torch.float32, copy=True).mul_(2), (3,)
+), contract=exact, modes=BOTH)  # fmt: skip
 def conversions_without_effect(gm: fx.GraphModule) -> None:
     """A conversion to float32 is dropped where nothing converts before it, though it may copy, and inputs vary."""
     for node in calls(gm, "to", "float"):

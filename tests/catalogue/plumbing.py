@@ -82,11 +82,9 @@ def erased_before_replaced(gm: fx.GraphModule) -> None:
 # Errors.
 
 
-@wrong(
-    "crash instead of refusal",
-    "refusal",
-    on=of(lambda m, x: m.net(x), (2, 3), net=nn.Sequential(nn.Linear(3, 4), nn.ReLU())),
-)
+@wrong("crash instead of refusal", "refusal", on=of(
+    lambda m, x: m.net(x), (2, 3), net=nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+))  # fmt: skip
 def modules_by_name(gm: fx.GraphModule) -> None:
     """A module is looked up by its whole path among the direct children."""
     for node in gm.graph.find_nodes(op="call_module"):

@@ -19,14 +19,9 @@ NAN, INF = torch.tensor([-1.0, 2.0, torch.nan]), torch.tensor([1.0, -1.0, -torch
 # Values.
 
 
-@wrong(
-    "only some values",
-    "contract",
-    "non-finite inputs",
-    "inputs untouched",
-    on=of(lambda m, x: torch.relu(x), NAN),
-    contract=exact,
-)
+@wrong("only some values", "contract", "non-finite inputs", "inputs untouched", on=of(
+    lambda m, x: torch.relu(x), NAN
+), contract=exact)  # fmt: skip
 def relu_by_where(gm: fx.GraphModule) -> None:
     """NaN is not greater than zero, so it becomes zero."""
     for node in calls(gm, torch.relu, F.relu):
@@ -100,13 +95,9 @@ def remainder_as_fmod(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "only some values",
-    "contract",
-    "non-finite inputs",
-    on=of(lambda m, x: torch.clamp(x, -1.0, 1.0), NAN),
-    contract=exact,
-)
+@wrong("only some values", "contract", "non-finite inputs", on=of(
+    lambda m, x: torch.clamp(x, -1.0, 1.0), NAN
+), contract=exact)  # fmt: skip
 @adapt
 def clamp_by_comparison(gm: torch.fx.GraphModule) -> None:
     """NaN is neither below nor above the limits, and here the last choice is the upper one."""
@@ -187,14 +178,9 @@ def operands_of_one_dtype(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "dtype",
-    "dtype",
-    "structure",
-    "contract",
-    on=of(lambda m, x: x * 2.5, numbers(2, 3, dtype=torch.float16)),
-    modes=BOTH,
-)
+@wrong("dtype", "dtype", "structure", "contract", on=of(
+    lambda m, x: x * 2.5, numbers(2, 3, dtype=torch.float16)
+), modes=BOTH)  # fmt: skip
 def numbers_as_tensors(gm: fx.GraphModule) -> None:
     """A tensor of one element takes part in promotion where a number does not."""
     for node in calls(gm, operator.mul, operator.add):

@@ -16,7 +16,6 @@ from fx import GraphModule, draw
 from fx.drawing import Figure, record_passes
 from fx.interpreter import positional
 from fx.passes import Close, Contract
-from fx.provenance import SourceLocation
 from pytest_fx.errors import LawViolation
 from pytest_fx.failures.explanation import Explanation
 from pytest_fx.harness.contracts import Comparison
@@ -50,7 +49,7 @@ def failure_facts(
     wrong = None if explanation is None else explanation.wrong
     if wrong is not None:
         facts["node"] = str(wrong).partition("\n")[0]
-        attempt("where", lambda: _place(wrong.where))
+        attempt("where", lambda: {name: getattr(wrong.where, name) for name in ("file", "line", "function", "text")})
         attempt("before_line", lambda: line_of(facts["before"], wrong.original))
         attempt("after_line", lambda: line_of(facts["after"], wrong.node.partition(" ")[0].lstrip("%")))
         attempt("node_map", lambda: _as_data(getattr(wrong, "heat_map", None), wrong.original))
@@ -74,12 +73,6 @@ def _code_after(pass_run: PassRun) -> str | None:
         return pass_run.written.strip("\n")
     program = pass_run.program
     return program.code.strip("\n") if isinstance(program, GraphModule) else None
-
-
-def _place(where: SourceLocation | None) -> dict[str, Any] | None:
-    if where is None:
-        return None
-    return {"file": where.file, "line": where.line, "function": where.function, "text": where.text}
 
 
 def _as_data(heat_map: HeatMap | None, what: str) -> dict[str, Any] | None:

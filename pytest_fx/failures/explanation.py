@@ -209,9 +209,8 @@ class Explanation:
         for title, original, transformed, eager, limit in self.programs(pass_run):
             to_float64 = original is eager  # one capture serves for both, run in float64 and as it is
             own = self.subject.dtype
-            dtypes = {IN_FLOAT64: (torch.float64, torch.float64)}.get(
-                title, (own if eager is None else torch.float64, own)
-            )
+            of_original = own if eager is None else torch.float64
+            dtypes = (torch.float64, torch.float64) if title == IN_FLOAT64 else (of_original, own)
             located = localize(original, transformed, arguments, limit, eager, to_float64=to_float64, dtypes=dtypes)
             self.compared.append((title, located))
             yield located

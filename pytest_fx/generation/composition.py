@@ -87,14 +87,10 @@ def make_sibling(builder: ProgramBuilder) -> bool:
     builder.features.add("parallel-layers")
     other = builder.values[-1]
     if builder.choices.mostly(4):
-        builder.attempt(functools.partial(_combine, builder, one, other))
+        form = builder.choices.pick(("{0} + {1}", "{0} * {1}.sigmoid()", "torch.cat([{0}, {1}], dim=-1)"))
+        text, combine = form.format(one.name, other.name), compiled(form)
+        builder.attempt(lambda: builder.append(text, [one, other], lambda objects: combine(objects, {})))
     return True
-
-
-def _combine(builder: ProgramBuilder, one: Value, other: Value) -> bool:
-    form = builder.choices.pick(("{0} + {1}", "{0} * {1}.sigmoid()", "torch.cat([{0}, {1}], dim=-1)"))
-    function = compiled(form)
-    return builder.append(form.format(one.name, other.name), [one, other], lambda objects: function(objects, {}))
 
 
 def read_optional(builder: ProgramBuilder) -> bool:
@@ -185,10 +181,6 @@ def follow(builder: ProgramBuilder, chain: Chain) -> bool:
     return bool(values)
 
 
-def _takes(choice: SpelledRow, value: Value) -> bool:
-    return bool(choice.row.operands) and choice.row.operands[0].fits(value.object, [])
-
-
 def _start(builder: ProgramBuilder, chain: Chain) -> Value | None:
     """A value that all operations of a chain could begin with, if there is one or can be made."""
     operands = [alternatives[0].row.operands[0] for alternatives in chain if alternatives[0].row.operands]
@@ -202,7 +194,11 @@ def _start(builder: ProgramBuilder, chain: Chain) -> Value | None:
 def _write_one(builder: ProgramBuilder, alternatives: Sequence[SpelledRow], chain: Chain, values: list[Value]) -> bool:
     """Do what one of the choices says, now and then by calling a module once more that an earlier one has made."""
     first = values[0 if builder.choices.sometimes(6) else -1] if values else _start(builder, chain)
-    fitting = [choice for choice in alternatives if first is not None and _takes(choice, first)]
+    fitting = [
+        choice
+        for choice in alternatives
+        if first is not None and choice.row.operands and choice.row.operands[0].fits(first.object, [])
+    ]
     choice = builder.choices.pick(fitting or alternatives)
     called = [held for held in builder.modules if held.operation is choice.row]
     if called and builder.choices.sometimes(3):

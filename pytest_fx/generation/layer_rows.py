@@ -59,10 +59,6 @@ def _divisor(of: int) -> Any:
     return draw
 
 
-def _groups(builder: Drawing, objects: list[Any]) -> Any:
-    return objects[0].shape[1] or OMITTED
-
-
 def _kernel(dimensions: int) -> Any:
     uneven = (*(2,) * (dimensions - 1), 1)
     return one_of(1, 2, 3, uneven if dimensions > 1 else 1)
@@ -87,9 +83,10 @@ def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> l
     padding = argument("padding", one_of(1, 2), 2)
     apart, dense = argument("dilation", one_of(2)), argument("stride", one_of(1), 8)
     around = argument("padding", one_of(1, 2, "same"), 2)
+    groups = argument("groups", lambda builder, objects: objects[0].shape[1] or OMITTED)
     plain = (first, place("out_channels", size_like(1)), kernel, argument("stride", one_of(2), 4), padding)
     dilated = (first, place("out_channels", size_like(1)), kernel, around, apart, dense)
-    grouped = (first, place("out_channels", size(1)), kernel, argument("groups", _groups), around, dense)
+    grouped = (first, place("out_channels", size(1)), kernel, groups, around, dense)
     kinds = {
         (*plain, argument("dilation", one_of(1), 8)): weight,
         dilated: 1 + weight // 8,

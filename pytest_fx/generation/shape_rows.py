@@ -44,6 +44,8 @@ from pytest_fx.generation.operands import (
 from pytest_fx.generation.productions import Drawing, Production, row
 
 VIEW, SIZE = frozenset({"view"}), frozenset({"size"})
+_PARTS = slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(1, 2), None
+"""What subscripts are made of."""
 
 
 def _index(builder: Drawing, objects: list[Any]) -> Any:
@@ -51,14 +53,8 @@ def _index(builder: Drawing, objects: list[Any]) -> Any:
     choices, rank = builder.choices, objects[0].dim()
     if choices.sometimes(6):
         return (..., choices.pick((None, slice(None, None, 2), slice(1, None), 0)))
-    parts = [_part(builder) for _ in range(1 + choices.below(rank))]
+    parts = [choices.pick(_PARTS) for _ in range(1 + choices.below(rank))]
     return parts[0] if len(parts) == 1 else tuple(parts)
-
-
-def _part(builder: Drawing) -> Any:
-    return builder.choices.pick(
-        (slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(1, 2), None)
-    )
 
 
 def _shape(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pytest_fx.generation.operands import (
     ANOTHER,
     ANY,
@@ -21,17 +19,13 @@ from pytest_fx.generation.operands import (
     one_of,
     size,
 )
-from pytest_fx.generation.productions import Argument, Drawing, Operand, Production, row
+from pytest_fx.generation.productions import Argument, Operand, Production, row
 
 IN_PLACE = frozenset({"in-place"})
 AUGMENTED = IN_PLACE | {"augmented"}
 RANDOM = frozenset({"random"})
 STATE = IN_PLACE | {"state"}
 NUMBERS = argument("number", number)
-
-
-def _rank(builder: Drawing, objects: list[Any]) -> int:
-    return objects[0].dim()
 
 
 # A row reads better in two lines than in eight.
@@ -78,10 +72,10 @@ def _checks(condition: str, message: str, operands: tuple[Operand, ...], *argume
 
 
 _LEAST, _WIDTH = argument("least", one_of(1, 0)), argument("width", size(-1))
-_LENGTH = argument("length", size(0))
+_LENGTH, _RANK = argument("length", size(0)), argument("rank", lambda builder, objects: objects[0].dim())
 
 CHECKS = [
-    _checks("{0}.dim() == {rank}", "'another rank'", (DIMENSIONED,), argument("rank", _rank)),
+    _checks("{0}.dim() == {rank}", "'another rank'", (DIMENSIONED,), _RANK),
     row("assert {0}.shape[-1] == {width}", DIMENSIONED, _WIDTH, frozenset({"check"})),
     _checks("{0}.shape[-1] == {width}", "f'{0}: expected {width}, got {{0}.shape[-1]}'", (DIMENSIONED,), _WIDTH),
     _checks("{0}.shape[0] > {least}", "f'{0} has {{0}.shape[0]} rows'", (MATRICES,), _LEAST),

@@ -208,6 +208,9 @@ def _require_explained(
     Where that is of few elements, eager is run more often: of a sum that cancels wholly, rounding errors are all there
     is, and the largest of few draws may be small by chance.
     """
+    # Where the contract is wider than usual, it is so for gradients, too: their elements are sums of many.
+    contract = pass_run.contract
+    rtol, atol = contract.in_working_dtype if isinstance(contract, Close) else (0.0, 0.0)
     # Elements of a large model may differ as that of their gradient which moves most: there is no more room.
     is_large = pass_run.subject.is_large
     movements = {
@@ -219,7 +222,7 @@ def _require_explained(
         left: dict[str, torch.Tensor] = {}
         for name, movement in movements.items():
             leaf = suspects[name]
-            allowed = movement.allowed().expand(leaf.expected.shape) + _tolerated(pass_run, leaf)
+            allowed = movement.allowed().expand(leaf.expected.shape) + (rtol + atol) * leaf.scale
             if (share := share_that_differs(leaf, allowed)) > 0:
                 left[name] = allowed
                 if share > FEW:
@@ -227,13 +230,6 @@ def _require_explained(
         movements = {name: movements[name] for name in left}
     for name, allowed in left.items():
         _report(pass_run, suspects[name], allowed)
-
-
-def _tolerated(pass_run: PassRun, leaf: Leaf) -> float:
-    """Return what the contract tolerates of a gradient, where it is wider than usual: its elements are sums of many."""
-    contract = pass_run.contract
-    rtol, atol = contract.in_working_dtype if isinstance(contract, Close) else (0.0, 0.0)
-    return (rtol + atol) * leaf.scale
 
 
 def _gradients_beside_writes(

@@ -7,6 +7,7 @@ What was never reached was never judged. Python 3.12 and later tell of the lines
 from __future__ import annotations
 
 import dis
+import itertools
 import linecache
 import os
 import sys
@@ -357,16 +358,10 @@ def _runs(
     lines: Collection[tuple[str, int]], every: Collection[tuple[str, int]]
 ) -> Iterator[tuple[tuple[str, int], tuple[str, int]]]:
     """The first and the last of lines that follow each other, among those that hold code."""
-    run: list[tuple[str, int]] = []
-    for place in sorted(every):
-        if place in lines and (not run or run[-1][0] == place[0]):
-            run.append(place)
-            continue
-        if run:
-            yield run[0], run[-1]
-        run = [place] if place in lines else []
-    if run:
-        yield run[0], run[-1]
+    for (is_missing, _), run in itertools.groupby(sorted(every), lambda place: (place in lines, place[0])):
+        if is_missing:
+            places = list(run)
+            yield places[0], places[-1]
 
 
 def _shown(file: str) -> str:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import fx
 from fx.passes import exact
 
-from .rows import behind, calls, numbers, of, replace, substitute, wrong
+from .rows import behind, calls, numbers, of, replace, retarget, substitute, wrong
 
 
 def _argument(node: fx.Node, place: int, name: str, default: Any = None) -> Any:
@@ -60,12 +60,9 @@ def scale_before_shift(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "swallowed NaN",
-    "non-finite inputs",
-    "contract",
-    on=of(lambda m, x: torch.where(x > 0, x, 0.5), torch.tensor([-torch.inf, 1.0])),
-)
+@wrong("swallowed NaN", "non-finite inputs", "contract", on=of(
+    lambda m, x: torch.where(x > 0, x, 0.5), torch.tensor([-torch.inf, 1.0])
+))  # fmt: skip
 def where_by_arithmetic(gm: fx.GraphModule) -> None:
     """What is not chosen is multiplied by zero, which is NaN for an infinity."""
     for node in calls(gm, torch.where):
@@ -91,18 +88,12 @@ def fill_by_where(gm: fx.GraphModule) -> None:
 @wrong("structure", "contract", "structure", on=of(lambda m, x: torch.stack([x, x + 1]), (2, 3)), contract=exact)
 def stack_as_cat(gm: fx.GraphModule) -> None:
     """Stacking adds a dimension, concatenating does not."""
-    for node in calls(gm, torch.stack):
-        node.target = torch.cat
-    gm.recompile()
+    retarget(gm, torch.stack, torch.cat)
 
 
-@wrong(
-    "wrong axis",
-    "contract",
-    "structure",
-    on=of(lambda m, x: torch.cat(x.chunk(2, dim=0), dim=1), (2, 3)),
-    contract=exact,
-)
+@wrong("wrong axis", "contract", "structure", on=of(
+    lambda m, x: torch.cat(x.chunk(2, dim=0), dim=1), (2, 3)
+), contract=exact)  # fmt: skip
 def cat_of_parts(gm: fx.GraphModule) -> None:
     """Cutting and joining cancel each other, if they do so along one dimension; that is not looked at."""
     for node in calls(gm, torch.cat):
@@ -115,13 +106,9 @@ def cat_of_parts(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "only for some sizes",
-    "contract",
-    "structure",
-    on=of(lambda m, x: x.squeeze(0).unsqueeze(0), (2, 3)),
-    contract=exact,
-)
+@wrong("only for some sizes", "contract", "structure", on=of(
+    lambda m, x: x.squeeze(0).unsqueeze(0), (2, 3)
+), contract=exact)  # fmt: skip
 def squeeze_and_unsqueeze(gm: fx.GraphModule) -> None:
     """Where a dimension is not of size one, squeeze does nothing, and unsqueeze adds one."""
     for node in calls(gm, "unsqueeze", torch.unsqueeze):

@@ -16,7 +16,7 @@ from fx.errors import PassError
 from fx.interop import adapt
 from fx.passes import Contract, Edit, RewritingPass, exact
 
-from .rows import EVAL, calls, fetched, folded, layers, of, replace, right, settled, substitute
+from .rows import EVAL, calls, fetched, folded, layers, of, replace, retarget, right, settled, substitute
 
 activations = of(lambda m, x: m.b(torch.relu(m.a(x)).tanh()) * 2, (2, 3), a=nn.Sigmoid(), b=nn.ReLU())
 methods = of(lambda m, x: x.relu().permute(1, 0).flatten() + x.sigmoid().t().flatten(), (2, 3))
@@ -134,9 +134,7 @@ def square_by_function(gm: fx.GraphModule) -> None:
 @right(of(lambda m, x: torch.cat([x, x + 1], 1), (2, 3)), contract=exact)
 def cat_by_its_other_name(gm: fx.GraphModule) -> None:
     """torch.cat and torch.concat are the same."""
-    for node in calls(gm, torch.cat):
-        node.target = torch.concat
-    gm.recompile()
+    retarget(gm, torch.cat, torch.concat)
 
 
 # Arithmetic.

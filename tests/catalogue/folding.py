@@ -24,7 +24,7 @@ def folded(graph_module: Any, into: Into) -> None:
     layer = into(conv, weight, ((conv.bias - norm.running_mean) * factor + norm.bias).detach())
     if layer is not None:
         setattr(graph_module, "0", layer)
-    bypass(graph_module, op="call_module", target="1")
+    bypass(graph_module, nn.BatchNorm2d)
 
 
 def _with_parameters(layer: Any, weight: torch.Tensor, bias: torch.Tensor) -> None:
@@ -100,7 +100,7 @@ def fold_a_gain(graph_module: Any) -> None:
     """A gain into a linear layer."""
     node = _into_a_linear_layer(graph_module)
     read = node.args[1]
-    bypass(graph_module, op="call_function", target=torch.mul)
+    bypass(graph_module, torch.mul)
     graph_module.graph.erase_node(read)
     graph_module.recompile()
 

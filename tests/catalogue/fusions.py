@@ -23,11 +23,9 @@ def _vector(forward: Any, *, train: bool = False, **modules: Any) -> Witness:
     return of(forward, (2, 3), train=train, **{name: settled(module) for name, module in modules.items()})
 
 
-@wrong(
-    "padding",
-    "contract",
-    on=_image(lambda m, x: m.conv(m.norm(x)), norm=nn.BatchNorm2d(2), conv=nn.Conv2d(2, 3, 3, padding=1)),
-)
+@wrong("padding", "contract", on=_image(
+    lambda m, x: m.conv(m.norm(x)), norm=nn.BatchNorm2d(2), conv=nn.Conv2d(2, 3, 3, padding=1)
+))  # fmt: skip
 def norm_before_padded_conv(gm: fx.GraphModule) -> None:
     """A batch norm is folded into the convolution behind it, which pads with zeros what is no longer shifted."""
     for node, conv in layers(gm, nn.Conv2d):
@@ -70,12 +68,9 @@ def layer_norm_into_linear(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "parallel layers",
-    "contract",
-    "structure",
-    on=_vector(lambda m, x: (m.a(x) * 2, m.b(x) + 1), a=nn.Linear(3, 2), b=nn.Linear(3, 4)),
-)
+@wrong("parallel layers", "contract", "structure", on=_vector(
+    lambda m, x: (m.a(x) * 2, m.b(x) + 1), a=nn.Linear(3, 2), b=nn.Linear(3, 4)
+))  # fmt: skip
 def siblings_in_equal_parts(gm: fx.GraphModule) -> None:
     """Two linear layers on one value become one, whose result is cut in the middle whatever they are sized."""
     linear = layers(gm, nn.Linear)
@@ -97,12 +92,9 @@ def siblings_in_equal_parts(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "gradient cut",
-    "gradients",
-    on=of(lambda m, x: m.e(torch.tensor([0, 1, 2])) * x, (3, 2), train=True, e=nn.Embedding(4, 2, padding_idx=1)),
-    modes=BOTH,
-)
+@wrong("gradient cut", "gradients", on=of(
+    lambda m, x: m.e(torch.tensor([0, 1, 2])) * x, (3, 2), train=True, e=nn.Embedding(4, 2, padding_idx=1)
+), modes=BOTH)  # fmt: skip
 def embedding_without_padding(gm: fx.GraphModule) -> None:
     """The index that stands for padding is not passed on, and its row is trained like the others."""
     for node in calls(gm, nn.Embedding):

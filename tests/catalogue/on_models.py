@@ -227,7 +227,7 @@ _overflowing = of(lambda m, x: torch.div(torch.mul(x, 60.0).half(), 2.0), torch.
 def _division_first(graph_module: Any, times: float) -> None:
     """Divide before the cast, and multiply by ``times`` for it."""
     node_of(graph_module, torch.mul).update_arg(1, times)
-    bypass(graph_module, op="call_function", target=torch.div)
+    bypass(graph_module, torch.div)
 
 
 @_right("overflow", _overflowing)
@@ -294,7 +294,7 @@ _right("torch.fx", of(lambda self, x: x.to_mkldnn(), torch.randn(2, 3)))(
 @_wrong("torch.fx", "dtype", on=of(lambda self, x: x.relu().to_mkldnn(), torch.randn(2, 3)))
 def without_mkldnn(graph_module: Any) -> None:
     """Answers dense instead of in the layout of MKL-DNN."""
-    bypass(graph_module, op="call_method", target="to_mkldnn")
+    bypass(graph_module, "to_mkldnn")
 
 
 class _Named(nn.Module):

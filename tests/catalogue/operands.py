@@ -138,11 +138,9 @@ def clamp_from_below(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "dropped keyword",
-    "contract",
-    on=of(lambda m, x: m.conv(x), (1, 2, 5, 5), conv=nn.Conv2d(2, 3, 3, stride=2, padding=1)),
-)
+@wrong("dropped keyword", "contract", on=of(
+    lambda m, x: m.conv(x), (1, 2, 5, 5), conv=nn.Conv2d(2, 3, 3, stride=2, padding=1)
+))  # fmt: skip
 def conv_by_function(gm: fx.GraphModule) -> None:
     """Stride, padding, dilation and groups of the module are not passed on to the function."""
     for node in calls(gm, nn.Conv2d):

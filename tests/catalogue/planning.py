@@ -13,7 +13,7 @@ from torch import nn
 import fx
 from fx.passes import exact
 
-from .rows import BOTH, calls, of, replace, substitute, wrong
+from .rows import BOTH, bypass, calls, of, replace, substitute, wrong
 
 
 def _into_input(m: Any, x: Any, y: Any) -> Any:
@@ -67,13 +67,9 @@ def random_numbers_last(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "baked size",
-    "contract",
-    "structure",
-    on=of(lambda m, x: torch.cat([x, x]).reshape(torch.cat([x, x]).size(0), -1), (2, 3)),
-    contract=exact,
-)
+@wrong("baked size", "contract", "structure", on=of(
+    lambda m, x: torch.cat([x, x]).reshape(torch.cat([x, x]).size(0), -1), (2, 3)
+), contract=exact)  # fmt: skip
 def one_batch_size(gm: fx.GraphModule) -> None:
     """The first size of any value is taken to be that of the first input."""
     given = next((node for node in gm.graph.nodes if node.op == "placeholder"), None)
@@ -98,9 +94,7 @@ def add_into_a_temporary(gm: fx.GraphModule) -> None:
 @wrong("non-contiguous views", "contract", on=of(lambda m, x: x.t().contiguous().view(-1), (2, 3)), contract=exact)
 def drop_contiguous(gm: fx.GraphModule) -> None:
     """Making a value contiguous is dropped as if it were only about speed."""
-    for node in calls(gm, "contiguous"):
-        substitute(node, node.args[0])
-    gm.recompile()
+    bypass(gm, "contiguous")
 
 
 @wrong("keyword dropped", "contract", on=of(lambda m, x: x.sum(dim=0), (2, 3)), contract=exact)
@@ -136,14 +130,9 @@ def parts_from_the_front(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "aliasing",
-    "inputs untouched",
-    "contract",
-    on=of(lambda m, x: x.to(torch.float32, copy=True).mul_(2), (3,)),
-    contract=exact,
-    modes=BOTH,
-)
+@wrong("aliasing", "inputs untouched", "contract", on=of(
+    lambda m, x: x.to(torch.float32, copy=True).mul_(2), (3,)
+), contract=exact, modes=BOTH)  # fmt: skip
 def conversions_without_effect(gm: fx.GraphModule) -> None:
     """A conversion to float32 is dropped where nothing converts before it, though it may copy, and inputs vary."""
     for node in calls(gm, "to", "float"):

@@ -14,7 +14,7 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, calls, layers, of, replace, substitute, wrong
+from .rows import BOTH, calls, layers, of, replace, retarget, substitute, wrong
 
 _sum = of(lambda m, x, y: torch.relu(x + y) + torch.sigmoid(x) + 1, (2, 3), (3,))
 
@@ -55,9 +55,7 @@ def new_program_not_returned(gm: fx.GraphModule) -> None:
 @wrong("result dropped", "returns a program", "contract", on=_sum)
 def graph_returned(gm: fx.GraphModule) -> Any:
     """The graph is returned in the place of the program."""
-    for node in calls(gm, torch.relu):
-        node.target = F.relu
-    gm.recompile()
+    retarget(gm, torch.relu, F.relu)
     return gm.graph
 
 
@@ -84,11 +82,9 @@ def erased_before_replaced(gm: fx.GraphModule) -> None:
 # Errors.
 
 
-@wrong(
-    "crash instead of refusal",
-    "refusal",
-    on=of(lambda m, x: m.net(x), (2, 3), net=nn.Sequential(nn.Linear(3, 4), nn.ReLU())),
-)
+@wrong("crash instead of refusal", "refusal", on=of(
+    lambda m, x: m.net(x), (2, 3), net=nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+))  # fmt: skip
 def modules_by_name(gm: fx.GraphModule) -> None:
     """A module is looked up by its whole path among the direct children."""
     for node in gm.graph.find_nodes(op="call_module"):

@@ -62,11 +62,9 @@ def wide_layers_in_tiles(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "lost value",
-    "contract",
-    on=of(lambda m, x: torch.quantize_per_tensor(x, 0.1, 128, torch.quint8).dequantize() + 1, (2, 3)),
-)
+@wrong("lost value", "contract", on=of(
+    lambda m, x: torch.quantize_per_tensor(x, 0.1, 128, torch.quint8).dequantize() + 1, (2, 3)
+))  # fmt: skip
 def without_rounding(gm: fx.GraphModule) -> None:
     """Quantizing and dequantizing again is taken for nothing."""
     for node in calls(gm, "dequantize"):
@@ -76,16 +74,10 @@ def without_rounding(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "wrong algebra",
-    "contract",
-    on=of(
-        lambda m, x: F.linear(x, m.weight * 2.0, m.bias),
-        (2, 4),
-        weight=nn.Parameter(numbers(3, 4)),
-        bias=nn.Parameter(numbers(3)),
-    ),
-)
+@wrong("wrong algebra", "contract", on=of(
+    lambda m, x: F.linear(x, m.weight * 2.0, m.bias), (2, 4), weight=nn.Parameter(numbers(3, 4)),
+    bias=nn.Parameter(numbers(3))
+))  # fmt: skip
 def factors_behind_layers(gm: fx.GraphModule) -> None:
     """A factor of a weight moves behind the layer, over the bias."""
     for node in calls(gm, F.linear):
@@ -101,17 +93,10 @@ def factors_behind_layers(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "wrong algebra",
-    "contract",
-    on=of(
-        lambda m, x: m.second(m.between(m.first(x))),
-        (2, 4),
-        first=nn.Linear(4, 3),
-        between=nn.GELU(),
-        second=nn.Linear(3, 2),
-    ),
-)
+@wrong("wrong algebra", "contract", on=of(
+    lambda m, x: m.second(m.between(m.first(x))), (2, 4), first=nn.Linear(4, 3), between=nn.GELU(),
+    second=nn.Linear(3, 2)
+))  # fmt: skip
 def scales_between_layers(gm: fx.GraphModule) -> None:
     """A scale moves from one layer into the next, whatever activation is between them."""
     for node, second in layers(gm, nn.Linear):

@@ -290,10 +290,17 @@ def folded(layer: Any, norm: Any) -> Any:
     return made
 
 
-def bypass(graph_module: Any, **which: Any) -> None:
-    """Let the users of some nodes use what these are computed from."""
-    for node in graph_module.graph.find_nodes(**which):
+def bypass(graph_module: Any, *targets: Any) -> None:
+    """Let the users of calls use what these are computed from, and erase the calls."""
+    for node in calls(graph_module, *targets):
         substitute(node, node.args[0])
+    graph_module.recompile()
+
+
+def retarget(graph_module: Any, target: Any, other: Any) -> None:
+    """Let the calls of a function call another one."""
+    for node in calls(graph_module, target):
+        node.target = other
     graph_module.recompile()
 
 

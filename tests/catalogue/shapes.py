@@ -47,13 +47,9 @@ def _order(node: fx.Node) -> tuple[int, ...]:
     return tuple(dim % len(order) for dim in order)
 
 
-@wrong(
-    "permute composition",
-    "contract",
-    on=of(lambda m, x: x.permute(1, 2, 0).permute(1, 0, 2), (2, 2, 2)),
-    contract=exact,
-    modes=BOTH,
-)
+@wrong("permute composition", "contract", on=of(
+    lambda m, x: x.permute(1, 2, 0).permute(1, 0, 2), (2, 2, 2)
+), contract=exact, modes=BOTH)  # fmt: skip
 def compose_permutes(gm: fx.GraphModule) -> None:
     """Two permutations are composed in the wrong order."""
     for node in calls(gm, "permute"):

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import fx
 from fx.passes import exact
 
-from .rows import bypass, calls, node_of, of, substitute
+from .rows import bypass, calls, node_of, of, retarget, substitute
 from .single_laws import alone, checked, replaced, torch_assert, training
 
 # Outputs.
@@ -58,21 +58,17 @@ def refuse_all(graph_module: Any) -> None:
     graph_module.recompile()
 
 
-@alone(
-    "contract",
-    of(lambda self, x: F.dropout(torch.where(x > 0, torch.sigmoid(x), 0.5), training=True), (2, 3)),
-    says="changes what the program computes",
-)
+@alone("contract", of(
+    lambda self, x: F.dropout(torch.where(x > 0, torch.sigmoid(x), 0.5), training=True), (2, 3)
+), says="changes what the program computes")  # fmt: skip
 def without_random_numbers(graph_module: Any) -> None:
     """Random numbers are not drawn any more."""
-    bypass(graph_module, op="call_function", target=F.dropout)
+    bypass(graph_module, F.dropout)
 
 
-@alone(
-    "contract",
-    of(lambda self, x: (x + torch.log((x < 1.5).float())).softmax(-1), torch.tensor([1.0, 2.0, 1.25])),
-    says="changes what the program computes",
-)
+@alone("contract", of(
+    lambda self, x: (x + torch.log((x < 1.5).float())).softmax(-1), torch.tensor([1.0, 2.0, 1.25])
+), says="changes what the program computes")  # fmt: skip
 def drop_the_mask_by_a_pole(graph_module: Any) -> None:
     """A mask is not added, whose logarithm is infinite for what it hides."""
     (masked,) = calls(graph_module, operator.add)
@@ -80,32 +76,26 @@ def drop_the_mask_by_a_pole(graph_module: Any) -> None:
     graph_module.recompile()
 
 
-@alone(
-    "contract",
-    of(lambda self, x: x.masked_fill(x > 1.5, -torch.inf).softmax(-1), (2, 3)),
-    says="changes what the program computes",
-)
+@alone("contract", of(
+    lambda self, x: x.masked_fill(x > 1.5, -torch.inf).softmax(-1), (2, 3)
+), says="changes what the program computes")  # fmt: skip
 def drop_the_mask(graph_module: Any) -> None:
     """Nothing is hidden by infinities any more."""
-    bypass(graph_module, op="call_method", target="masked_fill")
+    bypass(graph_module, "masked_fill")
 
 
-@alone(
-    "contract",
-    of(lambda self, x: torch.sigmoid(x), torch.tensor([torch.inf, 1.0])),
-    says="changes what the program computes",
-)
+@alone("contract", of(
+    lambda self, x: torch.sigmoid(x), torch.tensor([torch.inf, 1.0])
+), says="changes what the program computes")  # fmt: skip
 def sigmoid_as_tanh(graph_module: Any) -> None:
     """Another function is called, which is equal for an infinity."""
     node_of(graph_module, torch.sigmoid).target = torch.tanh
     graph_module.recompile()
 
 
-@alone(
-    "contract",
-    of(lambda self, x: x // 3 // 0.5, torch.arange(1, 13.0).sin().mul(150)),
-    says="changes what the program computes",
-)
+@alone("contract", of(
+    lambda self, x: x // 3 // 0.5, torch.arange(1, 13.0).sin().mul(150)
+), says="changes what the program computes")  # fmt: skip
 def merge_floor_divisions(graph_module: Any) -> None:
     """x // 3 // 0.5 becomes x // 1.5, which is not the same."""
     first, second = calls(graph_module, operator.floordiv)
@@ -161,11 +151,9 @@ def copy_the_view(graph_module: Any) -> None:
     graph_module.recompile()
 
 
-@alone(
-    "aliasing",
-    of(lambda self, x: (torch.relu(x), torch.relu(x)), (2, 3)),
-    says="output[1] now shares memory with output[0]",
-)
+@alone("aliasing", of(
+    lambda self, x: (torch.relu(x), torch.relu(x)), (2, 3)
+), says="output[1] now shares memory with output[0]")  # fmt: skip
 def merge_results(graph_module: Any) -> None:
     """Two results become one tensor."""
     one, other = calls(graph_module, torch.relu)
@@ -192,15 +180,12 @@ def freeze_the_weight(graph_module: Any) -> None:
     graph_module.linear = copy.deepcopy(graph_module.linear).requires_grad_(False)
 
 
-@alone(
-    "gradients",
-    of(lambda self, x: torch.exp(x).clone().add_(1), torch.ones(2, 2)),
-    contract=exact,
-    says="has been modified by an inplace operation",
-)
+@alone("gradients", of(
+    lambda self, x: torch.exp(x).clone().add_(1), torch.ones(2, 2)
+), contract=exact, says="has been modified by an inplace operation")  # fmt: skip
 def without_clones(graph_module: Any) -> None:
     """A copy is taken away that the program writes to."""
-    bypass(graph_module, op="call_method", target="clone")
+    bypass(graph_module, "clone")
 
 
 def gelu_of_its_parts(x: torch.Tensor) -> torch.Tensor:
@@ -225,7 +210,7 @@ def fuse_gelu(graph_module: Any) -> None:
 def gelu_without_clones(graph_module: Any) -> None:
     """A copy is taken away that the program writes to, beside an operation that keeps what it is given."""
     fuse_gelu(graph_module)
-    bypass(graph_module, op="call_method", target="clone")
+    bypass(graph_module, "clone")
 
 
 @alone("gradients", of(_written_input, torch.ones(2, 2)), says="changes the gradient of input[0]")
@@ -252,13 +237,9 @@ def swallow_nan(graph_module: Any) -> None:
     replaced(graph_module, torch.relu, lambda h: torch.where(h > 0, h, 0))
 
 
-@alone(
-    "non-contiguous inputs",
-    of(lambda self, x: x.reshape(-1), (2, 3)),
-    says="on non-contiguous inputs raise where eager does not",
-)
+@alone("non-contiguous inputs", of(
+    lambda self, x: x.reshape(-1), (2, 3)
+), says="on non-contiguous inputs raise where eager does not")  # fmt: skip
 def flatten_as_view(graph_module: Any) -> None:
     """What copies if it must becomes a view, which some strides do not have."""
-    for node in calls(graph_module, "reshape"):
-        node.target = "view"
-    graph_module.recompile()
+    retarget(graph_module, "reshape", "view")

@@ -53,12 +53,9 @@ def modules_in_place(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "original damaged",
-    "original untouched",
-    on=of(lambda m, x: m.drop(x * 2), (2,), train=True, drop=nn.Dropout()),
-    modes=BOTH,
-)
+@wrong("original damaged", "original untouched", on=of(
+    lambda m, x: m.drop(x * 2), (2,), train=True, drop=nn.Dropout()
+), modes=BOTH)  # fmt: skip
 def layers_in_evaluation_mode(gm: fx.GraphModule) -> None:
     """The layers that are set to evaluation mode are those of the module that was captured."""
     for kind in (nn.Dropout, nn.BatchNorm1d, nn.BatchNorm2d):

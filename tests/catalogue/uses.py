@@ -14,7 +14,21 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, behind, calls, folded, layers, merge, of, pure_calls, replace, settled, substitute, wrong
+from .rows import (
+    BOTH,
+    behind,
+    bypass,
+    calls,
+    folded,
+    layers,
+    merge,
+    of,
+    pure_calls,
+    replace,
+    settled,
+    substitute,
+    wrong,
+)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it uses a part of TorchScript that is going away
@@ -82,9 +96,7 @@ def fold_norm_in_any_mode(gm: fx.GraphModule) -> None:
 )
 def drop_dropout(gm: fx.GraphModule) -> None:
     """Dropout is removed also where the program trains."""
-    for node in calls(gm, nn.Dropout):
-        substitute(node, node.args[0])
-    gm.recompile()
+    bypass(gm, nn.Dropout)
 
 
 @wrong(
@@ -96,12 +108,9 @@ def dropout_of_torch_fx(gm: torch.fx.GraphModule) -> Any:
     return optimization.remove_dropout(gm)
 
 
-@wrong(
-    "batch norm statistics",
-    "state",
-    on=of(lambda m, x: m.bn(x), (4, 3), train=True, bn=settled(nn.BatchNorm1d(3, momentum=0.4))),
-    modes=BOTH,
-)
+@wrong("batch norm statistics", "state", on=of(
+    lambda m, x: m.bn(x), (4, 3), train=True, bn=settled(nn.BatchNorm1d(3, momentum=0.4))
+), modes=BOTH)  # fmt: skip
 def batch_norm_by_function(gm: fx.GraphModule) -> None:
     """The module's momentum is left at the default, and the number of batches is no longer counted."""
     for kind in (nn.BatchNorm1d, nn.BatchNorm2d):
@@ -143,12 +152,9 @@ def fuse_multiply_add(gm: torch.fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "shared module",
-    "contract",
-    on=of(lambda m, x: m.act(torch.relu(x)) + m.act(x), (2, 3), act=nn.ReLU()),
-    contract=exact,
-)
+@wrong("shared module", "contract", on=of(
+    lambda m, x: m.act(torch.relu(x)) + m.act(x), (2, 3), act=nn.ReLU()
+), contract=exact)  # fmt: skip
 def relu_after_relu(gm: fx.GraphModule) -> None:
     """The module that has nothing to do here is replaced by an identity, also for its other calls."""
     for node in calls(gm, nn.ReLU):
@@ -157,13 +163,9 @@ def relu_after_relu(gm: fx.GraphModule) -> None:
     gm.recompile()
 
 
-@wrong(
-    "deleted submodule",
-    "well formed",
-    "contract",
-    on=of(lambda m, x: m.act(m.act(x) - 1), (2, 3), act=nn.ReLU()),
-    modes=BOTH,
-)
+@wrong("deleted submodule", "well formed", "contract", on=of(
+    lambda m, x: m.act(m.act(x) - 1), (2, 3), act=nn.ReLU()
+), modes=BOTH)  # fmt: skip
 def relu_by_function(gm: fx.GraphModule) -> None:
     """The module is deleted after the first call is rewritten, though another call may need it."""
     seen = set()

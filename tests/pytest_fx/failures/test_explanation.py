@@ -3,7 +3,7 @@
 import pytest
 import torch
 from building import Calling, Counting
-from catalogue.rows import behind
+from catalogue.rows import behind, retarget
 from judged import violation_of
 from torch import nn
 
@@ -23,9 +23,7 @@ class Scaled(nn.Module):
 
 
 def with_tanh(program):
-    for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
-        node.target = torch.tanh
-    program.recompile()
+    retarget(program, torch.sigmoid, torch.tanh)
 
 
 def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=None, **options):

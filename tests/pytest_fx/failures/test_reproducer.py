@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from catalogue.rows import behind
+from catalogue.rows import behind, retarget
 from judged import violation_of
 from torch import nn
 
@@ -326,10 +326,7 @@ class Counting(nn.Module):
 
 
 def tanh_wrong(program):
-    for node in program.graph.nodes:
-        if node.target is torch.tanh:
-            node.target = torch.sin
-    program.recompile()
+    retarget(program, torch.tanh, torch.sin)
 
 
 @pytest.mark.thorough

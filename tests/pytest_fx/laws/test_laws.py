@@ -428,7 +428,7 @@ def test_what_follows_from_an_overflow_of_finite_values_in_a_conversion_is_not_c
     def divide_first(graph_module):
         # x * 60 / 2 in half precision overflows where x * 30 does not
         node_of(graph_module, operator.mul).update_arg(1, 30.0)
-        bypass(graph_module, op="call_function", target=operator.truediv)
+        bypass(graph_module, operator.truediv)
 
     def wrong(graph_module):
         node_of(graph_module, operator.mul).update_arg(1, 62.0)
@@ -454,7 +454,7 @@ def test_what_follows_from_an_overflow_of_which_eager_makes_nan_is_not_compared(
 
 def test_what_becomes_a_constant_when_it_is_captured_again_may_lose_its_container():
     def without_dropout(graph_module):
-        bypass(graph_module, op="call_module", target="dropout")
+        bypass(graph_module, nn.Dropout)
 
     held = {"table": nn.Buffer(torch.ones(2, 2)), "dropout": nn.Dropout()}
     witness = of(lambda m, x: (x, torch.max(m.dropout(m.table), dim=-1)), (2, 3), **held)

@@ -597,11 +597,13 @@ def test_as_many_programs_are_tried_as_there_are_and_none_twice(check):
 
 
 @pytest.mark.thorough
-def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(check):
+@pytest.mark.parametrize("derandomize", [True, False], ids=["derandomize", "--hypothesis-seed"])
+def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(check, monkeypatch, derandomize):
+    monkeypatch.setattr("hypothesis.core.global_force_seed", None if derandomize else 5)
     runs = []
     for _ in range(2):
         runs.append([])
-        settings = hypothesis.settings(QUICK, derandomize=True)
+        settings = hypothesis.settings(QUICK, derandomize=derandomize)
         # Messages of checks name the file of a drawn program, each of which has a number of its own.
         keep = lambda program: runs[-1].append(re.sub(r"<program \d+>", "", program.code))  # noqa: E731
         check(keep, settings=settings, seed=None, without=("deterministic",))

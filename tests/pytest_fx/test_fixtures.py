@@ -3,18 +3,14 @@
 import pytest
 
 
-def test_without_a_model_tests_that_need_one_are_skipped_with_the_option_to_give(pytester):
-    path = pytester.makepyfile("def test_own(fx_traced):\n    raise RuntimeError('not reached')")
+@pytest.mark.parametrize(
+    "fixture, said", [("fx_traced", "a model: pytest --fx-model NAME"), ("fx_pass", "a pass: pytest --fx-pass NAME")]
+)
+def test_without_what_they_need_tests_are_skipped_with_the_option_to_give(pytester, fixture, said):
+    path = pytester.makepyfile(f"def test_own({fixture}):\n    raise RuntimeError('not reached')")
     result = pytester.runpytest(path, "-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines("SKIPPED*needs a model: pytest --fx-model NAME")
-
-
-def test_without_a_pass_and_a_model_tests_that_need_a_pass_are_skipped(pytester):
-    path = pytester.makepyfile("def test_own(fx_pass):\n    raise RuntimeError('not reached')")
-    result = pytester.runpytest(path, "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines("SKIPPED*needs a pass: pytest --fx-pass NAME")
+    result.stdout.fnmatch_lines(f"SKIPPED*needs {said}")
 
 
 def test_a_test_may_name_its_models_itself(pytester):

@@ -40,6 +40,12 @@ EAGER = "eager"
 """What stands for the machine of an earlier run where there is none: the program is compared with eager."""
 CONFIRMATIONS = 2
 """Times that a slowdown is measured again, on new copies, before a test fails for it."""
+OF_TIMINGS = ("speedup", "verdict", "outliers", "noise", "processors", "loaded")
+OF_ROWS = (
+    *("host_seconds", "eager_host_seconds", "kernels"),
+    *("estimated", "eager_estimated", "peak_memory", "eager_peak_memory"),
+)
+"""What records have of a timing, and of its row."""
 
 
 class TimingCheck:
@@ -210,20 +216,9 @@ class TimingCheck:
             "pass": label,
             "host": describe_machine()["host"],
             "rounds": len(timing.eager),
-            "speedup": timing.speedup,
             "speedup_interval": list(timing.interval),
-            "verdict": timing.verdict,
-            "outliers": timing.outliers,
-            "noise": timing.noise,
-            "processors": timing.processors,
-            "loaded": timing.loaded,
-            "host_seconds": row.host_seconds,
-            "eager_host_seconds": row.eager_host_seconds,
-            "kernels": row.kernels,
-            "estimated": row.estimated,
-            "eager_estimated": row.eager_estimated,
-            "peak_memory": row.peak_memory,
-            "eager_peak_memory": row.eager_peak_memory,
+            **{name: getattr(timing, name) for name in OF_TIMINGS},
+            **{name: getattr(row, name) for name in OF_ROWS},
         }
         record_row(
             item,

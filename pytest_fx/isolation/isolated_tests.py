@@ -184,7 +184,8 @@ class IsolatedRun:
                 self._report("exit", exit_.msg, exit_.returncode)
             except BaseException as error:
                 self._report("raised", type(error).__name__)
-            _flush()
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
             self._report("done")
 
     def _report(self, *message: Any) -> None:
@@ -353,11 +354,6 @@ def _warn_again(
     hook.pytest_warning_recorded.call_historic(
         kwargs={"warning_message": message, "when": when, "nodeid": nodeid, "location": location_}
     )
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
 
 
 def _require_threads() -> None:

@@ -223,32 +223,48 @@ def attempt(folder: str, python: Path, label: tuple[str, str], torch: str | None
         return Row(*label, note=str(error))
 
 
+def pinned_torch() -> str:
+    """Return the version of torch that ``constraints.txt`` names."""
+    (torch,) = re.findall(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    return torch
+
+
+def minors_of_torch(environment: Environment) -> dict[str, str]:
+    """Return the newest release of each minor version of torch that the project is for, by that minor version."""
+    (oldest,) = re.findall(r'"torch>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    offered = one_a_minor(environment.torch_versions(), oldest)
+    return {".".join(version.split(".")[:2]): version for version in offered}
+
+
+def parser_for(description: str | None, as_installed: str) -> argparse.ArgumentParser:
+    """Return what reads the options that choose environments and say what may be installed."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", metavar="VERSION", help="3.13 or 2.12, as often as wanted")
+    cuda = "install builds of torch for CUDA where there are no others"
+    parser.add_argument("--cuda", action="store_true", help=cuda)
+    parser.add_argument("--as-installed", action="store_true", help=as_installed)
+    return parser
+
+
 def pythons(options: argparse.Namespace) -> list[Row]:
     """Test each interpreter, with the version of torch that ``constraints.txt`` names."""
-    (torch,) = re.findall(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    torch = pinned_torch()
     chosen = {name: python for name, python in found().items() if not options.only or name in options.only}
     return [attempt(f".venv-{name}", python, (name, torch), None, options) for name, python in chosen.items()]
 
 
 def torches(options: argparse.Namespace) -> list[Row]:
     """Test each version of torch, under the interpreter that runs."""
-    (oldest,) = re.findall(r'"torch>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
     python, name = Path(sys.executable), running()
-    offered = one_a_minor(Environment(ROOT / f".venv-{name}", python).torch_versions(), oldest)
-    minors = {".".join(version.split(".")[:2]): version for version in offered}
+    minors = minors_of_torch(Environment(ROOT / f".venv-{name}", python))
     chosen = {minor: version for minor, version in minors.items() if not options.only or minor in options.only}
     return [attempt(f".venv-torch-{minor}", python, (name, each), each, options) for minor, each in chosen.items()]
 
 
 def main() -> int:
     """Run what the command line asks for; 1 if anything is red, or nothing ran."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_for(__doc__, "install nothing")
     parser.add_argument("what", choices=("pythons", "torches"))
-    parser.add_argument("--only", action="append", metavar="VERSION", help="3.13 or 2.12, as often as wanted")
-    parser.add_argument(
-        "--cuda", action="store_true", help="install builds of torch for CUDA where there are no others"
-    )
-    parser.add_argument("--as-installed", action="store_true", help="install nothing")
     options, options.arguments = parser.parse_known_args()
     rows = {"pythons": pythons, "torches": torches}[options.what](options)
     print(table(rows))

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from interpreters import ROOT, found, running
-from versions import CannotInstall, Environment, columns, one_a_minor, reason
+from versions import CannotInstall, Environment, columns, minors_of_torch, parser_for, pinned_torch, reason
 
 MODELS = """
 import torch
@@ -169,7 +169,7 @@ def _said(command: list[str | Path], folder: Path) -> str:
 
 def environments(options: argparse.Namespace) -> Iterator[tuple[Path, Path, str | None, Trial]]:
     """Yield folders of environments, the interpreters to make them with, and the versions that they hold."""
-    (pinned,) = re.findall(r"^torch==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    pinned = pinned_torch()
     for name, python in found().items():
         folder = ROOT / (".venv" if name == running() else f".venv-{name}")
         if not options.only or name in options.only:
@@ -178,9 +178,7 @@ def environments(options: argparse.Namespace) -> Iterator[tuple[Path, Path, str 
     if options.as_installed:
         minors = {folder.name.removeprefix(".venv-torch-"): "" for folder in ROOT.glob(".venv-torch-*")}
     else:
-        (oldest,) = re.findall(r'"torch>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
-        offered = one_a_minor(Environment(ROOT / ".venv", python).torch_versions(), oldest)
-        minors = {".".join(version.split(".")[:2]): version for version in offered}
+        minors = minors_of_torch(Environment(ROOT / ".venv", python))
     for minor, version in minors.items():
         if version != pinned and (not options.only or minor in options.only):
             yield ROOT / f".venv-torch-{minor}", python, version, Trial(running(), version or minor)
@@ -203,13 +201,7 @@ def trials(options: argparse.Namespace, wheel: Path) -> Iterator[Trial]:
 
 def main() -> int:
     """Build, look at what is in the wheel, try it; 1 if anything is wrong, or nothing could be tried."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", metavar="VERSION", help="3.13 or 2.12, as often as wanted")
-    parser.add_argument(
-        "--cuda", action="store_true", help="install builds of torch for CUDA where there are no others"
-    )
-    parser.add_argument("--as-installed", action="store_true", help="install nothing but the wheel")
-    options = parser.parse_args()
+    options = parser_for(__doc__, "install nothing but the wheel").parse_args()
     with tempfile.TemporaryDirectory() as place:
         wheel = build(Path(place))
         print(f"{wheel.name}, {wheel.stat().st_size >> 10} KiB")

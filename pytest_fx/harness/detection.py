@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import torch
 
@@ -37,16 +37,11 @@ def detection_limit(comparison: Comparison, contract: Contract) -> DetectionLimi
 
     A change counts as caught if it shows in any input set, and in either dtype: a fault of a pass is one in both.
     """
-    found: dict[str, DetectionLimit] = {}
+    found: dict[str, list[DetectionLimit]] = {}
     for path, limit in _limits(comparison, contract):
-        found[path] = _finest(found[path], limit) if path in found else limit
-    if not found:
-        return None
-    return DetectionLimit(
-        max(limit.all_elements for limit in found.values()),
-        max(limit.largest_element for limit in found.values()),
-        max(limit.median_element for limit in found.values()),
-    )
+        found.setdefault(path, []).append(limit)
+    finest = [[min(parts) for parts in zip(*map(astuple, limits), strict=True)] for limits in found.values()]
+    return DetectionLimit(*map(max, zip(*finest, strict=True))) if found else None
 
 
 def _limits(comparison: Comparison, contract: Contract) -> Iterator[tuple[str, DetectionLimit]]:
@@ -59,14 +54,6 @@ def _limits(comparison: Comparison, contract: Contract) -> Iterator[tuple[str, D
         assert isinstance(contract, Exact), "there are three contracts"
         for leaf in comparison.float_leaves(comparison.eager, comparison.actual):
             yield leaf.path, DetectionLimit(*[torch.finfo(leaf.actual.dtype).eps] * 3)
-
-
-def _finest(one: DetectionLimit, other: DetectionLimit) -> DetectionLimit:
-    return DetectionLimit(
-        min(one.all_elements, other.all_elements),
-        min(one.largest_element, other.largest_element),
-        min(one.median_element, other.median_element),
-    )
 
 
 def _of_closeness(comparison: Comparison, contract: Close) -> Iterator[tuple[str, DetectionLimit]]:
@@ -100,11 +87,5 @@ def _of_noise(comparison: Comparison, sqnr_db: float) -> Iterator[tuple[str, Det
         magnitudes = magnitudes[magnitudes.isfinite() & (magnitudes > 0)]
         if signal > 0 and magnitudes.numel():
             allowed = math.sqrt(max(0.0, signal * 10 ** (-sqnr_db / 10) - noise))
-            yield (
-                path,
-                DetectionLimit(
-                    allowed / math.sqrt(signal),
-                    allowed / float(magnitudes.max()),
-                    allowed / float(magnitudes.median()),
-                ),
-            )
+            sizes = math.sqrt(signal), float(magnitudes.max()), float(magnitudes.median())
+            yield path, DetectionLimit(*(allowed / size for size in sizes))

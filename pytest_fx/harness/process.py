@@ -233,7 +233,8 @@ def process_kept(*, imports_stay: bool = False) -> Generator[ProcessState]:
     >>> torch.get_default_dtype()
     torch.float32
     """
-    state, drawn = ProcessState.now(), _random_states()
+    state = ProcessState.now()
+    drawn = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
     _unfinished.append(state)
     try:
         yield state
@@ -243,7 +244,9 @@ def process_kept(*, imports_stay: bool = False) -> Generator[ProcessState]:
     finally:
         if state in _unfinished:  # finish() was not first
             state.put_back(imports_stay=imports_stay)
-            _put_back_random_states(*drawn)
+            torch.set_rng_state(drawn[0])
+            random.setstate(drawn[1])
+            numpy.random.set_state(drawn[2])
             del _unfinished[_unfinished.index(state) :]
 
 
@@ -268,13 +271,3 @@ def _finish_blocks(error: BaseException) -> None:
     while raised is not None:
         clear_interrupted(raised.__traceback__, lambda code: code.co_name in ("__enter__", "__exit__"))
         raised = raised.__context__
-
-
-def _random_states() -> tuple[Any, ...]:
-    return torch.get_rng_state(), random.getstate(), numpy.random.get_state()
-
-
-def _put_back_random_states(torch_state: torch.Tensor, python_state: Any, numpy_state: Any) -> None:
-    torch.set_rng_state(torch_state)
-    random.setstate(python_state)
-    numpy.random.set_state(numpy_state)

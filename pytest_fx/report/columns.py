@@ -110,7 +110,7 @@ def _colour_of_verdict(row: SummaryRow) -> Markup:
 def _nodes(row: SummaryRow) -> str:
     if row.changed is False:
         return "-" if row.nodes_before is None else str(row.nodes_before)
-    return " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None) or "-"
+    return row.nodes() or "-"
 
 
 def _way(row: SummaryRow) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,8 +29,8 @@ def flatten_properties(report: Any) -> None:
 def facts_of(properties: Any) -> Iterator[tuple[str, str]]:
     """Yield names and values of what is known of the programs of a test, and of its failure."""
     records = [value for name, value in properties if name == PROPERTY]
-    rows = collect_rows([_Call([(PROPERTY, record) for record in records])])
-    for row in rows:
+    call = SimpleNamespace(when="call", user_properties=[(PROPERTY, record) for record in records])
+    for row in collect_rows([call]):
         yield from _facts_of_row(row)
     for facts in (value for name, value in properties if name == FAILURE):
         where: Any = facts.get("where") or {}
@@ -47,21 +48,11 @@ def add_to_html(config: pytest.Config, report: Any) -> None:
         report.extras = [*getattr(report, "extras", ()), shown]
 
 
-class _Call:
-    """What a report of a call has that rows are read from."""
-
-    when = "call"
-
-    def __init__(self, user_properties: list[tuple[str, Any]]) -> None:
-        self.user_properties = user_properties
-
-
 def _facts_of_row(row: SummaryRow) -> Iterator[tuple[str, str]]:
-    nodes = " -> ".join(str(count) for count in (row.nodes_before, row.nodes_after) if count is not None)
     yield "fx model", row.model
     yield "fx program", row.program
     yield "fx result", verdict_of(row)
-    if nodes:
+    if nodes := row.nodes():
         yield "fx nodes", nodes
     for name in _SHOWN:
         value = getattr(row, name)

@@ -104,9 +104,10 @@ def _property(text: str) -> str:
 
 def _failure_lines(run: ReportedRun) -> Iterator[str]:
     failures = run.failures()
-    if failures:
-        yield f"### {len(failures)} failure(s)"
-        yield ""
+    if not failures:
+        return
+    yield f"### {len(failures)} failure(s)"
+    yield ""
     for failure in failures:
         facts: Mapping[str, Any] = failure.get("facts") or {}
         named = f"{facts['program']} of {facts['model']}" if "program" in facts else failure["test"]
@@ -114,8 +115,7 @@ def _failure_lines(run: ReportedRun) -> Iterator[str]:
         parts = [facts.get("message") or _said(failure).partition("\n")[0], facts.get("node")]
         parts.append(f"{Path(str(where['file'])).name}:{where['line']}" if where else None)
         yield f"- **{_cell(named)}**: {'; '.join(_cell(part) for part in parts if part)}"
-    if failures:
-        yield ""
+    yield ""
 
 
 def _change_lines(changes: Sequence[RowChange], earlier: EarlierRun | None) -> Iterator[str]:
@@ -139,10 +139,9 @@ def _row_lines(rows: Sequence[ReportedRow], headings: Sequence[str], earlier: Ea
         yield f"|{' --- |' * len(heads)}"
     for row in shown:
         known = row.row
-        nodes = " → ".join(str(count) for count in (known.nodes_before, known.nodes_after) if count is not None)
         own = "" if known.eager_error is None else f" ({known.eager_error:.1e})"
         error = "" if known.error is None else f"{known.error:.1e}{own}"
-        cells = [known.model, known.program, row.verdict, nodes, error, _speedup(row)]
+        cells = [known.model, known.program, row.verdict, known.nodes(" → "), error, _speedup(row)]
         old = None if earlier is None else earlier.entries.get(row.key)
         if earlier is not None:
             timed = old is not None and old.speedup is not None

@@ -166,6 +166,10 @@ class SummaryRow:
             change_verdict=TOO_NOISY if change.too_noisy(limit) else change.verdict,
         )
 
+    def nodes(self, arrow: str = " -> ") -> str:
+        """Return the nodes before and after, as far as they are known."""
+        return arrow.join(str(count) for count in (self.nodes_before, self.nodes_after) if count is not None)
+
     def merged(self, other: SummaryRow) -> SummaryRow:
         """Return the row with the parts that ``other`` knows in place of its own."""
         known = {field.name: getattr(other, field.name) for field in fields(other)}

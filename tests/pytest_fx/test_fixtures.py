@@ -3,18 +3,14 @@
 import pytest
 
 
-def test_without_a_model_tests_that_need_one_are_skipped_with_the_option_to_give(pytester):
-    path = pytester.makepyfile("def test_own(fx_traced):\n    raise RuntimeError('not reached')")
+@pytest.mark.parametrize(
+    "fixture, said", [("fx_traced", "a model: pytest --fx-model NAME"), ("fx_pass", "a pass: pytest --fx-pass NAME")]
+)
+def test_without_what_they_need_tests_are_skipped_with_the_option_to_give(pytester, fixture, said):
+    path = pytester.makepyfile(f"def test_own({fixture}):\n    raise RuntimeError('not reached')")
     result = pytester.runpytest(path, "-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines("SKIPPED*needs a model: pytest --fx-model NAME")
-
-
-def test_without_a_pass_and_a_model_tests_that_need_a_pass_are_skipped(pytester):
-    path = pytester.makepyfile("def test_own(fx_pass):\n    raise RuntimeError('not reached')")
-    result = pytester.runpytest(path, "-rs")
-    result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines("SKIPPED*needs a pass: pytest --fx-pass NAME")
+    result.stdout.fnmatch_lines(f"SKIPPED*needs {said}")
 
 
 def test_a_test_may_name_its_models_itself(pytester):
@@ -207,35 +203,26 @@ def test_passes_are_named_to_fx_equal_and_fx_timing_as_on_the_command_line(user)
 
 CONTRACTS = """
 import pytest
-import pytest
-import torch
+from building import Scaled
 
-class Off(torch.nn.Module):
-    def __init__(self, module):
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args):
-        return self.module(*args) * 1.01
-
-@pytest.mark.parametrize("contract", ["exact", "close", "approximate(60)"])
+@pytest.mark.parametrize("contract", ["exact", "approximate(60)"])
 def test_a_text_is_a_contract(fx_model, fx_equal, contract):
     with pytest.raises(AssertionError, match="law 'contract'"):
-        fx_equal(Off(fx_model.fresh()), contract=contract)
+        fx_equal(Scaled(fx_model.fresh(), 1.01), contract=contract)
 
 @pytest.mark.parametrize("contract", ["exat", 3, ["close"]])
 def test_what_is_no_contract_is_refused(fx_model, fx_equal, contract):
     with pytest.raises(LookupError, match="(no|not a) contract"):
-        fx_equal(Off(fx_model.fresh()), contract=contract)
+        fx_equal(fx_model.captured, contract=contract)
 
 def test_noise_within_the_text_is_kept(fx_model, fx_equal):
-    fx_equal(Off(fx_model.fresh()), contract="approximate(30)")
+    fx_equal(Scaled(fx_model.fresh(), 1.01), contract="approximate(30)")
 """
 
 
 @pytest.mark.thorough
 def test_a_contract_may_be_given_as_text(pytester):
-    pytester.runpytest("--fx-model", "mlp", pytester.makepyfile(CONTRACTS)).assert_outcomes(passed=7)
+    pytester.runpytest("--fx-model", "mlp", pytester.makepyfile(CONTRACTS)).assert_outcomes(passed=6)
 
 
 def test_a_wrong_program_is_told_by_its_node_and_line_as_a_pass_is(pytester):

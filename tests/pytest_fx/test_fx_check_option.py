@@ -61,12 +61,6 @@ def test_a_pass_that_changes_nothing_fails_without_a_broken_law(passes):
     assert "law '" not in result.stdout.str()
 
 
-def test_a_name_that_leads_nowhere_is_refused_at_once(passes):
-    result = passes.runpytest("--fx-check", "remove-dead-cod")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("*did you mean 'remove-dead-code'?*")
-
-
 def test_the_fixture_takes_the_options_and_what_a_test_says(passes):
     passes.makepyfile(
         """

@@ -61,22 +61,14 @@ def test_tolerances_bind_for_programs_that_exist_already(user, dtype):
 def test_the_factor_of_eagers_own_error_is_an_option(user):
     path = user.makepyfile(
         """
-        import torch
+        from building import Scaled
         from fx.passes import Close
 
-        class Off(torch.nn.Module):
-            def __init__(self, module):
-                super().__init__()
-                self.module = module
-
-            def forward(self, *args):
-                return self.module(*args) * (1 + 2e-6)
-
         def test_own(fx_model, fx_equal):
-            fx_equal(Off(fx_model.fresh()))
+            fx_equal(Scaled(fx_model.fresh(), 1 + 2e-6))
 
         def test_said(fx_model, fx_equal):
-            fx_equal(Off(fx_model.fresh()), contract=Close(error_factor=100))
+            fx_equal(Scaled(fx_model.fresh(), 1 + 2e-6), contract=Close(error_factor=100))
         """
     )
     run = ("--fx-model", "mlp", path)

@@ -23,53 +23,26 @@ def test_a_timing_that_takes_long_is_announced_before_it_starts_and_is_not_cut_s
     assert '"rounds": 7' in (pytester.path / "out.json").read_text()
 
 
-CACHES = """
+REMEMBERS = """
 import pytest
-import time
-import torch
 from torch import nn
 from pytest_fx.errors import TimedOutputError
 
-class Cache(nn.Module):
-    def __init__(self, program, key):
+class Remembers(nn.Module):
+    def __init__(self, program):
         super().__init__()
-        self.program, self.key, self.known = program, key, {}
+        self.program, self.known = program, None
 
     def forward(self, x):
-        key = self.key(x)
-        if key not in self.known:
-            time.sleep(0.001)
-            self.known[key] = self.program(x)
-        return self.known[key]
+        self.known = self.program(x) if self.known is None else self.known
+        return self.known
 
-@pytest.mark.parametrize("key", [id, torch.Tensor.data_ptr, lambda x: 0])
-def test_cache(fx_traced, fx_timing, key):
+def test_it(fx_traced, fx_timing):
     with pytest.raises(TimedOutputError, match="returns something else when the contents of its inputs change"):
-        fx_timing(Cache(fx_traced, key), label="cache")
-
-def test_cache_of_versions(fx_traced, fx_timing):
-    try:
-        timing = fx_timing(Cache(fx_traced, lambda x: x._version), label="cache")
-    except TimedOutputError:  # the calls of one sample have equal versions
-        return
-    assert timing.verdict == "slower"
-
-def test_cache_of_contents(fx_traced, fx_timing):
-    assert fx_timing(Cache(fx_traced, lambda x: x.numpy().tobytes()), label="cache").verdict == "slower"
-
-def test_clock(fx_traced, fx_timing, monkeypatch):
-    class Stopping(nn.Module):
-        def forward(self, x):
-            monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
-            time.sleep(0.001)
-            return fx_traced(x)
-
-    assert fx_timing(Stopping(), label="stopping").verdict == "slower"
+        fx_timing(Remembers(fx_traced), label="remembers")
 """
 
 
-@pytest.mark.thorough
-def test_a_program_that_remembers_its_outputs_is_not_timed_as_faster(pytester):
-    path = pytester.makepyfile(CACHES)
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "4", path)
-    result.assert_outcomes(passed=6)
+def test_a_program_that_remembers_its_outputs_is_not_timed(pytester):
+    path = pytester.makepyfile(REMEMBERS)
+    pytester.runpytest("--fx-model", "mlp", "--fx-rounds", "4", path).assert_outcomes(passed=1)

@@ -42,6 +42,7 @@ def test_a_value_that_makes_no_sense_is_refused(pytester, option, texts, wanted)
         ),
         (("--fx-model=mlp", "--fx-dtype=int8"), ["ERROR: there is no floating-point dtype named 'int8'", "*float*"]),
         (("--fx-model=mlp", "--fx-tracer=fx:Trace"), ["*no tracer named 'fx:Trace'", "*did you mean 'fx:Tracer'*"]),
+        (("--fx-check=remove-dead-cod",), ["*did you mean 'remove-dead-code'?*"]),
         (("--fx-memory-limit=100",), ["*--fx-memory-limit needs --fx-isolate: *"]),
         (("--fx-isolate", "--pdb"), ["*--fx-isolate and --pdb exclude each other*"]),
         (("--fx-isolate", "--fx-tables"), ["*--fx-isolate and --fx-tables exclude each other*"]),

@@ -224,6 +224,15 @@ def test_of_a_large_model_one_program_is_in_float64_at_a_time():
     assert pass_run.after_float64 is not None, "it is made again"
 
 
+def test_a_program_in_float64_lets_its_tensors_go_although_somebody_holds_it():
+    pass_run = PassRun(large(), lambda program: None)
+    program = pass_run.after_float64
+    weight = weakref.ref(program.get_submodule("0").weight)
+    pass_run.let_go_of_float64()
+    assert weight() is None
+    assert pass_run.after_float64 is not None, "it is made again"
+
+
 @pytest.mark.thorough
 def test_what_is_heavy_is_judged_in_float64_before_it_is_there():
     subject = large()

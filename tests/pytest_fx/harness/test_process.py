@@ -259,21 +259,9 @@ class Network(nn.Module):
 FILES = tuple(
     sys.modules[name].__file__
     for name in (
-        *(
-            "contextlib",
-            "fx.capture.patching",
-            "fx.capture.tracer",
-            "torch.autograd.grad_mode",
-            "torch.random",
-            "torch.fx._symbolic_trace",
-        ),
-        *(
-            "pytest_fx.harness.evaluation",
-            "pytest_fx.harness.run",
-            "pytest_fx.harness.process",
-            "pytest_fx.harness.switches",
-        ),
-        *("pytest_fx.timing.paired", "torch.utils._device"),
+        *("contextlib", "fx.capture.patching", "fx.capture.tracer", "torch.autograd.grad_mode", "torch.random"),
+        *(f"pytest_fx.harness.{name}" for name in ("evaluation", "run", "process", "switches")),
+        *("torch.fx._symbolic_trace", "torch.utils._device", "pytest_fx.timing.paired"),
     )
 )
 

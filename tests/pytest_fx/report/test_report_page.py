@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +16,11 @@ from pytest_fx.report.columns import SummaryColumn
 from pytest_fx.report.report_page import page_of
 from pytest_fx.report.reported_run import EarlierRun, ReportedRun
 from pytest_fx.report.side_by_side import MOST_LINES, side_by_side
+
+
+def in_chromium(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a test that opens the page in a browser."""
+    return pytest.mark.thorough(pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")(test))
 
 
 def history(*seeds: int, rows: int = 40) -> list[EarlierRun]:
@@ -166,8 +172,7 @@ for (const element of document.querySelectorAll("body *")) {
 """
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@in_chromium
 @pytest.mark.parametrize("width", [400, 1000, 1600])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_overflows_is_missing_or_faint(tmp_path, width, scheme):
@@ -181,8 +186,7 @@ def test_nothing_overflows_is_missing_or_faint(tmp_path, width, scheme):
     assert in_browser(page, script, tmp_path, width, flags) == [[], 0, width, [], scheme == "dark"]
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@in_chromium
 def test_rows_are_found_sorted_and_opened_and_everything_is_reached_by_keyboard(tmp_path):
     script = """
     const shown = () => [...document.querySelectorAll("table.rows tbody tr[id]")].map((row) => row.id);
@@ -231,8 +235,7 @@ def test_rows_are_found_sorted_and_opened_and_everything_is_reached_by_keyboard(
     assert (found["unreachable"], found["maps"]) == (0, 1)
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@in_chromium
 def test_a_narrow_page_shows_the_first_wrong_node_of_both_programs_on_lines_that_are_equal_too(tmp_path):
     run = made_up_run(8, 1)
     run.failures()[0]["facts"].update(before_line=32, after_line=31)
@@ -243,8 +246,7 @@ def test_a_narrow_page_shows_the_first_wrong_node_of_both_programs_on_lines_that
     assert in_browser(page_of(run), script, tmp_path, 400) == [[], [["31", True], ["32", True]]]
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@in_chromium
 def test_columns_of_users_are_sorted_by_their_numbers_and_found_by_their_words(tmp_path):
     script = """
     const calls = () => [...document.querySelectorAll("table.rows tbody td.own")].map((one) => one.textContent);
@@ -266,8 +268,7 @@ def test_columns_of_users_are_sorted_by_their_numbers_and_found_by_their_words(t
     assert in_browser(page_of(run), script, tmp_path) == [[], up, [*up[2::-1], "\u2013"], ["11 calls"]]
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@in_chromium
 def test_hostile_names_run_no_script(tmp_path):
     run = made_up_run(2, 0)
     for line in run.lines:
@@ -285,8 +286,7 @@ def test_hostile_names_run_no_script(tmp_path):
     assert in_browser(page, script, tmp_path) == [[], 0, 0, HOSTILE]
 
 
-@pytest.mark.thorough
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@in_chromium
 def test_ten_thousand_rows_stand_in_two_seconds_and_are_found_by_filter(tmp_path):
     page = page_of(made_up_run(10_000, 300), history(1, 2, 3, rows=10_000))
     script = """

@@ -100,26 +100,6 @@ def test_resnet50_is_captured_fused_and_rid_of_its_checks(pytester):
     )
 
 
-def test_a_model_whose_leaf_modules_branch_skips_the_capture_without_leaves(pytester):
-    pytester.makepyfile(
-        mine="""
-        import torch
-        from torch import nn
-
-        class Leaf(nn.Module):
-            __module__ = "torch.nn.own"
-            def forward(self, x):
-                return x if x.sum() > 0 else -x
-
-        def factory():
-            return nn.Sequential(nn.Linear(2, 2), Leaf()), torch.ones(1, 2)
-        """
-    )
-    result = pytester.runpytest("--fx-model", "mine:factory", "-rs", "-k", "capture")
-    assert result.ret == 0
-    result.stdout.fnmatch_lines("SKIPPED*a module of torch.nn in it branches on values: *")
-
-
 BRANCHING = """
 import torch
 from torch import nn
@@ -131,6 +111,9 @@ class Leaf(nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else -x
 
+def pair():
+    return nn.Sequential(nn.Linear(2, 2), Leaf()), torch.ones(1, 2)
+
 def factory():
     return ZooModel(
         "branching",
@@ -140,6 +123,13 @@ def factory():
         needs_leaves={needs_leaves},
     )
 """
+
+
+def test_a_model_whose_leaf_modules_branch_skips_the_capture_without_leaves(pytester):
+    pytester.makepyfile(mine=BRANCHING.format(needs_leaves=False))
+    result = pytester.runpytest("--fx-model", "mine:pair", "-rs", "-k", "capture")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines("SKIPPED*a module of torch.nn in it branches on values: *")
 
 
 def test_a_model_of_the_zoo_that_capture_refuses_without_leaf_modules_fails(pytester):
@@ -218,30 +208,18 @@ def test_a_model_that_is_captured_otherwise_each_time_fails_even_where_assertion
     )
 
 
-def test_a_model_that_cannot_be_captured_fails_once_with_the_users_line(pytester):
-    pytester.makepyfile(
-        branching="""
-        import torch
-
-        class Branching(torch.nn.Module):
-            def forward(self, x):
-                return x if x.sum() > 0 else -x
-
-        def model():
-            return Branching(), torch.ones(2)
-        """
-    )
+def test_a_model_that_cannot_be_captured_fails_once_with_the_users_line(user):
     for chosen in ((), ("-k", "capture_equals_eager or pass_keeps_its_contract")):
-        result = pytester.runpytest("--fx-model", "branching:model", "-rs", *chosen)
+        result = user.runpytest("--fx-model", "mine:branching", "-rs", *chosen)
         outcomes = {**result.parseoutcomes(), "deselected": 0}
         assert outcomes.pop("skipped") > 3
         assert outcomes in ({"failed": 1, "deselected": 0}, {"errors": 1, "deselected": 0})
         result.stdout.fnmatch_lines(
             [
                 "> *return x if x.sum() > 0 else -x",
-                "E*where*branching.py:5, in *forward*x if x.sum() > 0*",
-                "branching.py:5: CaptureError",
-                "SKIPPED*branching:model cannot be captured: another of its tests says why",
+                "E*where*mine.py:*, in *forward*x if x.sum() > 0*",
+                "mine.py:*: CaptureError",
+                "SKIPPED*mine:branching cannot be captured: another of its tests says why",
             ]
         )
         assert not [line for line in result.outlines if "fx/capture/tracer.py" in line or "pytest_fx/harness/" in line]

@@ -33,7 +33,5 @@ def test_a_row_for_a_gpu_says_that_there_is_none():
         rows()["learning_to_paint_actor_small, tensorrt, batch 4"].measure()
 
 
-def test_the_papers_numbers_stand_beside_rows_of_the_table():
-    table = get_table("lowering")
-    assert set(table.paper) <= {row.name for row in table.rows(Scale())}
-    assert table.paper["resnet50, tensorrt, batch 256"]["lowered_speedup"] == 3.69
+def test_the_papers_speed_up_is_worked_out_of_its_times():
+    assert get_table("lowering").paper["resnet50, tensorrt, batch 256"]["lowered_speedup"] == 3.69

@@ -29,15 +29,6 @@ def cells_of(name, values):
     return {column.heading: text for column in table.columns if (text := entry.format(column.template)) is not None}
 
 
-def test_every_number_of_the_paper_and_every_claim_belongs_to_a_row():
-    table = get_table("quantization")
-    names = list(rows(Scale()))
-    assert set(table.paper) <= set(names)
-    assert all(set(claim.found) <= set(names) for claim in table.claims)
-    here = names + list(rows())
-    assert len(set(here)) == len(here) == 2 * (10 + 4 * 2) + 4 - 6 + 2 * 4 + 6
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "name, peer",

@@ -95,13 +95,14 @@ def test_a_cache_by_versions_is_refused_or_finds_nothing_in_it(inputs):
     assert len(program.known) >= timing.iterations * 6
 
 
+class Embedded(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return MATRIX[x.long()] @ MATRIX
+
+
 def test_a_cache_of_integers_is_refused_or_finds_nothing():
     def inputs(number: int) -> Arguments:
         return Arguments((torch.randint(256, (256,), generator=torch.Generator().manual_seed(number)),))
-
-    class Embedded(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return MATRIX[x] @ MATRIX
 
     class First(Embedded):
         result = None
@@ -113,11 +114,6 @@ def test_a_cache_of_integers_is_refused_or_finds_nothing():
     timed(Embedded(), Embedded(), inputs)
     with pytest.raises(TimedOutputError, match="a cache"):
         timed(Embedded(), First(), inputs)
-
-
-class Embedded(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return MATRIX[x.long()] @ MATRIX
 
 
 class ByContents(Embedded):

@@ -63,6 +63,7 @@ class Shape:
             is_tensor: whether a value of the program is known to be a tensor.
         """
         positional = self.positional
+        # `x.permute(0)` is given one size and no tuple: it counts as a tuple of one.
         is_one_size = self.packed is not None and len(args) == len(positional) and type(args[-1]) is int
         if len(args) > len(positional) or is_one_size:
             if self.packed is None:
@@ -86,6 +87,7 @@ class Shape:
                     return None
                 bound[name] = self._tidy(name, value)
             elif name in self.defaults:
+                # Defaults that are objects of their own, as a sentinel, mean the same only if the argument is left out.
                 if _is_literal(self.defaults[name]):
                     bound[name] = self.defaults[name]
             else:

@@ -177,6 +177,7 @@ class Signature:
             message = f"the program was captured without {name} (name them as parameters to capture it with): {where}"
             self._checks.append((check_not_given, proxy, message))
             return _NoKeywords()
+        # Without example inputs `if mask is None:` has one answer in the program, which it checks when it runs.
         if name not in concrete and name in self._asked_for and guide is None:
             return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
         is_given = guide is not None and not guide.given_none(name) if name not in concrete else None

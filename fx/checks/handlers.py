@@ -133,6 +133,7 @@ def _handlers(tree: ast.Module) -> tuple[_Handled, ...]:
 
 
 def _handled_by(node: ast.AST) -> Iterator[_Handled]:
+    # `try` is ast.Try, and from Python 3.11 on ast.TryStar as well.
     if hasattr(node, "handlers"):
         one: Any = node
         names = [name for handler in one.handlers if not isinstance(handler.body[-1], ast.Raise)

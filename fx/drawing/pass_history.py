@@ -77,6 +77,7 @@ class PassHistory:
         new = dict(zip(after.numbers, after.program.nodes, strict=True))
         kept = [number for number in after.numbers if number in old]
         place = {number: place for place, number in enumerate(before.numbers)}
+        # A pass that moves one node to the front has moved that one, not all that it passed.
         stayed = longest_increasing([place[number] for number in kept])
         pairs = self._pairs(first, last)
         became: dict[str, list[str]] = {}

@@ -117,6 +117,7 @@ def _kind(node: PictureNode, marks: tuple[str, ...]) -> Hashable:
 def _folded(root: Cluster, edges: Sequence[Edge], count: int) -> list[Edge]:
     """Leave of blocks that repeat the first, with the edges of all; those from one block to another are not drawn."""
     stands_for = list(range(count))
+    # Found before blocks are left out below: edges between two blocks end at nodes that are not drawn.
     block_of: dict[int, tuple[tuple[int, int], ...]] = {}
     for cluster in all_clusters(root):
         if cluster.count > 1:
@@ -124,6 +125,7 @@ def _folded(root: Cluster, edges: Sequence[Edge], count: int) -> list[Edge]:
             for place, block in enumerate(blocks):
                 for node in block:
                     block_of[node] = (*block_of.get(node, ()), (id(cluster), place))
+    # Inner repeats first: a node may stand for one of the first inner block, and that for one of the first outer block.
     for cluster in reversed(all_clusters(root)):
         if cluster.count > 1:
             blocks = [block for block in cluster.members if isinstance(block, Cluster)]

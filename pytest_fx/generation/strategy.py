@@ -343,6 +343,7 @@ def _result(builder: ProgramBuilder) -> str:
         return f"({names[0]},)" if choices.sometimes(6) else names[0]
     match choices.below(5):
         case 1:
+            # `b[0]` and `b0` would both have the key `b0`: the dict below keeps one of them.
             keys = [re.sub(r"\W", "", name) for name in names]
             pairs = [f'"{key}": {name}' for key, name in dict(zip(keys, names, strict=True)).items()]
             return "{" + ", ".join(pairs[::-1] if choices.sometimes(2) else pairs) + "}"

@@ -63,6 +63,7 @@ class Accesses:
                 bits |= _bits_of(effect)
                 writes = self._written(index, node, bits)
                 reads |= writes
+            # What takes elements from an iterator changes what the next one gets.
             elif consumed := aliases.consumed_iterators(index):
                 bits, writes = COMPUTES | WRITES, {roots[source] for source in consumed}
         self._reads.append(reads)

@@ -94,9 +94,11 @@ def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None
         if operator not in _OF_ELEMENTS or not flow.raises(side, _let_through(code)) or _is_control_flow(code, line):
             continue
         equal_raises = holds is _OF_ELEMENTS[operator]
+        # `if a == b: raise` raises once all elements were equal: no single one decides. Of `!=` each decides.
         if operator in ("eq", "ne"):
             return None if equal_raises else ElementCheck(_check(frame, False, line), None)
         options = _options(flow, frame)
+        # A sequence asks each of its elements in turn, a set only those with the hash of the value.
         if equal_raises and not isinstance(options, _HASHED):
             return ElementCheck(_check(frame, True, line), None)
         known = isinstance(options, (tuple, list, *_HASHED)) and not any(

@@ -277,6 +277,7 @@ class _Recorder:
                 number = self.take(node)
                 inserted.setdefault(previous, []).append(number)
                 self.place(number, node, stands_for[node], earlier)
+        # -1 stands for the start: what was inserted there has no node before it.
         self.order = [one for number in (-1, *self.order) for one in (number, *inserted.get(number, ())) if one >= 0]
         links: dict[int, list[int]] = {}
         for node, others in stands_for.items():

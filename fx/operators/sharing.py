@@ -153,6 +153,7 @@ def _function_sharing(target: Any) -> Sharing:
         return _BUILTINS[BUILTINS.get(name, "any")]
     if home is torch and name in FUNCTIONS:
         return NUMBER
+    # torch.library.custom_op returns an object around its overload.
     operation = getattr(target, "_opoverload", target)
     if overloads := get_overloads(operation):
         return _schema_sharing(overloads)

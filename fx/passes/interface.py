@@ -159,6 +159,7 @@ def _sure_writes(writers: list[int], aliases: Aliases) -> Iterator[tuple[str, st
         arguments: Any = node.args if isinstance(effect.written, int) else node.kwargs
         try:
             written = arguments[effect.written]
+        # It is passed in another way than the effect says, or is a default: not sure.
         except (IndexError, KeyError):
             continue
         owner = _memory_of(written, aliases)

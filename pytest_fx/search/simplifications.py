@@ -27,6 +27,7 @@ def within(statements: Iterable[ast.AST]) -> Iterator[Edits]:
             continue
         yield from ({part: [child]} for child in children_of(part))
         match part:
+            # What these take by position is the tensor and its name, without which there is none.
             case ast.Call(func=ast.Attribute(attr="Parameter" | "register_buffer")):
                 yield from ({gone: []} for gone in part.keywords)
             case ast.Call():

@@ -162,7 +162,7 @@ def compound_check(frame: FrameType, compared: Comparison | None = None) -> Comp
     flow = flow_of(code)
     if flow is None or flow.branch(frame.f_lasti) is None:
         return None
-    for statement in _plain_statements(syntax_tree(code).body):
+    for statement in ast.walk(syntax_tree(code)):
         found = _conditions(statement)
         if found is None:
             continue
@@ -171,6 +171,9 @@ def compound_check(frame: FrameType, compared: Comparison | None = None) -> Comp
         if index is None or index == len(conditions) - 1:
             continue
         if not flow.hangs_on(frame, compared, raises_if):
+            return None
+        # Where one condition decides, its branch leads to the `raise`; here it leads to the next condition first.
+        if _is_control_flow(code, raising.lineno) or not flow.leaves(frame.f_lasti, _let_through(code)):
             return None
         rest = [ast.Expression(expression) for expression in conditions[index + 1 :]]
         if any(isinstance(node, _WITH_EFFECTS) for tree in rest for node in ast.walk(tree)):
@@ -211,17 +214,7 @@ def _is_one_branch(condition: ast.expr) -> bool:
 _WITH_EFFECTS = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.ListComp, ast.GeneratorExp)
 
 
-def _plain_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements at any depth that no ``try`` with handlers surrounds."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, ast.Try) and statement.handlers:
-            continue
-        for field in ("body", "orelse", "finalbody"):
-            yield from _plain_statements(getattr(statement, field, []))
-
-
-def _conditions(statement: ast.stmt) -> tuple[list[ast.expr], bool, ast.Raise | ast.Assert] | None:
+def _conditions(statement: ast.AST) -> tuple[list[ast.expr], bool, ast.Raise | ast.Assert] | None:
     """The conditions of a compound check, the truth value of all that raises, and the statement that does."""
     if not isinstance(statement, (ast.If, ast.Assert)) or not isinstance(statement.test, ast.BoolOp):
         return None

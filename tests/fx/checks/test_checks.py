@@ -362,6 +362,23 @@ def suppressed(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def suppressed_with_two_conditions(x: torch.Tensor) -> torch.Tensor:
+    with contextlib.suppress(ValueError):
+        if x.dim() == 2 and x.dtype == torch.float32:
+            raise ValueError
+        x = x + 1
+    return x
+
+
+def caught_with_two_conditions(x: torch.Tensor) -> torch.Tensor:
+    try:
+        if x.dim() == 2 and x.dtype == torch.float32:
+            raise ValueError
+    except ValueError:
+        x = x + 1
+    return x
+
+
 class WhilePositive:
     def __init__(self, x: torch.Tensor) -> None:
         self.x = x
@@ -381,6 +398,17 @@ def ends_an_iteration(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+class WhileTwoDimensional(WhilePositive):
+    def __next__(self) -> int:
+        if self.x.dim() != 2 and self.x.dtype == torch.float32:
+            raise StopIteration
+        return 1
+
+
+def ends_an_iteration_by_two_conditions(x: torch.Tensor) -> torch.Tensor:
+    return x + next(WhileTwoDimensional(x))
+
+
 def hides_the_refusal(x: torch.Tensor) -> torch.Tensor:
     try:
         return x * 2 if x.sum() > 0 else x * 4
@@ -390,7 +418,16 @@ def hides_the_refusal(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "program",
-    [caught_by_the_caller, caught_around_a_with_block, suppressed, ends_an_iteration, hides_the_refusal],
+    [
+        caught_by_the_caller,
+        caught_around_a_with_block,
+        caught_with_two_conditions,
+        suppressed,
+        suppressed_with_two_conditions,
+        ends_an_iteration,
+        ends_an_iteration_by_two_conditions,
+        hides_the_refusal,
+    ],
     ids=lambda program: program.__name__,
 )
 def test_a_raise_that_something_catches_is_a_branch_and_refused(program: Callable[..., Any]) -> None:

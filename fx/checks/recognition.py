@@ -86,6 +86,7 @@ def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None
     code = frame.f_code
     flow = flow_of(code)
     found = None if flow is None else flow.branch_on_elements(frame.f_lasti)
+    # From Python 3.13 on a comparison asks the truth of its own result here, too: that of `__ne__` of a class, say.
     if flow is None or found is None or compared.operator != "eq":
         return None
     operator, sides = found
@@ -94,7 +95,7 @@ def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None
         if operator not in _OF_ELEMENTS or not flow.raises(side, _let_through(code)) or _is_control_flow(code, line):
             continue
         equal_raises = holds is _OF_ELEMENTS[operator]
-        # `if a == b: raise` raises once all elements were equal: no single one decides. Of `!=` each decides.
+        # Where equal containers raise, all elements have to be equal and none decides alone; else each decides.
         if operator in ("eq", "ne"):
             return None if equal_raises else ElementCheck(_check(frame, False, line), None)
         options = _options(flow, frame)

@@ -15,6 +15,7 @@ from fx.drawing.appearance import Figure, scaled
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram
 from fx.drawing.pass_history import PassHistory
 from fx.drawing.picture import MARKS, Picture
+from fx.drawing.rows import CLUSTER
 from fx.drawing.svg import escaped
 from fx.errors import DrawingError
 from fx.graph_module import GraphModule
@@ -107,7 +108,7 @@ def _data(
     parents: dict[int, int] = {}
     for rows in picture.rows:
         for kind, ref in zip(rows.kinds, rows.refs, strict=True):
-            if kind == 1:
+            if kind == CLUSTER:
                 parents[ref] = rows.cluster.number
     nodes = [
         [node.states, *([first, *_fields(version, strings)] for first, version in node.versions)]

@@ -151,6 +151,7 @@ def _function_sharing(target: Any) -> Sharing:
         return _operator_sharing(name)
     if home is builtins:
         return _BUILTINS[BUILTINS.get(name, "any")]
+    # Those written in Python, as torch.is_tensor, have no schema that says so.
     if home is torch and name in FUNCTIONS:
         return NUMBER
     # torch.library.custom_op returns an object around its overload.

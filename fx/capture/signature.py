@@ -193,6 +193,7 @@ class Signature:
         def specialize(value: Any) -> Any:
             nonlocal count
             count += 1
+            # The names that torch.fx gives to parts: `x_1`, `x_2`.
             proxy = tracer.create_proxy("placeholder", f"{name}_{count}", default, {})
             if isinstance(value, PHBase):
                 proxy.node.meta.update(value.__dict__)

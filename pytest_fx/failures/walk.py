@@ -184,6 +184,7 @@ class Walk:
         text, origins = describe(node), frozenset(node.origins or (partner.name,))
         pairs = _pairs(expected, own, self._has_one_dtype, f"{partner.name}{{}}".format)
         if isinstance(pairs, Mismatch):
+            # The comparison speaks of programs and eager; these are two values of one program and another.
             why = pairs.text.replace("eager", "the original", 1)
             why = why.replace("in the program", "here").replace("the program returns", "here it is")
             return NodeError(text, partner.name, origins, node.source, inherited, 0.0, eager, 0.0, mismatch=why)

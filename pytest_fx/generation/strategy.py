@@ -183,6 +183,8 @@ def _bias_to(ops: list[Any], like: Any) -> Bias:
     rows += itertools.product(single, repeat=2) if len(single) <= FEW else []
     repeated = chains((target, target) for target in single)  # what most passes on one operation merge
     followed = (*chains(rows), *repeated, *compounds(single.keys()))
+    # Repeated until each has its part: half is what was asked for, and half what follows it;
+    # then a quarter of all looks back, and half of all are formulas.
     wanted = (*asked, *followed * max(1, len(asked) // max(1, len(followed))))
     back = walks(single)
     wanted += back * (len(wanted) // (3 * max(1, len(back))))

@@ -169,6 +169,7 @@ def compound_check(frame: FrameType, compared: Comparison | None = None) -> Comp
             continue
         conditions, raises_if, raising = found
         index = _asked(frame, flow, conditions)
+        # What asks for the last condition is a check of that one alone, or no check: pending_check has decided it.
         if index is None or index == len(conditions) - 1:
             continue
         if not flow.hangs_on(frame, compared, raises_if):

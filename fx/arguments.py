@@ -161,6 +161,7 @@ def holds(annotation: Any, value: Any) -> bool:
     if annotation in (str, bool, NoneType):
         return isinstance(value, annotation)
     if origin is Literal:
+        # For Python `True == 1`.
         return any(type(value) is type(choice) and value == choice for choice in arguments)
     if origin in (Union, UnionType):
         return any(holds(kind, value) for kind in arguments)

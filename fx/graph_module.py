@@ -532,6 +532,7 @@ def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int
             held = found.get(id(child))
             has_other_names |= held is not None
         if held is None:
+            # Activations and the like have no state that is to be held.
             if next(child.parameters(), None) is None and next(child.buffers(), None) is None:
                 continue
             held = found[id(child)] = Container()

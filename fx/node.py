@@ -223,9 +223,11 @@ class Node:
             if type(target) is not str:
                 if not isinstance(target, str):
                     raise _target_error(op, target)
+                # A member of an enum of strings is `N.A` as text, which would be the name in the code.
                 target = str.__str__(target)
             if not _fits(op, target):
                 raise _target_error(op, target)
+        # Most calls have a tuple and no keywords, and graphs many of them: these are not checked any further.
         if type(args) is not tuple or type(kwargs) is not dict or kwargs:
             expect(args, tuple, "args of a node is a tuple", remedy="(value,) for a single argument")
             _check_keywords(kwargs)

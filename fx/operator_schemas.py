@@ -213,6 +213,7 @@ def _choose_signature(
     kwarg_types: Mapping[str, Any] | None,
 ) -> Signature | None:
     """Return the signature of the overload that is called, or ``None`` if none fits."""
+    # No schema has `as_tuple`, by which it returns a tuple or a tensor.
     if target is torch.nonzero:
         signature = _nonzero_signatures()["as_tuple" in kwargs]
         return signature if len(args) + len(kwargs) == len(signature.parameters) else None

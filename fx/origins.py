@@ -56,6 +56,7 @@ def match_origins(graph: Graph, earlier: Mapping[str, EarlierNode]) -> None:
     became: dict[Node, str] = {}
     for node in graph.nodes:
         known = earlier.get(node.name)
+        # A node with other origins only has the name: it was free again, since a pass erased what had it.
         if known is None or (node._origins and not set(known.origins).issubset(node._origins)):
             continue
         if node._origins or node.op == known.op:
@@ -63,12 +64,14 @@ def match_origins(graph: Graph, earlier: Mapping[str, EarlierNode]) -> None:
             if not node._origins:
                 node.origins, node.source = known.origins, node.source or known.source
     kept = set(became.values())
+    # Users come first: what they became says in whose place their inputs stand.
     for user in reversed(graph.nodes):
         before = earlier.get(became.get(user, ""))
         if before is None or (user.name not in kept and (user.op, user.target) != (before.op, before.target)):
             continue
         for place, node in _inputs_by_place(user):
             name = before.inputs.get(place)
+            # What is still there has its own place, unless a node that is there, too, now reads another one instead.
             if name is None or (name in kept and (user.name not in kept or became.get(node, name) != name)):
                 continue
             if node not in became:

@@ -293,6 +293,7 @@ class TracerBase:
             node = a.node
             return node if node.graph is self.graph else self._node_of(a)
         if kind in IMMEDIATE_TYPES:
+            # As an f-string makes it of a traced value: the text would be a constant of the program.
             if kind is str and "Proxy(" in a:
                 self._text_refused(a)
             return a

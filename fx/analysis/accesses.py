@@ -62,6 +62,7 @@ class Accesses:
                 bits |= _BITS[effect.kind] | (DRAWS if effect.draws else 0) | (SETS_MODES if effect.sets_modes else 0)
                 writes = self._written(index, node, bits)
                 reads |= writes
+            # What takes elements from an iterator changes what the next one gets.
             elif consumed := aliases.consumed_iterators(index):
                 bits, writes = COMPUTES | WRITES, {roots[source] for source in consumed}
         self._reads.append(reads)

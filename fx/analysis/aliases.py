@@ -221,6 +221,7 @@ class Aliases:
         """Return what the value of a call is, and which of its inputs it may share memory with."""
         if sharing is None:
             sharing = ANY
+        # `places` are the arguments that may be shared: () is none, None is any.
         kind, places = sharing.kind, sharing.places
         if kind == "number" or (kind == "tensor" and not places and places is not None):
             return kind, ()

@@ -74,6 +74,7 @@ def _spelled(node: Any, is_plain: Callable[[Node], bool], depth: int) -> str:
         inside = node.args[1]
         texts = [_spelled(part, is_plain, depth + 1) for part in inside] if isinstance(inside, tuple) else parts[1:]
         return f"{parts[0]}[{', '.join(texts)}]"
+    # An augmented assignment, `x += 1`, is no expression: it is spelled as a call below.
     if target in BY_FUNCTION and not node.kwargs and not BY_FUNCTION[target].in_place:
         return _operation(node, parts)
     if target is is_false:

@@ -289,6 +289,7 @@ class _Watch:
             if cell.made >= moment or (cell.freed is not None and cell.freed <= moment):
                 continue
             place = bisect.bisect_right(cell.uses, moment)
+            # Operators with a FLOP formula, products and convolutions, take too long to be made again.
             if place == len(cell.uses) or getattr(cell.func, "overloadpacket", None) in flop_registry:
                 continue
             last, again = max(cell.made, cell.uses[place - 1] if place else 0), cell.uses[place]

@@ -149,6 +149,7 @@ def profile(
     plain, profiled = list[float](), list[float]()
     with torch.no_grad():
         for number in range(_WARM_UP + rounds):
+            # What runs second finds the caches warm: each is that in every other round.
             for is_profiled in (False, True) if number % 2 else (True, False):
                 seconds = _seconds(timer.run if is_profiled else gm, args, clock)
                 if number >= _WARM_UP:

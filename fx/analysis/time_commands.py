@@ -67,6 +67,7 @@ def run_simulate(program: GraphModule, inputs: Sequence[Any], options: argparse.
         times = _times(options.times, device)
         for batch, given in _batches(inputs, options.batch):
             found.append((batch, simulate(program, device, *given, training=training, times=times)))
+        # At once: an error on the next device must not lose what was measured for this one.
         if isinstance(times, MeasuredTimes):
             times.save()
     if options.json:

@@ -176,6 +176,7 @@ def _timed(entries: Sequence[Mapping[str, Any]]) -> list[TracedCall]:
             key = event.name, _frozen(event.args["Input Dims"]), tuple(map(str, event.args.get("Concrete Inputs", ())))
             host = (event.end - event.start) * 1e-6
             seconds = _of_device(event) * 1e-6
+            # In a trace without kernels all ran on the CPU, where an operator takes the time of its event.
             times.setdefault(key, []).append((seconds, host) if kernels else (host, 0.0))
     return [
         TracedCall(

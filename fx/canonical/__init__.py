@@ -163,6 +163,7 @@ class Canonicalizer:
                         node.target = call.target
                     node._update(call.args, call.kwargs)
             elif node._op == "get_attr" and (flag := training_flag(self._root, node)) is not None:
+                # Checks still read the flag: they say when it is not what was fixed.
                 users = [user for user in node.users if user.target is not check_value]
                 if users:
                     yield node, f"{node.target} is fixed to {flag}"
@@ -209,6 +210,7 @@ class Canonicalizer:
             kwargs = {name: _filled(value, values) for name, value in node._kwargs.items()}
             target = f"{path}.{node._target}" if node._op in ("get_attr", "call_module") else node._target
             if node is template.output:
+                # What the template does after its result stands behind the call.
                 made, place = call, following
                 made.op, made.target = node._op, target
                 made._update(args, kwargs)

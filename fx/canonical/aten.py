@@ -204,6 +204,7 @@ def arguments_for(
     takes_numbers = str(schema.name).partition("::")[2] in _NUMBERS_AS_TENSORS
     names = ["input" if argument.name == "self" else str(argument.name) for argument in schema.arguments]
     values = {**found.fixed, **found.values}
+    # `aten.sum` is tried for `torch.sum(x, dim=None)`: its overload without `dim` takes the call, too.
     if any(name not in names and not (name in found.fixed and value == found.fixed[name])
            for name, value in found.values.items()):  # fmt: skip
         return None
@@ -212,11 +213,13 @@ def arguments_for(
             return None
         value = values.get(name, argument.default_value)
         described = str(getattr(argument, "real_type", argument.type))
+        # What is None for a function may be a number here: padding_idx of `aten.embedding` is -1 where there is none.
         if value is None and not described.startswith("Optional["):
             value = argument.default_value
         may_be_number = takes_numbers and name != "input"
         if name in values and not _fits(argument, described, value, may_be_number, is_tensor, is_number):
             return None
+        # Exported programs have lists, and so have the defaults, by which an argument is left out.
         if isinstance(value, tuple) and "List[" in described:
             value = list(value)
         is_default = argument.has_default_value() and _is_same(value, argument.default_value)

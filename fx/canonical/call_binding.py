@@ -58,6 +58,7 @@ class Shape:
     def bind(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument], is_tensor: IsTensor) -> Binding | None:
         """The arguments of a call by name, or None where it does not fit."""
         positional = self.positional
+        # `x.permute(0)` is given one size and no tuple: it counts as a tuple of one.
         is_one_size = self.packed is not None and len(args) == len(positional) and type(args[-1]) is int
         if len(args) > len(positional) or is_one_size:
             if self.packed is None:
@@ -81,6 +82,7 @@ class Shape:
                     return None
                 bound[name] = self._tidy(name, value)
             elif name in self.defaults:
+                # Defaults that are objects of their own, as a sentinel, mean the same only if the argument is left out.
                 if _is_literal(self.defaults[name]):
                     bound[name] = self.defaults[name]
             else:

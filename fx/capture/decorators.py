@@ -54,6 +54,7 @@ def _with_inner(function: Any, behind: Any, inner: Callable[..., Any]) -> Any:
         keywords = {name: inner if one is behind else one for name, one in function.keywords.items()}
         return functools.partial(*(inner if one is behind else one for one in parts), **keywords)
     held = getattr(function, "__dict__", {})
+    # functools.wraps leaves `__wrapped__` for others to read; a decorator calls what it holds under names of its own.
     names = [name for name, one in held.items() if one is behind and name != "__wrapped__"]
     if not names or not isinstance(vars(type(function)).get("__call__"), FunctionType):
         return None

@@ -123,6 +123,7 @@ class ExampleValues:
 
     def _scan(self) -> None:
         """Look at the nodes that are new: which write, and in which modes they run."""
+        # While a program is traced its graph grows at the end.
         new = itertools.takewhile(lambda node: node not in self._scanned, reversed(self._graph.nodes))
         for node in reversed(list(new)):
             self._scanned.add(node)
@@ -130,6 +131,7 @@ class ExampleValues:
             if _changes_more_than_elements(node):
                 self._writes.append(node)
             elif target is _set_grad_enabled:
+                # A node here is one that asked for the mode, as `no_grad` does to put it back.
                 enabled = node._args[0]
                 self._gradients = self._gradients_at[enabled] if isinstance(enabled, Node) else bool(enabled)
             elif target is _enter_autocast:

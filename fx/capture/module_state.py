@@ -52,6 +52,7 @@ class ModuleState:
         self._kinds: set[type] = set()
         """The classes of objects that are held."""
         for module, own in zip(self._modules, owns, strict=True):
+            # Torch's own modules hold nothing that calls change, but for what a hook leaves in them.
             has_hooks = own["_forward_hooks"] or own["_forward_pre_hooks"]
             if has_hooks or not type(module).__module__.startswith("torch."):
                 for name, value in own.items():

@@ -80,6 +80,7 @@ def _asked_by(node: ast.AST, wanted: set[str]) -> Iterator[tuple[str, int]]:
         asked = [node.operand]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("isinstance", "bool"):
         asked = list(node.args[:1])
+    # `any(one is None for one in (mask, bias))` asks for both.
     elif isinstance(node, (ast.GeneratorExp, ast.ListComp, ast.SetComp)) and _compares(node):
         elements = node.generators[0].iter
         asked = list(elements.elts) if isinstance(elements, (ast.Tuple, ast.List)) else []

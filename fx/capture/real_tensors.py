@@ -179,6 +179,7 @@ class RealTensors(TorchFunctionMode):
         """Carry out a call, record it, or both."""
         args, kwargs = tuple(map(decided, args)), {key: decided(value) for key, value in kwargs.items()}
         name = getattr(func, "__name__", "")
+        # To read `x.shape` calls `__get__` of a descriptor, which is called as the attribute is.
         attribute = func.__self__.__name__ if name in ("__get__", "__set__") else None
         if name in _UNWRITTEN or (name == "__get__" and attribute_kind(attribute) == "number"):
             return func(*args, **kwargs)

@@ -37,6 +37,7 @@ def parts(like: Any, whole: Proxy, tracer: Any, varying: bool = False) -> Any:
     if type(like) in (dict, OrderedDict):
         entries = cast("Mapping[Any, Any]", like)
         return type(like)((key, part(one, key)) for key, one in entries.items())
+    # The counter of a while_loop may start as the number 0, and is another one in each round.
     if varying and isinstance(like, (int, float, complex)):
         return whole
     return like if type(like) in IMMEDIATE_TYPES or not holds_values(like) else whole

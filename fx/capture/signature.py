@@ -187,6 +187,7 @@ class Signature:
             message = f"the program was captured without {name} (name them as parameters to capture it with): {where}"
             self._checks.append((check_not_given, proxy, message))
             return _NoKeywords()
+        # Without example inputs `if mask is None:` has one answer in the program, which it checks when it runs.
         if name not in concrete and name in self._asked_for and guide is None:
             return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
         is_given = guide is not None and name not in concrete and guide.given.get(name, name) is not None
@@ -202,6 +203,7 @@ class Signature:
         def specialize(value: Any) -> Any:
             nonlocal count
             count += 1
+            # The names that torch.fx gives to parts: `x_1`, `x_2`.
             proxy = tracer.create_proxy("placeholder", f"{name}_{count}", default, {})
             if isinstance(value, PHBase):
                 proxy.node.meta.update(value.__dict__)

@@ -70,6 +70,7 @@ def spread(
         used.extend(found)
         return _joined(tracer, elements)
 
+    # A function of the user may do with the elements what it likes: `counts(*x.shape)`.
     is_torch = kind == "call_method" or (kind == "call_function" and _is_of_torch(target))
     if not here or not is_torch:
         return args, kwargs
@@ -81,6 +82,7 @@ def spread(
         args = (*args[:start], tuple_of(args[start:]))
     args = tuple([tuple_of(one) if type(one) in (list, tuple) else one for one in args])
     kwargs = {name: tuple_of(one) if type(one) in (list, tuple) else one for name, one in kwargs.items()}
+    # Something inside of the call has taken others: `x.view(counts(*x.shape), -1)`.
     if len(used) != len(here):
         raise here[0].refused()
     return args, kwargs

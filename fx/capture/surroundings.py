@@ -101,8 +101,10 @@ class Surroundings:
                 self._seen.add(id(one))
                 self._pending += self._look_at(one)
         for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
+            # Messages name a function that reaches what is kept: for a class, any of its own.
             held = next((value for value in vars(kind).values() if isinstance(value, FunctionType)), None)
             self._keep_class(held, kind)
+        # `with self.guard:` names no class: any attribute may hold such an object.
         if any(swallowed_by(kind) is not None for kind in others):
             self.managers[ATTRIBUTE] = ("BaseException",)
         if len(self.managers) > len(SUPPRESS):

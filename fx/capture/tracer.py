@@ -521,6 +521,7 @@ class Tracer(RootTracer):
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = root_hooks.calling(root, called, self)
             value = called(*args) if caught is None else caught.watch(trace, self, called, args)
+            # No call has taken these elements: the program does something else with them.
             if self._starred:
                 raise self._starred[0].refused()
             self._returned_by = function

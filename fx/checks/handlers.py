@@ -70,6 +70,7 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
         return ("BaseException",) if handling(behind.__code__) else None
     leave = getattr(manager if isinstance(manager, type) else type(manager), "__exit__", None)
     if leave is contextlib.suppress.__exit__:
+        # A call of the class names what it swallows; what an instance was made with is not asked.
         return () if isinstance(manager, type) else ("BaseException",)
     if not isinstance(leave, FunctionType) or is_pythons_file(leave.__code__.co_filename):
         return None
@@ -133,6 +134,7 @@ def _handlers(tree: ast.Module) -> tuple[_Handled, ...]:
 
 
 def _handled_by(node: ast.AST) -> Iterator[_Handled]:
+    # `try` is ast.Try, and from Python 3.11 on ast.TryStar as well.
     if hasattr(node, "handlers"):
         one: Any = node
         names = [name for handler in one.handlers if not isinstance(handler.body[-1], ast.Raise)

@@ -39,6 +39,7 @@ def _read(code: CodeType) -> list[Identity]:
     flow = flow_of(code)
     made: list[Identity] = []
     for place, step in enumerate(found):
+        # From Python 3.11 on, `if x is None` is one jump without IS_OP.
         if step.name.endswith(_ON_NONE) and place:
             made.append(Identity(_operand(found, place - 1), None, True, step.offset))
         elif step.name == "IS_OP" and flow is not None:

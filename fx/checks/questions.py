@@ -49,6 +49,7 @@ def kind_of(node: Node) -> tuple[type, bool]:
         return _kind_of_element(node)
     if target in (int, float, list, tuple) or target is len:
         return (int if target is len else target), True
+    # With a tensor among the operands the result is one, too. Booleans count as integers, as in Python.
     kinds = [kind_of(arg)[0] if isinstance(arg, Node) else type(arg) for arg in node.args]
     if kinds and all(issubclass(kind, int) for kind in kinds):
         if target in _ARITHMETIC:

@@ -82,6 +82,7 @@ def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None
     code = frame.f_code
     flow = flow_of(code)
     found = None if flow is None else flow.branch_on_elements(frame.f_lasti)
+    # From Python 3.13 on a comparison asks the truth of its own result here, too: that of `__ne__` of a class, say.
     if flow is None or found is None or compared.operator != "eq":
         return None
     operator, sides = found
@@ -90,9 +91,11 @@ def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None
         if operator not in _OF_ELEMENTS or not flow.raises(side, _let_through(code)) or _is_control_flow(code, line):
             continue
         equal_raises = holds is _OF_ELEMENTS[operator]
+        # Where equal containers raise, all elements have to be equal and none decides alone; else each decides.
         if operator in ("eq", "ne"):
             return None if equal_raises else ElementCheck(_check(frame, False, line), None)
         options = _options(flow, frame)
+        # A sequence asks each of its elements in turn, a set only those with the hash of the value.
         if equal_raises and not isinstance(options, _HASHED):
             return ElementCheck(_check(frame, True, line), None)
         known = isinstance(options, (tuple, list, *_HASHED)) and not any(
@@ -151,15 +154,19 @@ def compound_check(frame: FrameType, compared: Comparison | None = None) -> Comp
     flow = flow_of(code)
     if flow is None or flow.branch(frame.f_lasti) is None:
         return None
-    for statement in _plain_statements(syntax_tree(code).body):
+    for statement in ast.walk(syntax_tree(code)):
         found = _conditions(statement)
         if found is None:
             continue
         conditions, raises_if, raising = found
         index = _asked(frame, flow, conditions)
+        # What asks for the last condition is a check of that one alone, or no check: pending_check has decided it.
         if index is None or index == len(conditions) - 1:
             continue
         if not flow.hangs_on(frame, compared, raises_if):
+            return None
+        # Where one condition decides, its branch leads to the `raise`; here it leads to the next condition first.
+        if _is_control_flow(code, raising.lineno) or not flow.leaves(frame.f_lasti, _let_through(code)):
             return None
         rest = [ast.Expression(expression) for expression in conditions[index + 1 :]]
         if any(isinstance(node, _WITH_EFFECTS) for tree in rest for node in ast.walk(tree)):
@@ -200,17 +207,7 @@ def _is_one_branch(condition: ast.expr) -> bool:
 _WITH_EFFECTS = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.ListComp, ast.GeneratorExp)
 
 
-def _plain_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements at any depth that no ``try`` with handlers surrounds."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, ast.Try) and statement.handlers:
-            continue
-        for field in ("body", "orelse", "finalbody"):
-            yield from _plain_statements(getattr(statement, field, []))
-
-
-def _conditions(statement: ast.stmt) -> tuple[list[ast.expr], bool, ast.Raise | ast.Assert] | None:
+def _conditions(statement: ast.AST) -> tuple[list[ast.expr], bool, ast.Raise | ast.Assert] | None:
     """The conditions of a compound check, the truth value of all that raises, and the statement that does."""
     if not isinstance(statement, (ast.If, ast.Assert)) or not isinstance(statement.test, ast.BoolOp):
         return None

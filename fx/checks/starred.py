@@ -64,6 +64,7 @@ def _left_to_unpack(found: list[Step], place: int) -> int | None:
         height += stack_effect(step)
         if step.name == "UNPACK_SEQUENCE" and height - (step.argument or 0) == 0:
             return (step.argument or 0) - added
+        # A second starred value has a number of elements of its own.
         if height < 1 or (height == 1 and step.name == "LIST_EXTEND"):
             return None
         if height == 1 and step.name == "LIST_APPEND":

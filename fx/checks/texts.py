@@ -96,6 +96,7 @@ def _asked_by(node: ast.AST) -> frozenset[str]:
 def _is_shown(node: ast.AST, parents: dict[ast.AST, ast.AST], followed: frozenset[str]) -> bool:
     """Return whether the value of an expression goes nowhere but into messages."""
     parent = parents.get(node)
+    # Nothing reads the value of a statement that is an expression (ast.Expr).
     if isinstance(parent, (ast.Raise, ast.Expr)):
         return True
     if isinstance(parent, ast.Assert):
@@ -115,10 +116,12 @@ def _is_shown(node: ast.AST, parents: dict[ast.AST, ast.AST], followed: frozense
     if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
         targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
         stored = all(_is_shown_by_name(target, parents, followed) for target in targets)
+        # `:=` has a value as well.
         return stored and (not isinstance(parent, ast.NamedExpr) or _is_shown(parent, parents, followed))
     joins = isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Add, ast.Mod, ast.Mult))
     passes = (ast.FormattedValue, ast.JoinedStr, ast.IfExp, ast.BoolOp, ast.Lambda, ast.keyword, ast.Starred,
               ast.Tuple, ast.List, ast.ListComp, ast.GeneratorExp)  # fmt: skip
+    # In `a if text else b` the text decides and is not shown.
     if isinstance(parent, ast.IfExp) and parent.test is node:
         return False
     return parent is not None and (joins or isinstance(parent, passes)) and _is_shown(parent, parents, followed)

@@ -261,6 +261,7 @@ class Speller:
             if isinstance(hint, type) or (callable(hint) and torch_path(hint) is not None):
                 return self.callable(hint)
             return self.bind_global(str(hint) if not isinstance(hint, str) else f"_{hint}_", hint)
+        # Arguments of `Literal` are values, those of `Callable` may be a list: none of them is an annotation itself.
         is_plain = all(isinstance(arg, type) or arg is Ellipsis or typing.get_origin(arg) is not None for arg in args)
         generic = origin if isinstance(hint, types.GenericAlias) else _GENERICS.get(origin)
         if generic is None or not is_plain:

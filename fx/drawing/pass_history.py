@@ -78,6 +78,7 @@ class PassHistory:
         new = dict(zip(after.numbers, after.program.nodes, strict=True))
         kept = [number for number in after.numbers if number in old]
         place = {number: place for place, number in enumerate(before.numbers)}
+        # A pass that moves one node to the front has moved that one, not all that it passed.
         stayed = longest_increasing([place[number] for number in kept])
         pairs = self._pairs(first, last)
         became: dict[str, list[str]] = {}
@@ -279,6 +280,7 @@ class _Recorder:
                 number = self.take(node)
                 inserted.setdefault(previous, []).append(number)
                 self.place(number, node, stands_for[node], earlier)
+        # -1 stands for the start: what was inserted there has no node before it.
         self.order = [one for number in (-1, *self.order) for one in (number, *inserted.get(number, ())) if one >= 0]
         links: dict[int, list[int]] = {}
         for node, others in stands_for.items():

@@ -117,12 +117,14 @@ def _kind(node: PictureNode, marks: tuple[str, ...]) -> Hashable:
 def _folded(root: Cluster, edges: Sequence[Edge], count: int) -> list[Edge]:
     """Leave of blocks that repeat the first, with the edges of all; those from one block to another are not drawn."""
     stands_for = list(range(count))
+    # Found before blocks are left out below: edges between two blocks end at nodes that are not drawn.
     block_of: dict[int, tuple[tuple[int, int], ...]] = {}
     repeats = [cluster for cluster in all_clusters(root) if cluster.count > 1]
     for cluster in repeats:
         for place, block in enumerate(cluster.blocks()):
             for node in block.nodes():
                 block_of[node] = (*block_of.get(node, ()), (id(cluster), place))
+    # Inner repeats first: a node may stand for one of the first inner block, and that for one of the first outer block.
     for cluster in reversed(repeats):
         first, *others = cluster.blocks()
         for block in others:

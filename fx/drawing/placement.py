@@ -98,6 +98,7 @@ def _place(
         items: list[int] = []
         for item in row:
             kind, ref = rows.kinds[item], rows.refs[item]
+            # What is neither node nor cluster is where an edge passes, as wide as it takes to tell edges apart.
             size: Size | None = (8.0, 0.0) if item in used else None
             if kind == NODE:
                 size = node_size(ref)

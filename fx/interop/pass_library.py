@@ -179,6 +179,7 @@ def _known_in(function: FunctionType) -> dict[str, Any]:
 
 def _used_in(code: CodeType, known: dict[str, Any]) -> Iterator[Any]:
     """Yield what code refers to: what its names mean, what it imports itself, and attributes of modules."""
+    # A local variable hides the global of its name, until an import stores into it below.
     known = {name: value for name, value in known.items() if name not in code.co_varnames}
     module = current = None
     is_imported = False

@@ -128,11 +128,13 @@ class StageCuts:
             place = len(self.steps) if node.op == "output" else self._place.get(node)
             needed = dict.fromkeys(leaf for used in node.all_input_nodes for leaf in self._leaves[used])
             if place is None:
+                # Inputs and attributes are there before the first step.
                 made[node], self._leaves[node] = -1, self._leaves_of(node, needed)
                 continue
             made[node], self._leaves[node] = place, {node: None}
             for leaf in needed:
                 last[leaf] = place
+                # An attribute that is sent on comes from the first stage that uses it.
                 if leaf.op == "get_attr" and made[leaf] < 0:
                     made[leaf] = place
             for used in self.made_for(node):

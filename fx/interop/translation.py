@@ -153,6 +153,7 @@ class Translation(Generic[Source, Target]):
             pairs.append((node, made))
         if len(target.nodes) > len(pairs):
             stay = {made for _, made in pairs}
+            # Users first: a node that is used cannot be erased.
             for node in reversed(target.nodes):
                 if node not in stay:
                     target.erase_node(node)

@@ -194,6 +194,7 @@ class Occurrence:
         position = self.subject.position
         seen: list[tuple[Node, int, bool]] = []
         for node in self.pattern.calls:
+            # Random operations keep their order among themselves only, for the numbers that they draw; others with all.
             place, strong = position[self.bound[node]], node in effects and effects[node].kind != "random"
             for other, other_place, other_strong in seen:
                 both = node in effects and other in effects
@@ -247,6 +248,7 @@ class Occurrence:
             node = pending.pop()
             if node in seen or order[node] > last:
                 continue
+            # Another match runs as a whole: what uses any result of it comes behind this one as well.
             for member in state.fused.get(node, (node,)):
                 seen.add(member)
                 for user in member.users:

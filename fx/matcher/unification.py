@@ -196,6 +196,7 @@ class Unifier:
                 return self._fail("size", pattern, program, site, label)
         elif expected is not None and not same_constant(expected, found):
             return self._fail("attribute", pattern, program, site, label)
+        # Tied parameters of a pattern are one tensor under two paths, and stand for one value of the program.
         key = id(expected) if expected is not None else hash(pattern.target)
         if key not in self._attributes:
             self._bind(self._attributes, key, program)

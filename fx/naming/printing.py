@@ -41,6 +41,7 @@ def format_node(
         return None
     typename = f" : {type_name(node.type)}" if node.type is not None else ""
     tensor = _tensor_note(node) if tensor_metadata else ""
+    # As torch.fx prints it: `%x : [num_users=1]`, and with a type `%x : torch.Tensor [num_users=1]`.
     head = f"%{node.name}{typename} : {tensor}" if not typename else f"%{node.name}{typename} {tensor}"
     head = f"{head}[num_users={len(node.users)}] = {op}[target={target_name(node.target)}]"
     if op == "placeholder":

@@ -326,6 +326,7 @@ def _functional_rule(target: Callable[..., Any]) -> Rule:
         if "running_mean" in names:
             return _statistics_effect(arguments)
         drawn = _random_effect(arguments) if always_draws or "training" in names else None
+        # Functions with `p` are dropouts: those that drop nothing return their input as it is, whatever `inplace` says.
         if arguments.get("inplace", False) is not False and ("p" not in names or drawn):
             return DRAWS_INTO_FIRST if drawn else WRITES_FIRST
         return drawn

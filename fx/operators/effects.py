@@ -217,7 +217,7 @@ def _own_effect(module: torch.nn.Module) -> Effect | None:
     if isinstance(module, torch.nn.SyncBatchNorm) and training:
         return COMMUNICATES
     if isinstance(module, _NormBase):
-        updates = training and module.track_running_stats and "running_mean" in dict(module.named_buffers())
+        updates = training and module.track_running_stats and module._buffers.get("running_mean") is not None
         return UPDATES_STATISTICS if updates else None
     if isinstance(module, _SpectralNorm):
         return UPDATES_STATISTICS if training else None
@@ -229,6 +229,7 @@ def _own_effect(module: torch.nn.Module) -> Effect | None:
         or isinstance(module, torch.nn.RReLU)
         or (isinstance(module, (torch.nn.RNNBase, torch.nn.MultiheadAttention)) and module.dropout > 0)
     )
+    # A dropout that drops nothing returns its input as it is, whatever `inplace` says.
     if getattr(module, "inplace", False) and (draws or not is_dropout):
         return DRAWS_INTO_FIRST if draws else WRITES_FIRST
     is_fractional = isinstance(module, (torch.nn.FractionalMaxPool2d, torch.nn.FractionalMaxPool3d))

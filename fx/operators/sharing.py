@@ -151,8 +151,10 @@ def _function_sharing(target: Any) -> Sharing:
         return _operator_sharing(name)
     if home is builtins:
         return _BUILTINS[BUILTINS.get(name, "any")]
+    # Those written in Python, as torch.is_tensor, have no schema that says so.
     if home is torch and name in FUNCTIONS:
         return NUMBER
+    # torch.library.custom_op returns an object around its overload.
     operation = getattr(target, "_opoverload", target)
     if overloads := get_overloads(operation):
         return _schema_sharing(overloads)

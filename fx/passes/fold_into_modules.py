@@ -144,6 +144,7 @@ def _find_folding(graph_module: GraphModule, node: Node, speller: CallSpeller, u
         return None
     tensors: _Tensors = {name: fetch_attribute(graph_module, str(n.target)) for name, n in fetched.items()}
     owner = _owner(graph_module, path, tensors)
+    # F.batch_norm is that of BatchNorm1d, 2d and 3d: only the notes of the node say which.
     kind = _original_class(node, path) if len(builders) > 1 else next(iter(builders))
     if owner is None or kind not in builders or any(uses[id(tensor)] != 1 for tensor in tensors.values()):
         return None

@@ -175,6 +175,7 @@ def _folded(layer: Layer, norm: Layer) -> dict[str, Tensor] | str:
         size = product.abs().amax([dim for dim, length in enumerate(factor.shape) if length == 1], keepdim=True)
         if bool(((folded.to(wide) - product).abs() > size * torch.finfo(weight.dtype).eps).any()):
             return f"the folded weight of `%{layer.node}` would be too large or too small for {weight.dtype}"
+    # A layer without a bias gets that of the norm, which is trained if the norm was.
     trained = bias if bias is not None else offset
     tensors = {"weight": folded.flatten(0, 1), "bias": shift.to(weight.dtype)}
     if layer.module is not None or isinstance(weight, nn.Parameter):

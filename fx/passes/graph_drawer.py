@@ -120,6 +120,7 @@ class FxGraphDrawer:
         clusters: dict[str, list[str]] = {}
         for node in nodes:
             statement = f"{quoted(node.name)}{attributes(self._look(graph_module, node))};"
+            # Notes of TorchInductor: the buffer that a node is computed into, with others where it fuses them.
             buffer: Any = node.meta.get("buf_meta")
             if buffer is not None and buffer.n_origin > 1:
                 clusters.setdefault(str(buffer.name), []).append(statement)

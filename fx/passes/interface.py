@@ -123,6 +123,7 @@ def _structure(value: Any, aliases: Aliases) -> Any:
 def _difference(before: Any, after: Any, what: str) -> str | None:
     """Return how two structures differ; a computed value may be anything that is computed."""
     computed = [isinstance(value, _Computed) for value in (before, after)]
+    # What is computed and not surely a tensor may be a number or a tuple when the program runs.
     if all(computed) or any(isinstance(value, _Computed) and not value.is_tensor for value in (before, after)):
         return None
     kinds = ["tensor" if isinstance(value, _Computed) else type(value).__name__ for value in (after, before)]
@@ -158,6 +159,7 @@ def _sure_writes(writers: list[int], aliases: Aliases) -> Iterator[tuple[str, st
         arguments: Any = node.args if isinstance(effect.written, int) else node.kwargs
         try:
             written = arguments[effect.written]
+        # It is passed in another way than the effect says, or is a default: not sure.
         except (IndexError, KeyError):
             continue
         owner = _memory_of(written, aliases)

@@ -285,6 +285,7 @@ class _Schedule:
             graph.erase_node(node)
         self._put(call.first, call.ranks[0], call.order[0], start)
         self._put(call.last, call.ranks[1], call.order[1], wait)
+        # What computes arguments stands where the program has it, perhaps behind the place to which a half has moved.
         for place, half in ((call.first, start), (call.last, wait)) if call.moves else ():
             for argument in self.others[:place]:
                 if argument in self._early and half < argument:

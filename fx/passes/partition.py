@@ -147,6 +147,7 @@ def _lift(
                     levels[node] = ceiling
                 for goal in goals:
                     groups.join(region[0], goal)
+        # After the regions of this level, which may have been lifted: they follow these operations, or run beside them.
         for node in outside.get(level, ()):
             users = after[node]
             highest[node] = min((levels[one] if one in chosen else highest[one] for one in users), default=len(order))

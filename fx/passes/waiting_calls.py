@@ -93,6 +93,7 @@ class EarlyOrder:
             behind = dependences.last_to_stay_behind(node, passed)
             used = (slots.get(one, at[one]) for one in node.all_input_nodes)
             slots[node] = max([inputs, -1 if behind is None else at[behind], *used])
+        # Behind the node that stands at their slot; those of one slot as they stand in the program.
         self.nodes = sorted(original, key=lambda node: (slots.get(node, at[node]), node in slots, at[node]))
         """All of them."""
         self.moved: dict[Node, Node] = {}

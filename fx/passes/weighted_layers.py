@@ -155,6 +155,7 @@ class Layers:
             return written
         if not all(is_own(self._graph_module, path) for path in layer.paths):
             return f"`%{layer.node}` is inside a module that may be the user's, not a container of the program"
+        # Checks of the training flag go with the layer (`remove`); whatever else reads it would miss the module.
         flags = self._flags.get(str(layer.node.target), []) if layer.module is not None else []
         if (read := next((flag for flag in flags if not all(map(_is_check, flag.users))), None)) is not None:
             return f"the program reads `{read.target}`"

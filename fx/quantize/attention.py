@@ -76,6 +76,7 @@ def attend(call: Expansion) -> tuple[Any, Any]:
     has_mask = any(one is not None for one in masks.values())
     weights: Any = None
     drops = call.is_trained and given["dropout_p"] != 0
+    # scaled_dot_product_attention returns no weights, and its dropout is not one that the mode of a module switches.
     if given["need_weights"] or drops:
         scores = torch.matmul(
             query * math.sqrt(given["num_heads"] / given["embed_dim_to_check"]), key.transpose(-2, -1)

@@ -237,6 +237,7 @@ class _Conversion(Writer):
         table: Tensor = function(*args, **kwargs)
         if output is not None:
             table = arithmetic.quantize(table, **output.settings)
+            # It changes no integer: `relu` where 0 is the least value, as behind another `relu`.
             if output == affine and torch.equal(table, torch.arange(256).clamp(max=affine.highest).to(torch.uint8)):
                 return self._put(node, source, output)
         fetched = self._attribute(node, f"tables.{node.name}", table)
@@ -320,6 +321,7 @@ class _Conversion(Writer):
         )
         if (call := lower_data_movement(made, affine)) is not None:
             made.target, made.kwargs = call
+        # They describe the float values that the integers stand for.
         made.meta.pop("tensor_meta", None)
         made.meta.pop("val", None)
         return self._put(node, made, affine)

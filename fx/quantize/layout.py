@@ -31,6 +31,7 @@ def values_seen_in_memory(graph: Graph, quantized: Collection[Node]) -> set[Node
     seen: set[Node] = set()
     for node in reversed(graph.nodes):
         for user in node.users:
+            # Layers on integers, which get their names later, take any layout.
             if user.target == UNNAMED or asks_for_size(user):
                 continue
             row = find_operator(user.target)

@@ -128,7 +128,7 @@ def expand_recurrent(call: Expansion) -> Any:
     module = call.module
     given = call.arguments(type(module).forward)
     input, state = given["input"], given["hx"]
-    names = [[name for name in layer if name] for layer in module._all_weights]
+    names: list[list[str]] = module._all_weights
     shared: dict[str, Any] = {
         "mode": module.mode, "has_biases": module.bias, "bidirectional": module.bidirectional,
         "batch_first": module.batch_first,

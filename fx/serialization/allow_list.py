@@ -205,6 +205,7 @@ def functions() -> dict[str, Any]:
     for home in (torch.linalg, torch.fft, torch.special, torch.nn.functional):
         own = f"{home.__name__}."
         for name, value in vars(home).items():
+            # The namespace also has what it imports: `boolean_dispatch`, say, which calls any function.
             written = isinstance(value, types.FunctionType) and value.__module__ == "torch.nn.functional"
             if not name.startswith("_") and name not in _REFUSED_FUNCTIONALS and (written or _calls_operator(value)):
                 listed[own + name] = value
@@ -212,6 +213,7 @@ def functions() -> dict[str, Any]:
         listed[qualified_name(function)] = function
     listed.update((f"{kind.__module__}.{kind.__qualname__}", kind) for kind in classes_in_files())
     for name in methods():
+        # Files call `__add__` and the like by the names of `operator`: one name for each.
         if not name.startswith("_") and callable(method := getattr(torch.Tensor, name, None)):
             listed[f"torch.Tensor.{name}"] = method
     return listed

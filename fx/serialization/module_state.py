@@ -152,6 +152,7 @@ def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
         value = special[name] if name in special else _own_value(module, name, parameter.default)
         if value is inspect.Parameter.empty:
             continue
+        # For Python `True == 1 == 1.0`, which modules may tell apart.
         if type(value) is not type(parameter.default) or value != parameter.default:
             arguments[name] = value
     tensors = [value for _, _, _, value in tensor_slots(module) if value is not None]
@@ -328,6 +329,7 @@ def fill_module(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) ->
             if place is not None:
                 raise Refused(f"there is no tensor for {path}")
             continue
+        # A buffer that is None may be filled in later; a parameter that is None stays so, as with `bias=False`.
         if place is None and not is_buffer:
             raise Refused(f"there is a tensor for {path}, which is None in such a module")
         if isinstance(value, torch.nn.Parameter) is is_buffer:

@@ -47,9 +47,11 @@ class TensorWriter:
     def _memory_of(self, tensor: torch.Tensor, path: str) -> int:
         place = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
         key = (*place, tensor.is_conj(), tensor.is_neg())
+        # All tensors without elements may have the address 0: they are not the same memory.
         if tensor.numel() and key in self._memories:
             return self._memories[key]
         name, number = path, 0
+        # safetensors keeps `__metadata__` for itself.
         while name in self.stored or name == "__metadata__":
             number += 1
             name = f"{path}_{number}"
@@ -122,6 +124,7 @@ def _restore_memory(described: Json, left: dict[str, torch.Tensor], device: torc
         value = value.to(device)
     if (stride := described.get("stride")) is not None:
         shape = list(value.shape)
+        # A small file must not ask for much memory: strides only permute dimensions.
         if not are_sizes(stride) or len(stride) != len(shape) or not _is_dense(shape, stride):
             raise Refused(f"tensor {name!r} has strides that do not fit its shape")
         value = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).copy_(value)

@@ -89,11 +89,13 @@ class Walk:
         partner = self.match.partners.get(node)
         known = {each: self._awaited(each) for each in self.match.compared(node)}
         again = self._again(node, partner)
+        # In bfloat16 a value may be equal to any number of others: without a counterpart it is taken for none of them.
         can_be = known if partner is not None or not self._is_coarse(value) else {}
         same = next((each for each in can_be if self._is_same(each, known[each][0], value)), None)
         inputs = {*node.all_input_nodes, *(writer for some in writers.values() for writer in some)}
         if same is not None:
             self.is_right.add(node)
+        # A node without counterpart may compute something new. It is wrong only if what it reads is.
         elif partner is not None or self.off.intersection(inputs):
             self.off.add(node)
         if partner is None:
@@ -183,6 +185,7 @@ class Walk:
         text, origins = describe(node), frozenset(node.origins or (partner.name,))
         pairs = _pairs(expected, own, self._has_one_dtype, f"{partner.name}{{}}".format)
         if isinstance(pairs, Mismatch):
+            # The comparison speaks of programs and eager; these are two values of one program and another.
             why = pairs.text.replace("eager", "the original", 1)
             why = why.replace("in the program", "here").replace("the program returns", "here it is")
             return NodeError(text, partner.name, origins, node.source, inherited, 0.0, eager, 0.0, mismatch=why)

@@ -191,6 +191,7 @@ def _whole(program: Any) -> list[SpelledRow]:
         text = f"{{{inputs.index(node)}}}" if node.op == "placeholder" else _call(node, texts)
         if text is None:
             return []
+        # What is used twice stands as `<0>` in the text, and is given a name where it is first used.
         if node.op != "placeholder" and len(node.users) > 1:
             shared.append(text)
             text = f"<{len(shared) - 1}>"

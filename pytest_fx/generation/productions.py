@@ -277,6 +277,7 @@ def fill(
             return operands[int(name)]
         if name == "*":
             text = ", ".join([part for part in (*positional, spell_options(rest)) if part])
+            # The first argument has no comma before it.
             return f", {text}" if text and template[match.start() - 1] != "(" else text
         if match[0][0] == "*":
             return ", ".join(map(spell, options[name]))

@@ -178,6 +178,8 @@ def _bias_to(ops: list[Any], like: Any) -> Bias:
     rows += itertools.product(single, repeat=2) if len(single) <= FEW else []
     repeated = chains((target, target) for target in single)  # what most passes on one operation merge
     followed = (*chains(rows), *repeated, *compounds(single.keys()))
+    # Repeated until each has its part: half is what was asked for, and half what follows it;
+    # then a quarter of all looks back, and half of all are formulas.
     wanted = (*asked, *followed * max(1, len(asked) // max(1, len(followed))))
     back = walks(single)
     wanted += back * (len(wanted) // (3 * max(1, len(back))))
@@ -338,6 +340,7 @@ def _result(builder: ProgramBuilder) -> str:
         return f"({names[0]},)" if choices.sometimes(6) else names[0]
     match choices.below(5):
         case 1:
+            # `b[0]` and `b0` would both have the key `b0`: the dict below keeps one of them.
             keys = [re.sub(r"\W", "", name) for name in names]
             pairs = [f'"{key}": {name}' for key, name in dict(zip(keys, names, strict=True)).items()]
             return "{" + ", ".join(pairs[::-1] if choices.sometimes(2) else pairs) + "}"

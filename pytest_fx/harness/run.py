@@ -73,6 +73,7 @@ class Runner:
         known = kept or {}
         held = tensors_of(program)
         new = {id(tensor) for tensor in held.values() if id(tensor) not in known}
+        # To know what is written to takes an analysis of the program: only where that may save a large copy.
         if any(tensor.numel() > FEW_ELEMENTS and id(tensor) in new for tensor in held.values()):
             new = _worth_a_copy(program, held)
         stored = StoredTensors()

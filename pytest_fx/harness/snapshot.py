@@ -70,6 +70,7 @@ class ModuleSnapshot:
         parts = [f"it {verb} {listed(names)}" for verb, names in found.items()]
         modules = settings_of(module)
         changed = [name for name in {**self.settings, **modules} if modules.get(name) != self.settings.get(name)]
+        # A buffer added to the module itself may be in its `_non_persistent_buffers_set`, too: that is said already.
         parts += [self._what_changed(name, modules) for name in changed[:MOST_NAMED] if not (name == "" and added)]
         return "; ".join(parts) or None
 

@@ -49,6 +49,7 @@ class Conditioning:
         pairs = [pair_leaves(output, output) for output in outputs]
         tensors = [[] if isinstance(found, Mismatch) else [leaf.expected for leaf in found] for found in pairs]
         movements = self._movements.setdefault(float64, [Movement.none(each) for found in tensors for each in found])
+        # Asked again with more perturbations, it runs only those that are new.
         for number in range(self._runs[float64], self.perturbations):
             position = 0
             for (inputs, select), output, compared in zip(self._inputs, outputs, tensors, strict=True):

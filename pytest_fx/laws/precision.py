@@ -114,6 +114,7 @@ def _is_coarser(tensor: torch.Tensor, original: torch.Tensor | None) -> bool:
     fitting = (dtype for dtype in NARROW if torch.finfo(dtype).eps > torch.finfo(tensor.dtype).eps)
     if any(_fits(tensor, dtype) and not _fits(original, dtype) for dtype in fitting):
         return True
+    # Float values that were rounded to 8 bits: few different ones, of many in the original.
     return tensor.numel() > 4 * LEVELS and 4 * _levels(tensor) < _levels(original) and _levels(tensor) <= LEVELS
 
 

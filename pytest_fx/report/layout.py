@@ -60,6 +60,7 @@ def format_rows(
     lines: list[Line] = []
     for part in _parts([marks, program], others, width):
         lines += [[]] if lines else []
+        # Below the first part, rows with nothing in its columns are left out.
         places = [
             place for place in range(len(rows)) if not lines or any(column.cells[place] != "-" for column in part[2:])
         ]

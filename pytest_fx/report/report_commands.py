@@ -51,6 +51,7 @@ def merged_run(parts: Sequence[ReportedRun]) -> ReportedRun:
     commits = dict.fromkeys(str(run["commit"]) for run in runs if run.get("commit"))
     run = {
         "id": "+".join(sorted(str(run.get("id")) for run in runs)),
+        # "?" sorts behind all times: the run has begun when a part is known to, and has ended if all parts have.
         "begun": min(str(run.get("begun", "?")) for run in runs),
         "ended": max(str(run.get("ended", "?")) for run in runs),
         "arguments": runs[0].get("arguments") or [],

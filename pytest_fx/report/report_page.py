@@ -120,6 +120,7 @@ def _data(
 
     kept = _most_telling(rows, contents.rows)
     left_out = list(contents.left_out)
+    # Where the page was too large, what was cut to make it fit is said already.
     if len(kept) < len(rows) and not any("rows" in said for said in left_out):
         left_out.append(f"{len(rows) - len(kept)} of {len(rows)} rows, {_NOT_TELLING}")
     machines = list(dict.fromkeys(json.dumps(row.machine, sort_keys=True, default=str) for row in rows))

@@ -48,6 +48,7 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     order = {name: position for position, name in enumerate(options.models)}
     models = dict.fromkeys(row.model for row in rows)
     order = {model: (order.get(model, len(order)), position) for position, model in enumerate(models)}
+    # The row of the capture is the first of its model: it alone has no nodes before.
     rows.sort(key=lambda row: (order[row.model], row.nodes_before is not None, row.program))
     verbose, width = reporter.verbosity > 0, reporter.config.get_terminal_writer().fullwidth
     reporter.ensure_newline()

@@ -248,6 +248,7 @@ def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
             yield step.value
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
+            # Without the variables that it closes over no function can be made of it.
             if constant.co_freevars:
                 yield from _named_in(constant, names)
             else:
@@ -272,6 +273,7 @@ def _parts_of_value(found: Any) -> Iterator[Any]:
     elif isinstance(found, (list, tuple)):
         yield from cast("Any", found)[:MOST_ELEMENTS]
     elif isinstance(found, (set, frozenset)):
+        # Sets of strings have another order in each process, and programs of a seed must be the same.
         yield from sorted(cast("set[Any]", found), key=_name_of)[:MOST_ELEMENTS]
     elif isinstance(found, functools.partial):
         yield from (found.func, found.args, found.keywords)

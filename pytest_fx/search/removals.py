@@ -46,6 +46,7 @@ def removals(tree: ast.Module) -> Iterator[Edits]:
     yield from _unused(tree, call)
     for forward in reversed(forwards):
         yield from _without_statements(forward)
+    # Once more, since the search goes on from the place where it was: what is gone may have been the last to read some.
     yield from _unused(tree, call)
     if call is not None:
         yield from _cuts(tree, call)

@@ -27,6 +27,7 @@ def within(statements: Iterable[ast.AST]) -> Iterator[Edits]:
             continue
         yield from ({part: [child]} for child in children_of(part))
         match part:
+            # What these take by position is the tensor and its name, without which there is none.
             case ast.Call(func=ast.Attribute(attr="Parameter" | "register_buffer")):
                 yield from ({gone: []} for gone in part.keywords)
             case ast.Call():
@@ -82,6 +83,7 @@ def _of_container(call: WrittenCall, part: Parameter, others: list[Parameter]) -
 
 def of_tensors(tree: ast.Module, call: WrittenCall | None) -> Iterator[Edits]:
     """Each tensor with plainer values or fewer elements, and each size wherever it occurs."""
+    # The first line of `__init__` is `super().__init__()`, without which nothing can be held.
     inits = [line for init in methods(tree, "__init__") for line in init.body[1:]]
     made = [*inits, *([call.inputs] if call else [])]
     tensors = dict(found for part in made for found in tensors_in(part))
@@ -92,12 +94,14 @@ def of_tensors(tree: ast.Module, call: WrittenCall | None) -> Iterator[Edits]:
         kinds = dict.fromkeys([*ELEMENTS, recipe.elements])
         for shape, elements in itertools.product(dict.fromkeys(shapes), kinds):
             yield {part: [expression(replace(recipe, shape=shape, elements=elements).text)]}
+    # Sizes that stand in the expression of a tensor change with its shape, not one by one.
     inside = {constant for part in tensors for constant in ast.walk(part)}
     constants = [part for line in made for part in ast.walk(line) if isinstance(part, ast.Constant)]
     sizes = {part.value for part in constants if type(part.value) is int and part not in inside}
     sizes |= {size for recipe in tensors.values() for size in recipe.shape}
     everywhere = [part for part in ast.walk(tree) if isinstance(part, ast.Constant)]
     for old, new in [(old, new) for old in sorted(sizes, reverse=True) for new in (1, 2) if new < old]:
+        # A number in `forward` may be such a size, as in `x.view(-1, 8)`, or mean something else: both are tried.
         for places in (constants, everywhere):
             edits: dict[Any, list[ast.AST]] = {
                 part: [ast.Constant(new)] for part in places if part not in inside and part.value == old

@@ -241,6 +241,7 @@ def pick(network: OpenVINONetwork, value: Any, index: Any) -> Any:
         if place is Ellipsis:
             dim += network.rank(value) - used
         elif place is None:
+            # Among the dimensions of the result: without those that an integer has taken, with the new ones so far.
             new.append(dim - len(gone) + len(new))
         else:
             value = _pick_along(network, value, place, dim)
@@ -285,6 +286,7 @@ def narrow(network: OpenVINONetwork, input: Any, dim: int, start: int, length: i
 def _has_plain_index(operation: Operation) -> str | None:
     source, index = operation.node.args
     places: Any = index if isinstance(index, tuple) else (index,)
+    # No tensor but a tuple, as `split` returns: its elements are picked while the network is made.
     if isinstance(source, Node) and operation.subject.dtype(source) is None and source.op != "placeholder":
         return None if isinstance(index, int) else "it takes a part of a tuple"
     if _is_by_constants(operation, places):

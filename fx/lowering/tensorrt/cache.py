@@ -72,7 +72,7 @@ class EngineCache:
         for path in self.folder.glob("*") if self.folder.is_dir() else ():
             try:
                 stat = path.stat()
-            except FileNotFoundError:
+            except FileNotFoundError:  # another process made room
                 continue
             if path.suffix == _SUFFIX and path != but:
                 found.append((stat.st_mtime, stat.st_size, path))

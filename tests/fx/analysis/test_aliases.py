@@ -138,6 +138,11 @@ def test_writing_elements_of_a_tensor_copies_them() -> None:
     assert not shares(make)
 
 
+@pytest.mark.parametrize("question", [torch.is_tensor, torch.numel, torch.typename])
+def test_what_torch_says_of_a_tensor_holds_no_memory(question: Any) -> None:
+    assert not shares(call(question))
+
+
 def test_inputs_may_be_one_tensor_unless_they_are_numbers() -> None:
     graph = fx.Graph()
     x, y = graph.placeholder("x"), graph.placeholder("y")

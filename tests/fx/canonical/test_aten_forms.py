@@ -378,6 +378,12 @@ def test_every_row_of_the_table_is_tried():
     assert not {name for row in ATEN_ROWS if (name := row.partition("(")[0].split(".")[1].rstrip("_")) not in tried}
 
 
+def test_an_operator_gets_lists_and_no_defaults_behind_its_last_argument():
+    program, _ = program_of("aten.conv2d.default(image, w2, None, [2, 2])")
+    to_aten(to_functional(program))
+    assert repr(the_call(program).args) == "(image, w2, None, [2, 2])"
+
+
 def test_a_list_that_is_looked_at_as_a_whole_stays_one():
     program, tensors = program_of("aten.split.Tensor(x, 2, 1)")
     to_functional(program)

@@ -167,6 +167,16 @@ def test_the_branch_that_is_not_taken_gives_gradients_of_zeros_as_that_of_torch_
 # Control flow, each against the loop of Python's that it means.
 
 
+def test_a_number_that_a_loop_carries_is_a_value_of_the_program() -> None:
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        i, y = while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2 + i), (0, x))
+        return y * i
+
+    traced = fx.symbolic_trace(doubled)
+    assert "while_loop[0]" in traced.code, traced.code
+    assert torch.equal(traced(torch.ones(2)), torch.full((2,), 36.0))
+
+
 def test_loops_and_maps_are_one_operation_and_mean_the_loop() -> None:
     scale = torch.arange(4.0)
 

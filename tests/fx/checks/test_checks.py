@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -128,6 +129,37 @@ def caught_around_a_with_block(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def suppressed_with_two_conditions(x: torch.Tensor) -> torch.Tensor:
+    with contextlib.suppress(ValueError):
+        if x.dim() == 2 and x.dtype == torch.float32:
+            raise ValueError
+        x = x + 1
+    return x
+
+
+def caught_with_two_conditions(x: torch.Tensor) -> torch.Tensor:
+    try:
+        if x.dim() == 2 and x.dtype == torch.float32:
+            raise ValueError
+    except ValueError:
+        x = x + 1
+    return x
+
+
+class WhileTwoDimensional:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+    def __next__(self) -> int:
+        if self.x.dim() != 2 and self.x.dtype == torch.float32:
+            raise StopIteration
+        return 1
+
+
+def ends_an_iteration_by_two_conditions(x: torch.Tensor) -> torch.Tensor:
+    return x + next(WhileTwoDimensional(x))  # type: ignore[call-overload]
+
+
 def hides_the_refusal(x: torch.Tensor) -> torch.Tensor:
     try:
         return x * 2 if x.sum() > 0 else x * 4
@@ -137,7 +169,14 @@ def hides_the_refusal(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "program",
-    [caught_by_the_caller, caught_around_a_with_block, hides_the_refusal],
+    [
+        caught_by_the_caller,
+        caught_around_a_with_block,
+        caught_with_two_conditions,
+        suppressed_with_two_conditions,
+        ends_an_iteration_by_two_conditions,
+        hides_the_refusal,
+    ],
     ids=lambda program: program.__name__,
 )
 def test_a_raise_that_something_catches_is_a_branch_and_refused(program: Callable[..., Any]) -> None:

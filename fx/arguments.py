@@ -38,7 +38,10 @@ def expect(
     """Refuse ``value`` unless it is of one of ``kinds``.
 
     Args:
+        value: what is given.
+        kinds: what it should be an instance of.
         what: who takes what: ``"Graph.erase_node takes a Node"``.
+        error: what is raised.
         why: the reason, where it does not go without saying.
         remedy: what to give instead.
 

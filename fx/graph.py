@@ -15,13 +15,12 @@ import torch
 from fx.analysis.verify import check_graph
 from fx.arguments import expect, expect_callable, here, refusal
 from fx.code.codegen import CodeGen, FunctionWriter, PythonCode, TransformCodeFunc
-from fx.code.comments import Comments
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import CodegenError, GraphError, MissingAttributeError
 from fx.modules import pickling
 from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.names import Namespace, snake_case
-from fx.naming.printing import describe, format_graph, format_table
+from fx.naming.printing import Comments, describe, format_graph, format_table
 from fx.naming.targets import candidate_name, is_from_torch
 from fx.node import OPCODES, Argument, Node, Target, end_error, erased_error, map_arg
 from fx.operators.python import OPERATORS

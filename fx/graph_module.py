@@ -128,10 +128,11 @@ class GraphModule(QuickModule):
         if not isinstance(root, (torch.nn.Module, dict)):
             raise refusal("the root of a GraphModule is a module or a dict", root, remedy="torch.nn.Module() for none")
         type(self).__name__ = class_name
-        referring = [node for node in graph.nodes if node._op in ("call_module", "get_attr")]
-        targets = dict.fromkeys(node._target for node in referring)
-        for node in referring:
-            _check_name(node)
+        targets: dict[Any, None] = {}
+        for node in graph.nodes:
+            if node._op in ("call_module", "get_attr"):
+                _check_name(node)
+                targets[node._target] = None
         if isinstance(root, torch.nn.Module):
             self.__dict__["training"] = root.training
             made = {} if graph.owning_module is not None else graph.constants

@@ -116,19 +116,8 @@ class DeploymentReport:
         return samples / sum(one.served.share / one.throughput for one in found) if found else 0.0
 
     def __str__(self) -> str:
-        rows = [
-            [
-                f"{one.served.name}, {one.simulation.device.name}",
-                _spread_over(one.deployment),
-                str(one.deployment.batch),
-                in_seconds(one.latency),
-                f"{one.throughput:.4g}",
-                in_bytes(max(stage.memory for stage in one.stages)) + ("" if one.fits else " !"),
-            ]
-            for one in self.services
-        ]
         header = ["program, device", "over", "batch", "latency", "samples a second", "memory"]
-        lines = table_lines(header, rows)
+        lines = table_lines(header, map(_row, self.services))
         if any(not one.fits for one in self.services):
             lines.append("!: more memory than the device has")
         return "\n".join(lines)
@@ -278,7 +267,9 @@ def _parameters(program: GraphModule) -> dict[Node, int]:
     return found
 
 
-def _spread_over(deployment: Deployment) -> str:
-    if deployment.replicas == deployment.stages == 1:
-        return "1"
-    return f"{deployment.replicas} x {deployment.stages}" if deployment.stages > 1 else str(deployment.replicas)
+def _row(one: Service) -> list[str]:
+    deployment = one.deployment
+    over = str(deployment.replicas) + (f" x {deployment.stages}" if deployment.stages > 1 else "")
+    memory = in_bytes(max(stage.memory for stage in one.stages)) + ("" if one.fits else " !")
+    name = f"{one.served.name}, {one.simulation.device.name}"
+    return [name, over, str(deployment.batch), in_seconds(one.latency), f"{one.throughput:.4g}", memory]

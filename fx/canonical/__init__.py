@@ -121,11 +121,8 @@ class Canonicalizer:
     def __init__(self, root: nn.Module, *, spell: bool = True, leaves: tuple[str, ...] = (), prefix: str = "") -> None:
         """A canonicalizer for graphs that refer to attributes of ``root``.
 
-        Args:
-            root: holds what the graph refers to.
-            spell: bring calls to one spelling; otherwise modules become functions, and that is all.
-            leaves: paths and class names of modules whose calls stay.
-            prefix: path of ``root`` in the program that ``leaves`` speaks of.
+        Without ``spell`` modules become functions, and that is all. Calls of ``leaves``, paths and class names of
+        modules, stay; ``prefix`` is the path of ``root`` in the program that they speak of.
         """
         expect(root, nn.Module, "a Canonicalizer takes the module that a graph refers to")
         what = "leaves are paths and names of classes of modules"

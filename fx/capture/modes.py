@@ -208,9 +208,7 @@ def _is_switch(frame: FrameType | None) -> bool:
 
 
 def _asks(frame: FrameType) -> bool:
-    """Return whether it is the user's code that asks, not torch's; of the code of a program, whether it checks the
-    answer.
-    """
+    """Return whether the user's code asks, not torch's; of the code of a program, whether it checks the answer."""
     if not is_users(frame):
         return False
     if frame.f_code.co_filename not in GENERATED_FILES:

@@ -230,7 +230,7 @@ class RealTensors(TorchFunctionMode):
     ) -> Any:
         """Carry out a call on recorded tensors, and record it."""
         result = func(*args, **kwargs)
-        if not any(True for _ in _tensors(result)):
+        if next(_tensors(result), None) is None:
             return self._read_values(name, func, args, kwargs, result)
         given = {id(tensor) for tensor in _tensors((args, kwargs))}
         if isinstance(result, torch.Tensor):
@@ -240,13 +240,16 @@ class RealTensors(TorchFunctionMode):
             return result
         if not isinstance(result, (tuple, list)) or any(not isinstance(one, torch.Tensor) for one in result):
             return self._record(func, args, kwargs)
-        whole = self._record(func, args, kwargs)
-        for index, tensor in enumerate(result):
-            self._know(tensor, self._noted(whole[index]).node)  # type: ignore[index]
+        self._know_elements(result, self._record(func, args, kwargs))
         return result
 
     def _know(self, tensor: torch.Tensor, node: Node) -> None:
         self._recorded[id(tensor)] = (tensor, node)
+
+    def _know_elements(self, elements: Any, whole: Proxy) -> None:
+        for index, tensor in enumerate(elements):
+            if isinstance(tensor, torch.Tensor):
+                self._know(tensor, self._noted(whole[index]).node)  # type: ignore[index]
 
     def _noted(self, proxy: Proxy) -> Proxy:
         self._nodes.append(proxy.node)
@@ -267,8 +270,7 @@ class RealTensors(TorchFunctionMode):
                 remedy="compute it with functions of torch, or put the line in a function marked fx.wrap",
             )
         found = self._record(func, args, kwargs)
-        where = _here()
-        message = f"the program was captured where this was {value!r}: {where}"
+        message = f"the program was captured where this was {value!r}: {_here()}"
         self._tracer.create_proxy("call_function", check_value, (found, value, message), {})
         return result
 
@@ -336,9 +338,7 @@ class RealTensors(TorchFunctionMode):
             if id(call.result) not in given:
                 self._know(call.result, made.node)
         elif isinstance(call.result, (tuple, list)):
-            for index, tensor in enumerate(call.result):
-                if isinstance(tensor, torch.Tensor):
-                    self._know(tensor, self._noted(made[index]).node)  # type: ignore[index]
+            self._know_elements(call.result, made)
 
     # Nodes.
 
@@ -382,9 +382,7 @@ def enter(mode: RealTensors) -> None:
 
 
 def share_memory(one: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:
-    """Return whether a tensor is one of ``others``, which are known by their identities, or lies in the memory of
-    one.
-    """
+    """Return whether a tensor is one of ``others``, which are by their identities, or lies in the memory of one."""
     return id(one) in others or any(_torch._C._is_alias_of(one, other) for other in others.values())
 
 

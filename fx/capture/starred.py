@@ -10,7 +10,7 @@ from typing import Any
 
 from fx.errors import TraceError
 from fx.node import Node
-from fx.proxy import Proxy, TracerBase
+from fx.proxy import Proxy, TracerBase, outside_fx
 
 _SIZES_FROM = {
     name: start
@@ -46,9 +46,7 @@ class Starred(Proxy):
         """Keep nothing."""
 
     def refused(self) -> TraceError:
-        """Return what to raise where something else gets the elements; it ends the trace though the program catches
-        it.
-        """
+        """Return what to raise where something else gets the elements: it ends the trace, caught or not."""
         self.tracer._refused = self.refusal
         return self.refusal
 
@@ -61,7 +59,7 @@ def spread(
     Raises:
         TraceError: it is not the call that the shapes are spread in, or takes no tuple of sizes.
     """
-    frame = _caller(pending[0].frame)
+    frame = outside_fx(sys._getframe(1))
     here = [one for one in pending if one.frame is frame and one.place[0] <= frame.f_lasti <= one.place[1]]
     used: list[Starred] = []
 
@@ -109,14 +107,3 @@ def _joined(tracer: TracerBase, elements: Any) -> Any:
 def _is_of_torch(target: Callable[..., Any]) -> bool:
     home = str(getattr(target, "__module__", ""))
     return home == "torch" or home.startswith(("torch.nn.functional", "torch._C"))
-
-
-_PACKAGE = __name__.partition(".")[0] + "."
-
-
-def _caller(wanted: FrameType) -> FrameType:
-    """The nearest frame outside of this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
-        frame = frame.f_back
-    return wanted if frame is None else frame

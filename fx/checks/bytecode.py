@@ -141,6 +141,14 @@ class Step(NamedTuple):
     """What that number stands for: a name, a constant, the offset to jump to."""
 
 
+def nested(code: CodeType) -> list[CodeType]:
+    """Return ``code``, and that of the functions, classes and comprehensions in it, at any depth."""
+    codes = [code]
+    for one in codes:
+        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    return codes
+
+
 CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 """What loads a constant; Python 3.14 keeps integers from 0 to 255 in the instruction."""
 
@@ -185,6 +193,14 @@ def once_for_code(find: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
 def working_steps(code: CodeType) -> list[Step]:
     """Return the instructions of ``code`` that do something."""
     return [step for step in steps(code) if step.name not in PADDING]
+
+
+def place_in(found: list[Step], offset: int) -> int:
+    """Return which of some instructions runs at ``offset``.
+
+    A frame that has called Python code stands behind the call, at the last of its caches.
+    """
+    return max((index for index, step in enumerate(found) if step.offset <= offset), default=0)
 
 
 def unpack_count(frame: FrameType) -> int | None:

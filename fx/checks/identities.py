@@ -6,7 +6,7 @@ import dis
 from types import CodeType
 from typing import NamedTuple
 
-from fx.checks.bytecode import CONSTANTS, PADDING, Step, dialect, once_for_code, working_steps
+from fx.checks.bytecode import CONSTANTS, PADDING, Step, dialect, once_for_code, place_in, working_steps
 from fx.checks.flow import flow_of
 
 _ON_NONE = ("IF_NONE", "IF_NOT_NONE")
@@ -102,8 +102,7 @@ def compared_with(code: CodeType, offset: int, element: int = 0) -> tuple[Identi
 def _names_of_result(code: CodeType, offset: int, element: int) -> set[str | int]:
     """The variables that a result is stored in, and where the instruction stands that computes it."""
     found = working_steps(code)
-    # a frame that has called Python code stands behind the call, at the last of its caches
-    place = max((index for index, step in enumerate(found) if step.offset <= offset), default=0)
+    place = place_in(found, offset)
     names: set[str | int] = {found[place].offset}
     following = place + 1
     if found[place].name == "UNPACK_SEQUENCE":

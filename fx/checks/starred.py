@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import FrameType
 
-from fx.checks.bytecode import Step, dialect, working_steps
+from fx.checks.bytecode import Step, dialect, place_in, working_steps
 from fx.checks.flow import stack_effect
 
 _CALLS = ("CALL", "PRECALL")
@@ -20,7 +20,7 @@ def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
     if dialect() is None:
         return None
     found = working_steps(frame.f_code)
-    place = max((index for index, step in enumerate(found) if step.offset <= frame.f_lasti), default=0)
+    place = place_in(found, frame.f_lasti)
     if found[place].name == "LIST_EXTEND" and found[place].argument == 1:
         return _consumer(found, place + 1)
     return _range(found, place) if found[place].name == "CALL_FUNCTION_EX" else None
@@ -34,7 +34,7 @@ def count_to_unpack(frame: FrameType) -> int | None:
     if dialect() is None:
         return None
     found = working_steps(frame.f_code)
-    place = max((index for index, step in enumerate(found) if step.offset <= frame.f_lasti), default=0)
+    place = place_in(found, frame.f_lasti)
     if found[place].name != "LIST_EXTEND" or found[place].argument != 1:
         return None
     before, behind = _length_before(found, place), _left_to_unpack(found, place + 1)

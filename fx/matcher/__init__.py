@@ -135,7 +135,8 @@ class Matcher:
 
     def _occurrence(self) -> Occurrence:
         found = self._unifier
-        return Occurrence(self.pattern, self.subject, found.bound, found.taken, found.literals)
+        # copied, as the search goes on with its own
+        return Occurrence(self.pattern, self.subject, dict(found.bound), dict(found.taken), dict(found.literals))
 
     def _refused_by(self, occurrence: Occurrence) -> str | None:
         if not self.filters:

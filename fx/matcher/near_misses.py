@@ -46,10 +46,9 @@ class Explanation:
     """The places where it does not match, in order."""
 
     def __str__(self) -> str:
-        lines = [f"{_count(len(self.matches), 'match', 'matches')}"]
+        lines = [_count(len(self.matches), "match", "matches")]
         for match in self.matches:
-            results = ", ".join(f"`%{node}`{_in_parentheses(node)}" for node in match.returning_nodes)
-            lines.append(f"  {results}")
+            lines.append("  " + ", ".join(f"`%{node}`{_in_parentheses(node)}" for node in match.returning_nodes))
         lines.append(_count(len(self.near_misses), "near miss", "near misses"))
         lines += [f"  {miss}" for miss in self.near_misses]
         return "\n".join(lines)
@@ -103,7 +102,8 @@ class Wording:
         if site is None:
             return f"it is {_called(program)}, the pattern has {_called(pattern)}"
         fed = self.in_pattern.get(site[0], site[0])
-        argument = "" if self._is_first() else f" {self._argument_name()}"
+        is_first = self.mismatch.label in (0, "input", "self", None)
+        argument = "" if is_first else f" {self._argument_name()}"
         return (
             f"the pattern's `%{fed}` is fed{argument} by {_called(pattern)}, here by {_called(program)}{self._line()}"
         )
@@ -112,12 +112,9 @@ class Wording:
         site = self.mismatch.site
         return "" if site is None else at(self._there(site[1]))
 
-    def _is_first(self) -> bool:
-        return self.mismatch.label in (0, "input", "self", None)
-
     def _argument_name(self) -> str:
         label = self.mismatch.label
-        return f"`{label}`" if isinstance(label, str) else f"argument {label + 1 if label is not None else 1}"
+        return f"argument {label + 1}" if isinstance(label, int) else f"`{label}`"
 
     def _number(self) -> str:
         given = self.in_pattern.get(self.mismatch.pattern, self.mismatch.pattern)

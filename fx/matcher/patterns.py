@@ -19,7 +19,7 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.searched_program import drop_inner_checks, is_call
 from fx.naming.printing import describe
-from fx.node import Argument, Node
+from fx.node import Argument, Node, reached
 from fx.operators.effects import Effect, effect_of
 
 Program: TypeAlias = Callable[..., Any] | torch.nn.Module | Graph
@@ -235,7 +235,7 @@ def _stages(calls: list[Node], results: list[Node]) -> Iterator[Stage]:
     root, pivot = (sinks or [node for node in calls if not any(map(is_call, node.users))])[0], None
     while True:
         yield Stage(root, pivot)
-        _reach(root, found)
+        found.update(reached([root], lambda node: node.all_input_nodes))
         missing = [node for node in calls if node not in found]
         if not missing:
             return
@@ -250,13 +250,3 @@ def _next_root(missing: list[Node], found: set[Node]) -> tuple[Node, Node | None
                 if used in found and used.op in kinds:
                     return node, used
     return next(node for node in missing if not any(map(is_call, node.users))), None
-
-
-def _reach(root: Node, found: set[Node]) -> None:
-    """Add ``root`` and all it is computed from to ``found``."""
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            pending.extend(used for used in node.all_input_nodes if used not in found)

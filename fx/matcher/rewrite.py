@@ -11,11 +11,11 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.occurrences import InternalMatch, Occurrence
 from fx.matcher.patterns import Pattern
-from fx.matcher.replacement_copy import Attributes, ReplacementCopy
+from fx.matcher.replacement_copy import Attributes, copy_replacement
 from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call
 from fx.modules.attributes import is_own, prefixes
 from fx.naming.printing import describe
-from fx.node import Argument, Node, map_arg, nodes_in
+from fx.node import Argument, Node, map_arg, nodes_in, reached
 from fx.operators.effects import effect_of
 from fx.origins import record_origins
 
@@ -116,8 +116,15 @@ class Rewrite:
             pairs = zip(replacement.find_nodes(op="placeholder"), self._pattern.given, strict=True)
             known = self._pattern.values
             values = {node: fetched[given] for node, given in pairs if known[given] in occurrence.bound}
-            copied = ReplacementCopy(replacement, values, self._attributes, self._matched_paths(occurrence))
-            returned = copied.copy_to(graph, occurrence.nodes, last)
+            paths = self._matched_paths(occurrence)
+            returned, made = copy_replacement(
+                replacement,
+                graph,
+                values,
+                lambda node: self._attributes.path(replacement, node, paths),
+                occurrence.nodes,
+                last,
+            )
         for node in to_move:
             place.prepend(node)
         self._moved.update(to_move)
@@ -129,7 +136,7 @@ class Rewrite:
             if node.op == "get_attr" and not node.users:
                 graph.erase_node(node)
         nodes_map = {node: fetched.get(node, value) for node, value in match.nodes_map.items()}
-        return nodes_map, copied.nodes
+        return nodes_map, made
 
     def finish(self) -> None:
         """Drop the modules that nothing calls any more, and recompile."""
@@ -152,7 +159,11 @@ class Rewrite:
         """
         own = {*occurrence.nodes, *occurrence.no_ops()}
         last = max(own)
-        to_move = sorted(self._users_between(own, last))
+
+        def users_before_its_end(node: Node) -> list[Node]:
+            return [user for user in node.users if user not in own and user < last]
+
+        to_move = sorted(reached(own, users_before_its_end).keys() - own)
         if not to_move:
             users = [user for result in occurrence.results for user in result.users if user not in own]
             first = min(users, default=last.next)
@@ -162,17 +173,6 @@ class Rewrite:
         if is_pure and all(node < to_move[0] for node in in_graph) and self._is_free(to_move[0], last):
             return to_move[0], []
         return last.next, to_move
-
-    def _users_between(self, own: set[Node], last: Node) -> set[Node]:
-        """Return what is computed from the results and stands before the last operation of a match."""
-        found: set[Node] = set()
-        pending = [user for node in own for user in node.users]
-        while pending:
-            node = pending.pop()
-            if node not in own and node not in found and node < last:
-                found.add(node)
-                pending.extend(node.users)
-        return found
 
     def _is_free(self, first: Node, last: Node) -> bool:
         """Return whether nothing between the two has an effect, as far as is known."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fx.assertions import CHECKS
-from fx.canonical import CanonicalForm, canonical_form
+from fx.canonical import canonical_form
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.modules.attributes import does_as_its_class, fetch_attribute
@@ -49,10 +49,10 @@ class SearchedProgram:
     several canonical nodes there, its *parts*. Checks that come from inside leaf modules are not part of it.
     """
 
-    def __init__(self, graph_module: GraphModule, form: CanonicalForm | None = None) -> None:
-        """Bring ``graph_module`` into canonical form, unless ``form`` is that already."""
+    def __init__(self, graph_module: GraphModule) -> None:
+        """Bring ``graph_module`` into canonical form."""
         self.graph_module = graph_module
-        form = canonical_form(graph_module) if form is None else form
+        form = canonical_form(graph_module)
         self.stands_for: Mapping[Node, Node] = form.stands_for
         self.graph: Graph = form.graph_module.graph
         self.numbers: frozenset[Node] = form.numbers

@@ -51,14 +51,7 @@ class Unifier:
     def __init__(
         self, pattern: Pattern, subject: SearchedProgram, ignore_literals: bool = False, node_name_match: str = ""
     ) -> None:
-        """Prepare for any number of searches.
-
-        Args:
-            pattern: what to look for.
-            subject: where.
-            ignore_literals: let every constant of the pattern stand for any constant.
-            node_name_match: accept every operation at the anchor whose name contains this.
-        """
+        """Prepare for any number of searches; the options are those of ``Matcher``."""
         self.pattern = pattern
         self.subject = subject
         self.ignore_literals = ignore_literals

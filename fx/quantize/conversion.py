@@ -16,20 +16,19 @@ from fx.node import Node, map_arg
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
 from fx.quantize.convolution import QuantizedConv
-from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.expansion import with_place_of
 from fx.quantize.fake_quantization import bits_of_activations, fake_quantize_dynamic
 from fx.quantize.integer_operations import IntegerOperation, asks_for_size, groups_of_transposed
-from fx.quantize.layout import values_seen_in_memory
+from fx.quantize.layout import values_seen_in_memory, write_over_layers
+from fx.quantize.pooling import lower_average, lower_data_movement
 from fx.quantize.preparation import REASON, fused_bound, is_observer, prequantized, scheme_of
 from fx.quantize.products import matmul
 from fx.quantize.quantization_report import IN_8_BITS, ON_INTEGERS, WEIGHT_ALONE
-from fx.quantize.spellings import lower_average, lower_data_movement
 from fx.quantize.training import is_trained, prepared_as_trained
 from fx.quantize.transposed_convolution import swap_channels
-from fx.quantize.weight_only import weight_only_linear
+from fx.quantize.weight_only import embedding, embedding_bag, weight_only_linear
 from fx.quantize.work import WORK, work_of, work_of_layer
-from fx.quantize.writer import Writer, write_over_layers
+from fx.quantize.writer import Writer
 
 _OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offset", "padding_idx")
 """Arguments of bags of embeddings, their weights aside, that do not only matter for gradients."""
@@ -314,9 +313,10 @@ class _Conversion(Writer):
         if call is None or output is None:
             return False
         source, affine = self._as_integers(operation.operands[0])
-        settings = {name: map_arg(value, self._as_float) for name, value in call.settings.items()}
+        function, settings = call
+        settings = {name: map_arg(value, self._as_float) for name, value in settings.items()}
         made = self._call(
-            node, call.function, input=source, **settings, input_scale=affine.scale,
+            node, function, input=source, **settings, input_scale=affine.scale,
             input_zero_point=affine.zero_point, **output.settings,
         )  # fmt: skip
         return self._put(node, made, output)
@@ -327,7 +327,7 @@ class _Conversion(Writer):
             node, lambda used: source if used is operation.operands[0] else self._as_float(used)
         )
         if (call := lower_data_movement(made, affine)) is not None:
-            made.target, made.kwargs = call.function, call.settings
+            made.target, made.kwargs = call
         # They describe the float values that the integers stand for.
         made.meta.pop("tensor_meta", None)
         made.meta.pop("val", None)

@@ -16,7 +16,7 @@ from fx.quantize.affine import expect_size, expect_sizes
 from fx.quantize.declaration import listed
 from fx.quantize.kernels import layer_kernels
 from fx.quantize.kernels.kernel import Kernel, LayerData
-from fx.quantize.kernels.layer_trial import alternating, summed_channels
+from fx.quantize.kernels.trials import alternating, summed_channels
 from fx.quantize.layers import QuantizedLayer
 
 _CONVOLUTIONS: dict[int | None, Any] = {row.dims: row.function for row in operators("convolution")}

@@ -32,13 +32,6 @@ class Expansion(GraphAppendingTracer):
     """Records operations before a call, with its place in the user's program."""
 
     def __init__(self, program: GraphModule, node: Node, *, is_trained: bool = False) -> None:
-        """A recorder for what is to replace ``node``.
-
-        Args:
-            program: the program that is edited.
-            node: the call.
-            is_trained: whether the program is trained, so that dropout has to follow its mode.
-        """
         super().__init__(node.graph)
         self.program = program
         """The program that is edited."""

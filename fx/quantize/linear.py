@@ -12,7 +12,7 @@ from fx.errors import QuantizationError
 from fx.quantize.declaration import listed
 from fx.quantize.kernels import layer_kernels
 from fx.quantize.kernels.kernel import Kernel, LayerData
-from fx.quantize.kernels.layer_trial import alternating, summed_channels
+from fx.quantize.kernels.trials import alternating, summed_channels
 from fx.quantize.layers import QuantizedLayer
 
 _TRIED = 1 << 26

@@ -76,7 +76,13 @@ def prepare(
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
     program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
-    _refuse_statistics(program)
+    if (node := updates_statistics(program)) is not None:
+        raise QuantizationError(
+            "a batch norm of this program is in training mode whatever mode the program is in",
+            where=place_of(node),
+            why="it was captured as a function in training mode: each run writes to its running statistics",
+            remedy="capture the model after model.eval()",
+        )
     leaf_reasons = decompose(program)
     if example_inputs is not None and any(not found.fused for found in FuseConvBN(checked=False).explain(program)):
         record_shapes(program, example_inputs)  # which tell whether some can be folded
@@ -119,16 +125,6 @@ def updates_statistics(program: GraphModule) -> Node | None:
     return next((node for node in program.graph.nodes if effect_of(node) is UPDATES_STATISTICS), None)
 
 
-def _refuse_statistics(program: GraphModule) -> None:
-    if (node := updates_statistics(program)) is not None:
-        raise QuantizationError(
-            "a batch norm of this program is in training mode whatever mode the program is in",
-            where=place_of(node),
-            why="it was captured as a function in training mode: each run writes to its running statistics",
-            remedy="capture the model after model.eval()",
-        )
-
-
 def record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
     """Note the shapes of values, and how much work operations are."""
     run_apart(program, WorkCounter(program).propagate, example_inputs)
@@ -139,9 +135,9 @@ def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> d
     found: dict[Node, IntegerOperation] = {}
     for node in prepared.graph.nodes:
         operation = operation_of(node)
-        is_possible = isinstance(operation, IntegerOperation) and REASON not in node.meta
-        if is_possible and scheme.choice(node).precision != "float":
-            found[node] = operation
+        if isinstance(operation, str) or REASON in node.meta or scheme.choice(node).precision == "float":
+            continue
+        found[node] = operation
     return found
 
 

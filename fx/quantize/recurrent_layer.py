@@ -13,8 +13,15 @@ from fx.quantize.arithmetic import is_recorded
 from fx.quantize.declaration import listed
 from fx.quantize.kernels.kernel import Kernel, KernelUse, LayerData, PackedLayer
 from fx.quantize.kernels.layer_kernels import Engine, has_engine, pack
-from fx.quantize.kernels.layer_trial import LARGEST_WEIGHT, NARROW, LayerTrial, largest_weight
-from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
+from fx.quantize.kernels.trials import (
+    CHOICES,
+    LARGEST_WEIGHT,
+    NARROW,
+    LayerTrial,
+    Way,
+    largest_weight,
+    rounded_up,
+)
 from fx.quantize.layers import PackedModule
 from fx.quantize.linear import QuantizedLinear
 from fx.quantize.recurrence import GATES, Mode, Recurrence
@@ -179,8 +186,10 @@ class QuantizedRecurrent(PackedModule):
         use = KernelUse("dynamic", rounded_up(batch), torch.get_num_threads())
         if use not in self._chosen:
             most = max(largest_weight(layer.weight) for layer in self.layers())
-            tried = [(engine, largest) for largest in (most, NARROW) for engine in _ENGINES]
-            self._chosen[use] = next((one for one in tried if self._is_right(*one, batch)), None)
+            right = (
+                (one, largest) for largest in (most, NARROW) for one in _ENGINES if self._is_right(one, largest, batch)
+            )
+            self._chosen[use] = next(right, None)
         return self._chosen[use]
 
     @property

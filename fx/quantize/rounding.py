@@ -34,13 +34,9 @@ class RoundingInserter:
     """Puts into a program what ``prepare`` and ``convert`` would do to it, as rounding."""
 
     def __init__(self, program: GraphModule, plan: GraphModule, scheme: QuantizationScheme, fused: set[str]) -> None:
-        """Prepare to edit ``program``.
+        """Prepare to edit ``program``, which is canonical but for modules that do something else in training.
 
-        Args:
-            program: the program to train, in canonical form but for modules that do something else in training.
-            plan: the same as ``prepare`` returns it.
-            scheme: what is quantized, and how.
-            fused: the names of batch norms that are folded into layers in ``plan``.
+        ``plan`` is the same as ``prepare`` returns it, with the batch norms of the names ``fused`` folded into layers.
         """
         self._program = program
         self._graph = program.graph

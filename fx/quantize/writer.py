@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.graph import Graph
@@ -24,9 +23,6 @@ from fx.quantize.quantization_report import IN_8_BITS
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.weights import UNNAMED, Weights
 from fx.quantize.work import WORK, work_of_layer
-
-_IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
-"""Activations that are computed in the memory of a layer's float result, which gradients can do without."""
 
 
 @dataclass(slots=True)
@@ -153,12 +149,3 @@ class Writer:
             if node.op in ("get_attr", "call_module") and str(node.target) not in taken:
                 taken[str(node.target)] = fetch_attribute(self._prepared, str(node.target))
         return taken
-
-
-def write_over_layers(graph: Graph) -> None:
-    """Let activations write to the float results of layers that only they use: a large one is not made twice."""
-    for node in graph.nodes:
-        if any(node.target is function for function in _IN_PLACE) and node.kwargs.get("inplace") is False:
-            layer = node.kwargs["input"]
-            if isinstance(layer, Node) and layer.target == UNNAMED and len(layer.users) == 1:
-                node.kwargs = {**node.kwargs, "inplace": True}

@@ -16,7 +16,7 @@ from fx.errors import PassError
 from fx.interop import adapt
 from fx.passes import Contract, Edit, RewritingPass, exact
 
-from .rows import EVAL, calls, fetched, layers, of, replace, right, settled, substitute
+from .rows import EVAL, calls, fetched, folded, layers, of, replace, right, settled, substitute
 
 activations = of(lambda m, x: m.b(torch.relu(m.a(x)).tanh()) * 2, (2, 3), a=nn.Sigmoid(), b=nn.ReLU())
 methods = of(lambda m, x: x.relu().permute(1, 0).flatten() + x.sigmoid().t().flatten(), (2, 3))
@@ -238,13 +238,7 @@ def fold_norm_with_care(gm: fx.GraphModule) -> None:
             continue
         if conv.weight.dtype != norm.running_var.dtype or conv.weight.dtype not in (torch.float32, torch.float64):
             continue
-        folded: Any = copy.deepcopy(conv)
-        with torch.no_grad():
-            scale = torch.rsqrt(norm.running_var + norm.eps) * (1 if norm.weight is None else norm.weight)
-            shift = (0 if conv.bias is None else conv.bias) - norm.running_mean
-            folded.weight = nn.Parameter(conv.weight * scale[:, None, None, None])
-            folded.bias = nn.Parameter(shift * scale + (0 if norm.bias is None else norm.bias))
-        gm.add_submodule(f"_folded_{node.name}", folded)
+        gm.add_submodule(f"_folded_{node.name}", folded(conv, norm))
         source.target = f"_folded_{node.name}"
         substitute(node, source)
     gm.delete_all_unused_submodules()

@@ -15,7 +15,7 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, behind, calls, of, replace, substitute, wrong
+from .rows import BOTH, behind, calls, merge, of, pure_calls, replace, substitute, wrong
 
 
 def _write_then_read(m: Any, x: Any) -> Any:
@@ -100,15 +100,7 @@ def hoist_calls(gm: fx.GraphModule) -> None:
 @wrong("common subexpressions across a write", "contract", on=of(_read_write_read, (2, 3)), modes=BOTH)
 def common_subexpressions(gm: fx.GraphModule) -> None:
     """That an argument is written to between two equal calls is not noticed."""
-    seen: dict[Any, Any] = {}
-    for node in gm.graph.nodes:
-        if node.op not in ("call_function", "call_method") or node.is_impure():
-            continue
-        key = (node.op, node.target, repr(node.args), repr(node.kwargs))
-        if key in seen:
-            substitute(node, seen[key])
-        seen.setdefault(key, node)
-    gm.recompile()
+    merge(gm, pure_calls(gm), lambda node: (node.op, node.target, repr(node.args), repr(node.kwargs)))
 
 
 @wrong("common subexpressions across a write", "contract", on=of(_read_write_read, (2, 3)))
@@ -133,18 +125,9 @@ def cse_of_torch_fx(gm: torch.fx.GraphModule) -> Any:
 )
 def common_random_numbers(gm: fx.GraphModule) -> None:
     """Two draws of random numbers are taken for the same value."""
-    seen: dict[Any, Any] = {}
-    for node in gm.graph.nodes:
-        if node.op not in ("call_function", "call_module") or node.target is operator.setitem:
-            continue
-        key = (node.target, node.args, tuple(node.kwargs.items()))
-        try:
-            same = seen.setdefault(key, node)
-        except TypeError:  # a slice, say
-            continue
-        if same is not node:
-            substitute(node, same)
-    gm.recompile()
+    kinds = ("call_function", "call_module")
+    nodes = [node for node in gm.graph.nodes if node.op in kinds and node.target is not operator.setitem]
+    merge(gm, nodes, lambda node: (node.target, repr(node.args), repr(node.kwargs)))
 
 
 @wrong("in-place on a value still needed", "contract", on=of(lambda m, x: (y := x * 2) + y.add(1), (2, 3)), modes=BOTH)

@@ -11,7 +11,7 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, Witness, numbers, of, substitute, wrong
+from .rows import BOTH, Witness, merge, numbers, of, wrong
 
 
 class Pair(NamedTuple):
@@ -197,11 +197,5 @@ VIEWS = ("transpose", "permute", "view", "t", "unsqueeze", torch.transpose, torc
 @wrong("aliasing", "aliasing", on=of(lambda m, x: (torch.relu(x), torch.relu(x)), (2, 3)), contract=exact)
 def one_tensor_for_equal_results(gm: fx.GraphModule) -> None:
     """Two results become one tensor, so that a caller who writes to one changes the other."""
-    seen: dict[Any, fx.Node] = {}
-    for node in [
-        node for node in gm.graph.nodes if node.target in (torch.relu, torch.sigmoid, torch.tanh, operator.add)
-    ]:
-        same = seen.setdefault((node.target, node.args), node)
-        if same is not node:
-            substitute(node, same)
-    gm.recompile()
+    nodes = [node for node in gm.graph.nodes if node.target in (torch.relu, torch.sigmoid, torch.tanh, operator.add)]
+    merge(gm, nodes, lambda node: (node.target, node.args))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -261,6 +261,32 @@ def behind(node: Any, target: Any, *args: Any) -> Any:
     with node.graph.inserting_after(node):
         made = _call(node.graph, target, args, {})
     node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+    return made
+
+
+def merge(graph_module: Any, nodes: Iterable[Any], key: Callable[[Any], Any]) -> None:
+    """Let one node stand for all that have the same key, the first of them."""
+    seen: dict[Any, Any] = {}
+    for node in list(nodes):
+        if (same := seen.setdefault(key(node), node)) is not node:
+            substitute(node, same)
+    graph_module.recompile()
+
+
+def pure_calls(graph_module: Any) -> list[Any]:
+    """The nodes that call a function or a method without an effect."""
+    found = (node for node in graph_module.graph.nodes if node.op in ("call_function", "call_method"))
+    return [node for node in found if not node.is_impure()]
+
+
+def folded(layer: Any, norm: Any) -> Any:
+    """A new layer that computes what a batch norm makes of the result of ``layer``."""
+    made = copy.deepcopy(layer)
+    with torch.no_grad():
+        scale = torch.rsqrt(norm.running_var + norm.eps) * (1 if norm.weight is None else norm.weight)
+        shift = (0 if layer.bias is None else layer.bias) - norm.running_mean
+        made.weight = nn.Parameter(layer.weight * scale.reshape(-1, *[1] * (layer.weight.dim() - 1)))
+        made.bias = nn.Parameter(shift * scale + (0 if norm.bias is None else norm.bias))
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 import warnings
 from typing import Any
@@ -15,25 +14,11 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, behind, calls, layers, of, replace, settled, substitute, wrong
+from .rows import BOTH, behind, calls, folded, layers, merge, of, pure_calls, replace, settled, substitute, wrong
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it uses a part of TorchScript that is going away
     from torch.fx.experimental import optimization
-
-
-def _folded(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Linear:
-    """A new layer that computes what ``norm`` makes of the result of ``conv``."""
-    made: Any = copy.deepcopy(conv)
-    state: Any = norm
-    with torch.no_grad():
-        scale = torch.rsqrt(state.running_var + state.eps)
-        scale = scale if state.weight is None else scale * state.weight
-        bias = -state.running_mean if conv.bias is None else conv.bias - state.running_mean
-        bias = bias * scale if state.bias is None else bias * scale + state.bias
-        made.weight = nn.Parameter(conv.weight * scale.reshape(-1, *[1] * (conv.weight.dim() - 1)))
-        made.bias = nn.Parameter(bias)
-    return made
 
 
 def _convolution(node: Any, gm: Any) -> Any:
@@ -54,7 +39,7 @@ def fold_norm_whoever_uses_it(gm: fx.GraphModule) -> None:
         conv = _convolution(node, gm)
         if conv is None or norm.training or norm.running_mean is None:
             continue
-        gm.add_submodule(f"{node.args[0].name}_folded", _folded(conv, norm))
+        gm.add_submodule(f"{node.args[0].name}_folded", folded(conv, norm))
         node.args[0].target = f"{node.args[0].name}_folded"
         substitute(node, node.args[0])
     gm.recompile()
@@ -67,7 +52,7 @@ def fold_norm_into_shared_layer(gm: fx.GraphModule) -> None:
         conv = _convolution(node, gm)
         if conv is None or norm.training or norm.running_mean is None or len(node.args[0].users) > 1:
             continue
-        gm.add_submodule(node.args[0].target, _folded(conv, norm))
+        gm.add_submodule(node.args[0].target, folded(conv, norm))
         substitute(node, node.args[0])
     gm.recompile()
 
@@ -86,7 +71,7 @@ def fold_norm_in_any_mode(gm: fx.GraphModule) -> None:
         conv = _convolution(node, gm)
         if conv is None or norm.running_mean is None or len(node.args[0].users) > 1:
             continue
-        gm.add_submodule(f"folded_{number}", _folded(conv, norm))
+        gm.add_submodule(f"folded_{number}", folded(conv, norm))
         node.args[0].target = f"folded_{number}"
         substitute(node, node.args[0])
     gm.recompile()
@@ -212,12 +197,4 @@ def weights_as_buffers(gm: fx.GraphModule) -> None:
 @wrong("unchecked operand", "contract", on=of(lambda m, x: (x.sum(0), x.sum(1)), (2, 3)), modes=BOTH)
 def common_calls_by_target(gm: fx.GraphModule) -> None:
     """Two calls are taken for the same if their target and tensors are; numbers and keywords are not compared."""
-    seen: dict[Any, Any] = {}
-    for node in gm.graph.nodes:
-        if node.op not in ("call_function", "call_method") or node.is_impure():
-            continue
-        key = (node.target, tuple(node.all_input_nodes))
-        if key in seen:
-            substitute(node, seen[key])
-        seen.setdefault(key, node)
-    gm.recompile()
+    merge(gm, pure_calls(gm), lambda node: (node.target, tuple(node.all_input_nodes)))

@@ -144,13 +144,6 @@ def test_a_node_is_not_copied_on_its_own(graph: fx.Graph, way: Any) -> None:
     assert "graph.node_copy" not in str(caught.value) or "other_graph.node_copy(node)" in str(caught.value)
 
 
-def test_nodes_in_meta_are_copied_with_the_graph_by_reference(graph: fx.Graph) -> None:
-    x = graph.placeholder("x")
-    x.meta["shape"] = (2, 3)
-    graph.output(x)
-    assert next(iter(copy.deepcopy(graph).nodes)).meta == {"shape": (2, 3)}
-
-
 def test_targets_and_names_are_plain_strings(graph: fx.Graph) -> None:
     class Text(str):
         __slots__ = ()

@@ -104,13 +104,7 @@ class OpenVINONetwork:
     # What converters ask and add.
 
     def add(self, kind: str, *operands: Any, **settings: Any) -> Any:
-        """Add an operation, and return its only output.
-
-        Args:
-            kind: the function of ``op`` that makes it.
-            operands: outputs of operations, and whatever else it is called with.
-            settings: its keyword arguments.
-        """
+        """Add what the function of ``op`` that is called ``kind`` makes, and return its only output."""
         return getattr(self.op, kind)(*operands, **settings).output(0)
 
     def value(self, given: Any, dtype: torch.dtype | None = None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,17 +19,23 @@ from fx.node import Node
 Sizes = tuple[int, ...]
 
 
-def in_two_dimensions(
-    network: TensorRTNetwork, input: Any, dimensions: int, build: Callable[[Any, Callable[..., Sizes]], Any]
-) -> Any:
-    """Let ``build`` work on an image of height 1 where the operation is over one dimension, which TensorRT has not."""
-    if dimensions > 1:
-        return build(network.tensor(input), lambda sizes, fill: tuple(sizes))
-    sizes = network.sizes(input)
-    image = network.reshape(network.tensor(input), [*sizes[:-1], 1, sizes[-1]])
-    result = build(image, lambda sizes, fill: (fill, *sizes))
-    left = network.sizes(result)
-    return network.reshape(result, [*left[:-2], left[-1]])
+# TensorRT has no windows over one dimension: what is over one works on an image of height 1.
+
+
+def _over_image(sizes: Sizes, fill: int) -> Sizes:
+    """Sizes of windows over an image, of which the first is ``fill`` where there is only one dimension."""
+    return (fill, *sizes) if len(sizes) == 1 else sizes
+
+
+def _image(network: TensorRTNetwork, input: Any, dimensions: int) -> Any:
+    *batch, length = network.sizes(input)
+    tensor = network.tensor(input)
+    return network.reshape(tensor, [*batch, 1, length]) if dimensions == 1 else tensor
+
+
+def _from_image(network: TensorRTNetwork, image: Any, dimensions: int) -> Any:
+    *batch, _, length = network.sizes(image)
+    return network.reshape(image, [*batch, length]) if dimensions == 1 else image
 
 
 def _register_convolution(target: Any, dimensions: int) -> None:
@@ -84,23 +89,22 @@ def _convolve(
 ) -> Any:  # fmt: skip
     """A layer whose weight is part of it where that is a constant, and one of its inputs where it is computed."""
 
-    def convolve(image: Any, over: Callable[..., Sizes]) -> Any:
-        dtype, sizes = network.dtype(image), _shape(network, weight)
-        window, inputs = over(sizes[2:], 1), {}
-        if isinstance(weight, Tensor):
-            weights = network.weights(weight, dtype)
-        else:
-            weights = network.no_weights(dtype)
-            is_flat = len(sizes) < len(window) + 2
-            inputs = {1: network.reshape(weight, [*sizes[:2], *window]) if is_flat else weight}
-        shift = network.no_weights(dtype) if bias is None else network.weights(bias, dtype)
-        return network.add(
-            kind, image, outputs, window, weights, shift, inputs=inputs, stride_nd=over(stride, 1),
-            pre_padding=over(ends[0], 0), post_padding=over(ends[1], 0), dilation_nd=over(dilation, 1),
-            num_groups=groups,
-        )  # fmt: skip
-
-    return in_two_dimensions(network, input, len(stride), convolve)
+    image = _image(network, input, len(stride))
+    dtype, sizes = network.dtype(image), _shape(network, weight)
+    window, inputs = _over_image(sizes[2:], 1), {}
+    if isinstance(weight, Tensor):
+        weights = network.weights(weight, dtype)
+    else:
+        weights = network.no_weights(dtype)
+        inputs = {1: network.reshape(weight, [*sizes[:2], *window]) if len(stride) == 1 else weight}
+    shift = network.no_weights(dtype) if bias is None else network.weights(bias, dtype)
+    before, after = ends
+    made = network.add(
+        kind, image, outputs, window, weights, shift, inputs=inputs, stride_nd=_over_image(stride, 1),
+        pre_padding=_over_image(before, 0), post_padding=_over_image(after, 0),
+        dilation_nd=_over_image(dilation, 1), num_groups=groups,
+    )  # fmt: skip
+    return _from_image(network, made, len(stride))
 
 
 def _shape(network: TensorRTNetwork, weight: Any) -> Sizes:
@@ -166,13 +170,11 @@ def embedding(network: TensorRTNetwork, input: Any, weight: Any, **options: Any)
 def _pool(
     network: TensorRTNetwork, input: Any, kind: str, window: Sizes, stride: Sizes, padding: Sizes, **settings: Any
 ) -> Any:
-    def pool(image: Any, over: Callable[..., Sizes]) -> Any:
-        return network.add(
-            "pooling_nd", image, setting("PoolingType", kind), over(window, 1), stride_nd=over(stride, 1),
-            padding_nd=over(padding, 0), **settings,
-        )  # fmt: skip
-
-    return in_two_dimensions(network, input, len(window), pool)
+    made = network.add(
+        "pooling_nd", _image(network, input, len(window)), setting("PoolingType", kind), _over_image(window, 1),
+        stride_nd=_over_image(stride, 1), padding_nd=_over_image(padding, 0), **settings,
+    )  # fmt: skip
+    return _from_image(network, made, len(window))
 
 
 def _register_max_pool(target: Any, dimensions: int) -> None:

@@ -21,8 +21,8 @@ from fx.quantize import (
     quantize_channels,
     reference,
     report,
-    value_ranges,
 )
+from fx.quantize.affine import narrowed
 from fx.quantize.kernels import layer_kernels
 
 DYNAMIC = QuantizationScheme(Choice(precision="dynamic"))
@@ -142,15 +142,7 @@ def test_weights_alone_are_integers(bias, shape):
 
 
 def test_convolutions_and_embeddings_may_have_quantized_weights_alone():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.conv = nn.Embedding(9, 6), nn.Conv1d(5, 4, 3)
-
-        def forward(self, x: torch.Tensor):
-            return self.conv(self.table(x))
-
-    model, data = Model(), torch.randint(0, 9, (3, 5))
+    model, data = nn.Sequential(nn.Embedding(9, 6), nn.Conv1d(5, 4, 3)), torch.randint(0, 9, (3, 5))
     program = converted(model, data, scheme=QuantizationScheme(Choice(precision="weight-only")))
     assert report(program).layers == 2
     with torch.no_grad():
@@ -199,7 +191,7 @@ def test_a_thin_tail_of_many_values_saturates(monkeypatch):
 )
 def test_ranges_stay_where_narrowing_them_would_lose_something(values):
     low, high = values.min().item(), values.max().item()
-    assert value_ranges.narrowed(values, low, high) == (low, high)
+    assert narrowed(values, low, high) == (low, high)
 
 
 @pytest.mark.parametrize("kernel", ["FBGEMM", "oneDNN", "none"])

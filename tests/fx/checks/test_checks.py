@@ -129,14 +129,6 @@ def caught_around_a_with_block(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def suppressed_with_two_conditions(x: torch.Tensor) -> torch.Tensor:
-    with contextlib.suppress(ValueError):
-        if x.dim() == 2 and x.dtype == torch.float32:
-            raise ValueError
-        x = x + 1
-    return x
-
-
 def caught_with_two_conditions(x: torch.Tensor) -> torch.Tensor:
     try:
         if x.dim() == 2 and x.dtype == torch.float32:
@@ -146,18 +138,29 @@ def caught_with_two_conditions(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-class WhileTwoDimensional:
+def suppressed_with_two_conditions(x: torch.Tensor) -> torch.Tensor:
+    with contextlib.suppress(ValueError):
+        if x.dim() == 2 and x.dtype == torch.float32:
+            raise ValueError
+        x = x + 1
+    return x
+
+
+class EndsWithTwoDimensions:
     def __init__(self, x: torch.Tensor) -> None:
         self.x = x
 
+    def __iter__(self) -> Any:
+        return self
+
     def __next__(self) -> int:
-        if self.x.dim() != 2 and self.x.dtype == torch.float32:
+        if self.x.dim() == 2 and self.x.dtype == torch.float32:
             raise StopIteration
         return 1
 
 
 def ends_an_iteration_by_two_conditions(x: torch.Tensor) -> torch.Tensor:
-    return x + next(WhileTwoDimensional(x))  # type: ignore[call-overload]
+    return x + next(EndsWithTwoDimensions(x))
 
 
 def hides_the_refusal(x: torch.Tensor) -> torch.Tensor:

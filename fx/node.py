@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from operator import attrgetter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
 
@@ -32,6 +32,8 @@ OPCODES = ("placeholder", "get_attr", "call_function", "call_method", "call_modu
 
 KEYWORD_ONLY = "keyword_only"
 """The key of ``node.meta`` that marks an input which only a keyword gives: ``k`` of ``def forward(self, x, *, k)``."""
+
+_T = TypeVar("_T")
 
 Target: TypeAlias = Callable[..., Any] | str
 Argument: TypeAlias = Any
@@ -698,6 +700,17 @@ def _relabel(start: Node) -> None:
     step = _SPACING if node._op == "root" else room // (len(stretch) + 1)
     for count, member in enumerate(stretch, 1):
         member._order = start._order + count * step
+
+
+def reached(start: Iterable[_T], following: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
+    """``start``, and all nodes, or other values, that ``following`` leads to from there, each once."""
+    found = dict.fromkeys(start)
+    pending = list(found)
+    while pending:
+        new = dict.fromkeys(one for one in following(pending.pop()) if one not in found)
+        found |= new
+        pending += new
+    return found
 
 
 def nodes_in(a: Argument) -> Sequence[Node]:

@@ -77,7 +77,7 @@ PROGRAMS: dict[str, tuple[Program, Program, Program]] = {
     "inner value used": (diamond, lambda a: torch.relu(torch.exp(a)), lambda a: torch.tanh(a)),
     "several results": (diamond, lambda a: (torch.relu(a), torch.sigmoid(a)), lambda a: (torch.cos(a), torch.sin(a))),
     "inner result": (used_inside, lambda a: (torch.exp(a), torch.relu(torch.exp(a))), lambda a: (a + 1, a + 2)),
-    "dropped": (lambda x: torch.sin(F.dropout(x, 0.0)), lambda a: F.dropout(a, 0.0), lambda a: a),
+    "dropped": (lambda x: F.dropout(F.dropout(x, 0.0), 0.0).sin(), lambda a: F.dropout(a, 0.0), lambda a: a),
     "constant input": (lambda x: (x + 1, x + 2.5), lambda a, b: a + b, lambda a, b: a * b),
     "literal": (lambda x: (x * 2, x * 3), lambda a: a * 2, lambda a: a + a),
     "float literal": (lambda x: (x * 2, x * 2.0), lambda a: a * 2.0, lambda a: a + a),

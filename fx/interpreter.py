@@ -257,8 +257,7 @@ class Interpreter:
 
     def output(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
         """Return what the program returns."""
-        if not isinstance(args, tuple) or not args:
-            _expect_first(args, "output takes a tuple with what the program returns")
+        _expect_first(args, "output takes a tuple with what the program returns")
         return args[0]
 
     # Values.

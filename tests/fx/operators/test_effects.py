@@ -258,33 +258,20 @@ def test_flags_that_the_program_computes_count_as_set() -> None:
     assert is_impure(nodes.function(F.batch_norm, "x", "x", "x", training=nodes.y))
 
 
-PURE_METHODS = (
-    "add encode size view sum relu unbind numel dim item numpy keys items values get split upper count index copy name"
+METHODS: dict[str | None, str] = {
+    None: "add encode size view sum relu unbind numel dim item numpy keys items values get split upper count index "
+    "copy name __getitem__ __add__ __len__ __contains__ __eq__ __float__ _replace sort",
+    WRITES_X: "add_ relu_ copy_ uniform_ append extend pop update clear insert remove setdefault __setitem__ __iadd__",
+    STATE: "backward retain_grad register_hook record_stream",
+    "`%node` draws random numbers": "bernoulli multinomial",
+}
+
+
+@pytest.mark.parametrize(
+    "name, reason", [(name, reason) for reason, names in METHODS.items() for name in names.split()]
 )
-DUNDERS = "__getitem__ __add__ __len__ __contains__ __eq__ __float__"
-WRITING_METHODS = (
-    "add_ relu_ copy_ uniform_ append extend pop update clear insert remove setdefault __setitem__ __iadd__"
-)
-
-
-@pytest.mark.parametrize("name", [*PURE_METHODS.split(), *DUNDERS.split(), "_replace", "sort"])
-def test_methods_that_only_compute_are_pure(name: str) -> None:
-    assert why_impure(Nodes().method(name, "x")) is None
-
-
-@pytest.mark.parametrize("name", WRITING_METHODS.split())
-def test_methods_that_write_say_so(name: str) -> None:
-    assert why_impure(Nodes().method(name, "x")) == WRITES_X
-
-
-@pytest.mark.parametrize("name", ["backward", "retain_grad", "register_hook", "record_stream"])
-def test_methods_of_tensors_that_change_state_are_effects(name: str) -> None:
-    assert why_impure(Nodes().method(name, "x")) == STATE
-
-
-@pytest.mark.parametrize("name", ["bernoulli", "multinomial"])
-def test_random_methods_are_effects(name: str) -> None:
-    assert why_impure(Nodes().method(name, "x")) == "`%node` draws random numbers"
+def test_methods_say_what_they_do_besides(name: str, reason: str | None) -> None:
+    assert why_impure(Nodes().method(name, "x")) == reason
 
 
 @pytest.mark.parametrize("name", ["forward_features", "__call__", "__next__", "__enter__"])

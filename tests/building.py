@@ -43,13 +43,16 @@ def in_functions(model: nn.Module) -> fx.GraphModule:
 
 
 class Calling(nn.Module):
-    """Calls a function with itself and the input; holds modules, and tensors as parameters."""
+    """Calls a function with itself and the input; holds modules, parameters and, of other tensors, buffers."""
 
-    def __init__(self, call: Callable[[Any, Any], Any], **held: nn.Module | torch.Tensor) -> None:
+    def __init__(self, call: Callable[[Any, Any], Any], **held: Any) -> None:
         super().__init__()
-        self.call = call
-        for name, one in held.items():
-            setattr(self, name, nn.Parameter(one) if isinstance(one, torch.Tensor) else one)
+        self.call: Callable[[Any, Any], Any] = call
+        for name, value in held.items():
+            if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
 
     def forward(self, x: Any) -> Any:
         return self.call(self, x)

@@ -152,7 +152,9 @@ def test_keyword_and_positional_spellings_are_the_same_program():
 
 
 def test_a_weight_that_is_computed_from_parameters_is_quantized_as_it_is():
-    model = Calling(lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=torch.randn(4, 6))
+    model = Calling(
+        lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=nn.Parameter(torch.randn(4, 6))
+    )
     program = quantized(model, torch.randn(16, 6))
     assert len([one for one in program.modules() if isinstance(one, QuantizedLayer)]) == 2
 
@@ -163,7 +165,7 @@ def test_sizes_that_are_computed_before_the_program_runs_count_for_all_dimension
         y = F.conv2d(x, model.weight, None, stride=two - 1, padding=two, dilation=two)
         return F.max_pool2d(y, two, padding=two - 1)
 
-    program = quantized(Calling(compute, weight=torch.randn(4, 3, 3, 3)), torch.randn(2, 3, 9, 9))
+    program = quantized(Calling(compute, weight=nn.Parameter(torch.randn(4, 3, 3, 3))), torch.randn(2, 3, 9, 9))
     assert functions(program) == ["quantize", "max_pool2d"]
 
 

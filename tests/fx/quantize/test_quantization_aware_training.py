@@ -79,7 +79,9 @@ def shared():
 
 
 def tied():
-    return Calling(lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=torch.randn(4, 6))
+    return Calling(
+        lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=nn.Parameter(torch.randn(4, 6))
+    )
 
 
 def conv_next_block():

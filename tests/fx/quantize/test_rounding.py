@@ -104,7 +104,7 @@ def test_parameters_that_are_reshaped_are_trained_and_rounded_as_what_is_folded_
 
     torch.manual_seed(0)
     convolutions = {"one": nn.Conv2d(4, 4, 3, padding=1), "two": nn.Conv2d(4, 4, 1)}
-    model = Calling(scale, **convolutions, gamma=torch.full((4,), 0.1))
+    model = Calling(scale, **convolutions, gamma=nn.Parameter(torch.full((4,), 0.1)))
     data = torch.randn(8, 4, 6, 6)
     prepared, training, expected = calibrated(copy.deepcopy(model), data)
     training.train()(data).square().mean().backward()

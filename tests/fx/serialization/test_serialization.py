@@ -396,6 +396,13 @@ def test_views_with_gaps_or_overlaps_become_tensors_of_their_own(path: Path) -> 
     assert loaded.gaps.data_ptr() != loaded.window.data_ptr()
 
 
+def test_tensors_among_arguments_are_numbered(path: Path) -> None:
+    values = [torch.full((1,), float(number)) for number in range(3)]
+    loaded = reload(of_value(values), path)
+    assert take_apart(path)[0].keys() == {"constant", "constant_1", "constant_2"}
+    assert all(map(torch.equal, next(iter(loaded.graph.nodes)).args[1], values))
+
+
 def test_a_number_and_its_conjugate_in_one_memory_stay_apart(path: Path) -> None:
     value = torch.complex(torch.ones(2), torch.ones(2))
     loaded = reload(of_tensors(value=value, conjugate=value.conj()), path)

@@ -343,9 +343,9 @@ class TracerBase:
             return a
         if isinstance(a, (*base_types, enum.Enum)):
             return a
-        if _is_numpy_number(a) and not self._returns:
-            number: Any = a  # functions of torch take both alike; what is returned keeps its class
-            return self.create_arg(number.item())
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is not None and isinstance(a, numpy.generic) and not self._returns:
+            return self.create_arg(a.item())  # functions of torch take both alike; what is returned keeps its class
         raise self._cannot_hold(a)
 
     def _cannot_hold(self, a: Any) -> UnsupportedTraceError:
@@ -605,11 +605,6 @@ _WHY_NO_TEXT: dict[str, Any] = {
 }
 
 
-def _is_numpy_number(value: Any) -> bool:
-    numpy: Any = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.generic)
-
-
 class GraphAppendingTracer(TracerBase):
     """Adds what is done with its proxies to a graph that exists, for passes that write code as Python expressions."""
 
@@ -698,11 +693,16 @@ class Proxy:
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # torch asks too, before it takes an object for a tensor: only what is written in the traced code is answered
-        kind, tracer = type(self), self.tracer
-        if tracer._tracing and is_users(frame := sys._getframe(1)) and _asks_for_class(frame):
-            found, certain = kind_of(self.node)
-            return tracer.is_of_kind(self, certain, found, user_location(frame, {}))
-        return kind
+        frame = sys._getframe(1)
+        is_asked = self.tracer._tracing and is_users(frame)
+        if is_asked and (asks_for_class(frame) or is_calling(frame, isinstance)):
+            return self._kind_for(frame)
+        return type(self)
+
+    def _kind_for(self, frame: FrameType) -> type:
+        """The class of the value, as code in ``frame`` is told; the program checks it where it may be another."""
+        kind, certain = kind_of(self.node)
+        return self.tracer.is_of_kind(self, certain, kind, user_location(frame, {}))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:
         return self
@@ -1054,11 +1054,6 @@ def outside_fx(frame: FrameType) -> FrameType:
 def caller_location(tracer: TracerBase) -> SourceLocation | None:
     """The user's line that uses a traced value; the last of the program where it has returned."""
     return user_location(sys._getframe(1), tracer._locations) or _last_line(tracer._returned_by)
-
-
-def _asks_for_class(frame: FrameType) -> bool:
-    """Return whether a line of the user's asks for a class, and not torch, called by it."""
-    return asks_for_class(frame) or is_calling(frame, isinstance)
 
 
 def _is_compared(frame: FrameType) -> bool:

@@ -16,7 +16,7 @@ from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS, SeenClass
 from fx.capture.replacements import Builtins
-from fx.checks.questions import decided, is_compared_by_identity, kind_of
+from fx.checks.questions import decided, is_compared_by_identity
 from fx.errors import with_article
 from fx.frames import user_location
 from fx.naming.printing import describe
@@ -59,7 +59,7 @@ class _Type(SeenClass):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
-            return _kind_answered(args[0], sys._getframe(1))
+            return args[0]._kind_for(sys._getframe(1))
         found = type(*args, **kwargs)
         # `type(cls) is type` has this on its other side; elsewhere, code of Python's own takes no stand-in.
         return self if found is type and len(args) == 1 and is_compared_by_identity(sys._getframe(1)) else found
@@ -81,11 +81,6 @@ def _answers_itself(value: Proxy, name: str) -> bool:
     return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
 
 
-def _kind_answered(value: Proxy, frame: FrameType) -> type:
-    kind, certain = kind_of(value.node)
-    return value.tracer.is_of_kind(value, certain, kind, user_location(frame, {}))
-
-
 def _make_isinstance(original: Any) -> Any:
     # Not by Proxy.__class__, which torch asks too before it takes an object for a tensor.
     def isinstance(value: Any, classes: Any) -> bool:
@@ -94,7 +89,7 @@ def _make_isinstance(original: Any) -> Any:
                 return True
             if not _names(classes, Proxy):
                 _refuse_dtypes(value, classes, sys._getframe(1))
-                return issubclass(_kind_answered(value, sys._getframe(1)), classes)
+                return issubclass(value._kind_for(sys._getframe(1)), classes)
         return original(value, classes)
 
     return isinstance
@@ -125,7 +120,7 @@ def make_is_tensor(original: Any) -> Any:
 
     def is_tensor(value: Any) -> bool:
         if isinstance(value, Proxy) and running_tracer() is not None:
-            return issubclass(_kind_answered(value, sys._getframe(1)), torch.Tensor)
+            return issubclass(value._kind_for(sys._getframe(1)), torch.Tensor)
         return original(value)
 
     return is_tensor
@@ -134,7 +129,7 @@ def make_is_tensor(original: Any) -> Any:
 def _make_hasattr(original: Any) -> Any:
     def hasattr(value: Any, name: str) -> bool:
         if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            return original(_kind_answered(value, sys._getframe(1)), decided(name))
+            return original(value._kind_for(sys._getframe(1)), decided(name))
         return original(value, decided(name))
 
     return hasattr
@@ -144,7 +139,7 @@ def _make_getattr(original: Any) -> Any:
     def getattr(value: Any, name: str, *default: Any) -> Any:
         name = decided(name)
         if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            kind = _kind_answered(value, sys._getframe(1))
+            kind = value._kind_for(sys._getframe(1))
             if not hasattr(kind, name):
                 return default[0]
         return original(value, name, *default)
@@ -155,7 +150,7 @@ def _make_getattr(original: Any) -> Any:
 def _make_dir(original: Any) -> Any:
     def dir(*values: Any) -> Any:
         if len(values) == 1 and _is_asked_of(values[0], sys._getframe(1)):
-            return original(_kind_answered(values[0], sys._getframe(1)))
+            return original(values[0]._kind_for(sys._getframe(1)))
         return original(*values) if values else sorted(sys._getframe(1).f_locals)
 
     return dir
@@ -179,7 +174,7 @@ def _make_id(original: Any) -> Any:
 def _make_callable(original: Any) -> Any:
     def callable(value: Any) -> bool:
         if _is_asked_of(value, sys._getframe(1)):
-            return "__call__" in dir(_kind_answered(value, sys._getframe(1)))
+            return "__call__" in dir(value._kind_for(sys._getframe(1)))
         return original(value)
 
     return callable

@@ -14,6 +14,7 @@ from fx.analysis.kernel_rules import tensors_in
 from fx.analysis.kernel_run import KernelRun
 from fx.container_kinds import leaves_of, map_parts
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.storages import memory_of
 from fx.node import Node
 
 
@@ -178,7 +179,7 @@ class _Recorder(KernelRun):
         """The storages of parameters and buffers that were fetched so far."""
         if len(self._copied) != self._state_count:
             tensors = [value for value in self._copied.values() if isinstance(value, torch.Tensor)]
-            self._states = frozenset(_address(tensor) for tensor in tensors)
+            self._states = frozenset(memory_of(tensor) for tensor in tensors)
             self._state_count = len(self._copied)
         return self._states
 
@@ -194,7 +195,7 @@ class _Recorder(KernelRun):
 
     def _number(self, tensor: torch.Tensor) -> tuple[int, bool]:
         """The number of the storage of a tensor, and whether it was known. Storages are kept: addresses stay unique."""
-        address = _address(tensor)
+        address = memory_of(tensor)
         if address in self._numbers:
             return self._numbers[address], True
         self._kept.append(tensor.untyped_storage() if tensor.layout is torch.strided else tensor)
@@ -233,11 +234,7 @@ def _replaced(value: Any, spell: Any) -> Any:
 def _operand(tensor: torch.Tensor, states: frozenset[int]) -> Operand:
     strided = tensor.layout is torch.strided
     stride = tuple(map(int, tensor.stride())) if strided else ()
-    return Operand(tuple(map(int, tensor.shape)), stride, tensor.dtype, strided and _address(tensor) in states)
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+    return Operand(tuple(map(int, tensor.shape)), stride, tensor.dtype, strided and memory_of(tensor) in states)
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -161,7 +161,7 @@ def _planned(
 def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
     """Build each region and put it in its place."""
     regions = plan.regions
-    program = regions.build(regions.in_program_order(lambda region: region.nodes[-1]), Spelling())
+    program = regions.build(regions.in_program_order(-1), Spelling())
     failures: dict[str, str] = {}
     notes: dict[str, str | None] = {}
     for region in regions.regions:

@@ -7,15 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fx import GraphModule, draw
 from fx.drawing import Figure, PassHistory, record_passes
 from fx.errors import PassError
 from fx.interpreter import positional
 from fx.passes import Pass, pass_name
 from pytest_fx.failures.localization import NodeError, localize
-from pytest_fx.harness.equality import Leaf
+from pytest_fx.failures.node_error import any_error
 from pytest_fx.harness.subject import Subject
 
 
@@ -44,11 +42,11 @@ def _file(folder: Path, name: str) -> Path:
     return folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}.html"
 
 
-def _inputs(subject: Subject, program: GraphModule) -> Any:
+def _inputs(subject: Subject, program: GraphModule, float64: bool = False) -> Any:
     """The example inputs by position; None where there are none, or the program does not take them so."""
     if not subject.has_inputs:
         return None
-    arguments = subject.arguments().copies()
+    arguments = subject.arguments(float64=float64).copies()
     try:
         return positional(program, arguments.args, arguments.kwargs)
     except TypeError:
@@ -65,9 +63,9 @@ def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
     errors: tuple[NodeError, ...] = ()
     with contextlib.suppress(Exception):  # the drawing must not be lost where values cannot be compared
         original = subject.capture(float64=True, pass_=pass_)
-        history: PassHistory = record_passes(original, [pass_], _float64_inputs(subject, original))
+        history: PassHistory = record_passes(original, [pass_], _inputs(subject, original, float64=True))
         eager = subject.capture(pass_=pass_)
-        errors = localize(original, history.graph_module, subject.arguments(), _any_error, eager).errors
+        errors = localize(original, history.graph_module, subject.arguments(), any_error, eager).errors
     made: dict[str, float] = {}
     own: dict[str, float] = {}
     for error in errors:
@@ -77,12 +75,3 @@ def _errors(subject: Subject, pass_: Pass) -> list[Figure]:
                 own[name] = max(own.get(name, 0.0), error.eager)
     named = {"float64 error": made, "rounding error of eager": own}
     return [Figure(name, "", values) for name, values in named.items() if values]
-
-
-def _float64_inputs(subject: Subject, program: GraphModule) -> Any:
-    arguments = subject.arguments(float64=True).copies()
-    return positional(program, arguments.args, arguments.kwargs)
-
-
-def _any_error(leaf: Leaf, eager: float) -> torch.Tensor:
-    return torch.full_like(leaf.errors, float("inf"))

@@ -85,7 +85,8 @@ class EqualityCheck:
         __tracebackhide__ = True
         promise = contract or with_tolerances(self._options, close)
         given = PassRun.given(self._subject, program, promise, label or self._item.name, input_sets)
-        comparison = self._recorded(given, SummaryRow(self._subject.name, given.name, nodes_after=_nodes(program)))
+        nodes = len(program.graph.nodes) if isinstance(program, GraphModule) else None
+        comparison = self._recorded(given, SummaryRow(self._subject.name, given.name, nodes_after=nodes))
         violations = self._broken(given, leaves)
         if violations:
             self._record_wrong(given, violations)
@@ -108,8 +109,10 @@ class EqualityCheck:
         pass_ = chosen_pass(self._item.config, transform)
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
         announce(self._item.config, f"{name} on {self._subject.name}")
-        pass_run = self._pass_run(pass_, contract, leaves, input_sets)
-        pass_run.name = name
+        promise = contract or self._contract_for(pass_)
+        pass_run = applied(self._subject, pass_, leaves=leaves)  # once for all that ask
+        pass_run.contract, pass_run._input_set_count, pass_run.name = promise, input_sets, name
+        pass_run.make_room()
         row = row_of(pass_run)
         comparison = self._recorded(pass_run, row)
         if pass_run.refusal is not None:
@@ -130,14 +133,6 @@ class EqualityCheck:
         self._warn_of_layouts(pass_run)
         require_no_less(self._item, pass_run)
         return comparison
-
-    def _pass_run(self, pass_: Pass, contract: Contract | None, leaves: bool, input_sets: int | None) -> PassRun:
-        """Return the pass applied to the model, once for all that ask."""
-        promise = contract or self._contract_for(pass_)
-        pass_run = applied(self._subject, pass_, leaves=leaves)
-        pass_run.contract, pass_run._input_set_count = promise, input_sets
-        pass_run.make_room()
-        return pass_run
 
     def _require_working_model(self) -> None:
         """Raise what the model raises when it is captured or called: that is not a failure of a pass."""
@@ -187,7 +182,8 @@ class EqualityCheck:
             record_row(self._item, row)
             outputs = [pass_run.eager().output]
             return Comparison(self._subject.name, pass_run.name, outputs, outputs, outputs)
-        input_sets = [number for number in range(pass_run.input_set_count) if _returns_output(pass_run, number)]
+        numbers = range(0 if pass_run.program is None else pass_run.input_set_count)
+        input_sets = [number for number in numbers if pass_run.actual(number).error is None]
         comparison = compared(pass_run, input_sets or [0], lambda run: run.output)
         try:
             errors = (comparison.largest_error64(), comparison.largest_error(), comparison.largest_eager_error())
@@ -196,7 +192,8 @@ class EqualityCheck:
             return comparison
         if input_sets:
             contract = pass_run.contract
-            row = row.with_errors(
+            row = replace(
+                row,
                 dtype=_called(self._subject.dtype),
                 float64_error=errors[0],
                 error=errors[1],
@@ -301,15 +298,6 @@ def _coarse(pass_run: PassRun, limit: DetectionLimit, dtype: str, wanted: float)
 
 def _called(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _returns_output(pass_run: PassRun, input_set: int) -> bool:
-    """Return whether there is a program, and it returns an output."""
-    return pass_run.program is not None and pass_run.actual(input_set).error is None
-
-
-def _nodes(program: nn.Module) -> int | None:
-    return len(program.graph.nodes) if isinstance(program, GraphModule) else None
 
 
 def _first_line(error: BaseException) -> str:

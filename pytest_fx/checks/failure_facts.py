@@ -38,8 +38,13 @@ def failure_facts(
         "law": violation.law,
         "message": str(violation).partition("\n")[0],
     }
-    attempt = _Attempt(facts)
-    attempt("before", lambda: _code_before(pass_run))
+
+    def attempt(name: str, find: Callable[[], Any]) -> None:
+        with contextlib.suppress(Exception):  # the failure itself must not be lost
+            if (found := find()) is not None:
+                facts[name] = found
+
+    attempt("before", lambda: (pass_run.before or pass_run.subject.captured).code.strip("\n"))
     attempt("after", lambda: _code_after(pass_run))
     attempt("output_map", lambda: _output_map(comparison, pass_run.contract))
     wrong = None if explanation is None else explanation.wrong
@@ -54,19 +59,6 @@ def failure_facts(
     return facts
 
 
-class _Attempt:
-    """Adds facts one by one, as far as they can be had."""
-
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self._facts = facts
-
-    def __call__(self, name: str, find: Callable[[], Any]) -> None:
-        with contextlib.suppress(Exception):  # the failure itself must not be lost
-            found = find()
-            if found is not None:
-                self._facts[name] = found
-
-
 def line_of(code: str, name: str) -> int | None:
     """Return the number of the line that computes the node of that name in generated code; None if no line does.
 
@@ -75,11 +67,6 @@ def line_of(code: str, name: str) -> int | None:
     """
     pattern = re.compile(rf"\s*{re.escape(name)}\s*(:[^=]*)?=[^=]")
     return next((number for number, line in enumerate(code.splitlines(), 1) if pattern.match(line)), None)
-
-
-def _code_before(pass_run: PassRun) -> str:
-    before = pass_run.before
-    return (pass_run.subject.captured.code if before is None else before.code).strip("\n")
 
 
 def _code_after(pass_run: PassRun) -> str | None:

@@ -21,6 +21,13 @@ SHOWN_MISSES = 3
 def row_of(pass_run: PassRun) -> SummaryRow:
     """Return what is known of a program, before anything was compared, for the table and the record."""
     before, after = pass_run.before, pass_run.after
+    outcome = None  # why there is no program to compare, if there is none
+    if pass_run.error is not None:
+        outcome = f"raises {type(pass_run.error).__name__}"
+    elif pass_run.refusal is not None:
+        outcome = "refuses"
+    elif pass_run.too_long is not None:
+        outcome = "takes too long"
     return SummaryRow(
         pass_run.subject.name,
         pass_run.name,
@@ -28,17 +35,8 @@ def row_of(pass_run: PassRun) -> SummaryRow:
         nodes_after=None if after is None else len(after.graph.nodes),
         edits=pass_run.edits,
         changed=pass_run.changed,
-        outcome=_outcome(pass_run),
+        outcome=outcome,
     )
-
-
-def _outcome(pass_run: PassRun) -> str | None:
-    """Return why there is no program to compare, if there is none."""
-    if pass_run.error is not None:
-        return f"raises {type(pass_run.error).__name__}"
-    if pass_run.refusal is not None:
-        return "refuses"
-    return "takes too long" if pass_run.too_long is not None else None
 
 
 def require_no_less(item: pytest.Item, pass_run: PassRun) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ from pytest_fx.failures.details import describe_failure, shortened
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.gradient_localization import GradientError, gradients_are_kept, localize_gradient
 from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
+from pytest_fx.failures.node_error import any_error
 from pytest_fx.failures.pairing import complete
 from pytest_fx.failures.reproducer import SECONDS, find_part
 from pytest_fx.failures.reproducer_file import write_test
@@ -36,14 +38,6 @@ IN_FLOAT64 = "both in float64"
 """What the comparison of both programs in float64 is called."""
 DETAILS = "failure.md"
 """File beside the test that shows a failure alone, with everything that is known of it."""
-
-
-def explain(failure: Failure, folder: Path, seconds: float = SECONDS) -> str:
-    """Return what is known about where a pass goes wrong, in lines to stand below the message of the failure.
-
-    ``Explanation(failure).write(folder, seconds)`` has the rest.
-    """
-    return Explanation(failure).write(folder, seconds)
 
 
 def locate_in(pass_run: PassRun, law: str) -> str:
@@ -65,8 +59,7 @@ def locate_in(pass_run: PassRun, law: str) -> str:
                 captured64, program, subject.arguments(input_set), limit, captured, dtypes=dtypes
             ).first_wrong
             if found is not None:
-                lines = ["the first node that goes wrong:", *_indented(str(found))]
-                return "\n" + "\n".join(shortened(line) for line in lines)
+                return shortened(f"\nthe first node that goes wrong:\n{_indented(found)}")
     except Exception as error:  # the failure itself must not be lost
         return f"\nthe node that goes wrong could not be found: {type(error).__name__}"
     return ""
@@ -187,14 +180,14 @@ class Explanation:
             found = localize_gradient(pass_run)
             if found is not None:
                 self.wrong = found
-                self.lines += ["the first node whose gradient differs, from the output on:", *_indented(str(found))]
+                self.lines += ["the first node whose gradient differs, from the output on:", _indented(found)]
             return
         for input_set in range(self.subject.input_set_count):
             self.compared, self.input_set = [], input_set
             found = [located.first_wrong for located in self.compare(pass_run, input_set)]
             self.wrong = next((error for error in reversed(found) if error is not None), None)
             if self.wrong is not None:
-                self.lines += ["the first node that goes wrong:", *_indented(str(self.wrong))]
+                self.lines += ["the first node that goes wrong:", _indented(self.wrong)]
                 return
         self.input_set = 0
         largest = self.compared[-1][1].largest
@@ -203,7 +196,7 @@ class Explanation:
             self.lines.append(text)
         elif largest.made > 0 and self.judged != "kinds":
             text = "no node alone is wrong by more than is allowed; the one that adds most:"
-            self.lines += [text, *_indented(str(largest))]
+            self.lines += [text, _indented(largest)]
         else:
             self.lines.append("no node computes another value: what differs is what the program returns or writes to")
 
@@ -237,7 +230,9 @@ class Explanation:
             yield f"{dtype} beside {dtype}", captured, after, None, limit
             return
         # A large model is not there in float64 twice. Where the capture names its dtype, another one is needed.
-        shares = self.subject.is_large and not _names(captured, self.subject.dtype)
+        arguments = [(node.args, node.kwargs) for node in captured.graph.nodes]
+        names_dtype = any(value is self.subject.dtype for _, value in leaves(arguments))
+        shares = self.subject.is_large and not names_dtype
         # First, where it is kept: the pass may write to what captures in float64 share until then.
         after_float64 = pass_run.after_float64 if isinstance(contract, Close) and not self.subject.is_large else None
         captured64 = captured if shares else pass_run.capture(float64=True)
@@ -246,7 +241,7 @@ class Explanation:
         if after_float64 is not None:
             complete(after_float64, captured64)
             yield IN_FLOAT64, captured64, after_float64, captured, lambda leaf, eager: self.limits(leaf)
-        limit = _any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
+        limit = any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
         pass_run.let_go_of_float64()
         yield f"{dtype} beside float64", captured64, after, captured, limit
 
@@ -281,19 +276,9 @@ def _replace(target: Path, made: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _names(program: GraphModule, dtype: torch.dtype) -> bool:
-    """Return whether an argument in a program is ``dtype``."""
-    return any(value is dtype for node in program.graph.nodes for _, value in leaves((node.args, node.kwargs)))
-
-
 def _no_error(leaf: Leaf, eager: float) -> torch.Tensor:
     return torch.zeros_like(leaf.errors)
 
 
-def _any_error(leaf: Leaf, eager: float) -> torch.Tensor:
-    """A pass that promises a ratio for the whole program has no limit for a node."""
-    return torch.full_like(leaf.errors, torch.inf)
-
-
-def _indented(text: str) -> list[str]:
-    return [f"  {line}" for line in text.splitlines()]
+def _indented(found: object) -> str:
+    return textwrap.indent(str(found), "  ")

@@ -13,7 +13,7 @@ from fx import GraphModule, Interpreter, Node
 from fx.interpreter import positional
 from fx.naming.printing import describe
 from fx.provenance import SourceLocation
-from pytest_fx.failures.pairing import complete, matched
+from pytest_fx.failures.pairing import Match, complete
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
 from pytest_fx.harness.pass_run import PassRun
@@ -64,7 +64,7 @@ def localize_gradient(pass_run: PassRun) -> GradientError | None:
     arguments = pass_run.subject.arguments(float64=float64)
     dtype = torch.float64 if float64 else pass_run.subject.dtype
     expected, found = _gradients(original, arguments, dtype), _gradients(transformed, arguments, dtype)
-    partners = matched(original, transformed)
+    partners = Match(original, transformed).partners
     for node in reversed(list(transformed.graph.nodes)):
         partner = partners.get(node)
         if partner is None or partner not in expected:
@@ -85,11 +85,8 @@ def _shown(leaf: Leaf) -> str:
     errors = leaf.errors
     worst = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
     assert worst is not None
-    if not bool(leaf.actual.any()):
-        return (
-            f"the gradient of {leaf.path}{worst.element} is {worst.expected!r} in the original, and there is none here"
-        )
-    return f"the gradient of {leaf.path}{worst.element} is {worst.expected!r} in the original, {worst.actual!r} here"
+    here = f"{worst.actual!r} here" if bool(leaf.actual.any()) else "and there is none here"
+    return f"the gradient of {leaf.path}{worst.element} is {worst.expected!r} in the original, {here}"
 
 
 class _Keeping(Interpreter):

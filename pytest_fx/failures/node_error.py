@@ -15,6 +15,11 @@ Limit = Callable[[Leaf, float], torch.Tensor]
 """From a value beside its reference, and eager's own largest error there, to the error that each element may have."""
 
 
+def any_error(leaf: Leaf, eager: float) -> torch.Tensor:
+    """A limit for passes that promise a ratio for the whole program, and so none for a node."""
+    return torch.full_like(leaf.errors, torch.inf)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeError:
     """What one node of the transformed program makes of its inputs."""

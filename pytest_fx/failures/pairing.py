@@ -25,11 +25,6 @@ def complete(transformed: GraphModule, original: GraphModule) -> None:
     complete_origins(transformed.graph)
 
 
-def matched(original: GraphModule, transformed: GraphModule) -> dict[Node, Node]:
-    """Return for each node of the transformed program that stands for one of the original: that one."""
-    return Match(original, transformed).partners
-
-
 class Match:
     """Which nodes of two programs should have the same value."""
 

@@ -204,18 +204,14 @@ def _changes(inputs: tuple[Any, ...]) -> Iterator[Change]:
     """
     shapes = [tensor.shape for tensor in Arguments(inputs).tensors]
     cuts = dict.fromkeys((axis - len(shape), size) for shape in shapes for axis, size in enumerate(shape))
-    yield from (_cut_first(size) for size in dict.fromkeys(shape[0] for shape in shapes if shape))
+    for samples in dict.fromkeys(shape[0] for shape in shapes if shape):
+        yield lambda tensor, of=samples: tensor[:1].clone() if tensor.shape[:1] == (of,) else tensor
     yield from (_cut(axis, lambda size: 1) for axis, _ in cuts)
     yield from (_cut(axis, lambda size: (size + 1) // 2) for axis, _ in cuts)
     yield lambda tensor: torch.ones_like(tensor) if tensor.is_floating_point() else tensor
     yield lambda tensor: torch.zeros_like(tensor) if not tensor.is_floating_point() else tensor
     yield lambda tensor: tensor.sign() if tensor.is_floating_point() else tensor
     yield lambda tensor: (tensor * 8).round() / 8 if tensor.is_floating_point() else tensor
-
-
-def _cut_first(size: int) -> Change:
-    """To one sample, where there are ``size`` of them."""
-    return lambda tensor: tensor[:1].clone() if tensor.dim() and tensor.shape[0] == size else tensor
 
 
 def _cut(axis: int, shorter: Callable[[int], int]) -> Change:

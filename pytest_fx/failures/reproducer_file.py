@@ -76,7 +76,9 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     pass_name = name_without_hooks(str(failure.pass_name), failure.pass_)
     capturing, named = _capturing(failure.subject.tracing, part.program)
     of_model = type(failure.subject.shared_copy()).__module__  # which that of the pass may import
-    modules = [*modules_in(pass_name), *_imported(source), *named, of_model]
+    imports = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    imported = [str(getattr(statement, "module", statement.names[0].name)) for statement in imports]
+    modules = [*modules_in(pass_name), *imported, *named, of_model]
     options = [f"pass_={pass_name!r}", f"contract={str(failure.contract)!r}", *capturing]
     text = _TEMPLATE.format(
         what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
@@ -90,12 +92,6 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     return path
 
 
-def _imported(source: str) -> list[str]:
-    """The modules that a program's code imports."""
-    statements = [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return [str(getattr(statement, "module", statement.names[0].name)) for statement in statements]
-
-
 def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[str]]:
     """Keywords that let a program be captured as the run did, and the modules that they and its own modules are of.
 
@@ -106,7 +102,8 @@ def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[
     keywords: list[str] = []
     if tracing.leaves:
         kept = [leaf for leaf in tracing.leaves if any(tracing.keeps(leaf, held[path], path) for path in held)]
-        keywords.append(f"leaf={[_spell_class(leaf) if isinstance(leaf, type) else leaf for leaf in kept]!r}")
+        named = [f"{leaf.__module__}.{leaf.__name__}" if isinstance(leaf, type) else leaf for leaf in kept]
+        keywords.append(f"leaf={named!r}")
     if tracing.tracer is not None:
         tracer: Any = tracing.tracer
         name = f"{getattr(tracer, '__module__', '')}:{getattr(tracer, '__qualname__', '')}"
@@ -115,10 +112,6 @@ def _capturing(tracing: Tracing, program: GraphModule) -> tuple[list[str], list[
         keywords.append(f"tracer={name!r}")
         modules.append(tracer.__module__)
     return keywords, modules
-
-
-def _spell_class(leaf: type) -> str:
-    return f"{leaf.__module__}.{leaf.__name__}"
 
 
 def _import_paths(names: list[str], folder: Path) -> str:

@@ -36,7 +36,8 @@ class StepwiseProgram(Interpreter):
         super().__init__(program)
         self.program = program
         self._to_float64 = to_float64
-        dtype = torch.float64 if to_float64 else _dtype_of(program, dtype)
+        own = (tensor.dtype for tensor in (*program.parameters(), *program.buffers()) if tensor.is_floating_point())
+        dtype = torch.float64 if to_float64 else next(own, dtype)
         copies = arguments.copies(dtype)
         self.args_iter = iter(self.graph.process_inputs(*positional(program, copies.args, copies.kwargs)))
         self.dtype = dtype
@@ -57,7 +58,9 @@ class StepwiseProgram(Interpreter):
         """Run ``node`` and return its value. Random numbers are those that the program draws when it runs alone."""
         draws = effect_of(node) is not None and node.op not in ("placeholder", "get_attr")
         if draws:
-            self._set_random_states(self.random_states)
+            torch.set_rng_state(self.random_states[0])
+            for device, state in zip(self.devices, self.random_states[1:], strict=True):
+                torch.cuda.set_rng_state(state, device)
         with default_dtype(self.dtype):
             value = self.env[node] = self.run_node(node)
         if draws:
@@ -96,11 +99,6 @@ class StepwiseProgram(Interpreter):
 
     def _random_states(self) -> list[torch.Tensor]:
         return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self.devices)]
-
-    def _set_random_states(self, states: list[torch.Tensor]) -> None:
-        torch.set_rng_state(states[0])
-        for device, state in zip(self.devices, states[1:], strict=True):
-            torch.cuda.set_rng_state(state, device)
 
     def forget(self, node: Node) -> None:
         """Let go of the values that nothing behind ``node`` needs."""
@@ -165,8 +163,3 @@ def _memory(value: Any) -> list[int]:
     tensors = [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
     dense = (each for each in tensors if each.layout == torch.strided and not each.is_nested and not each.is_meta)
     return [memory for each in dense if (memory := each.untyped_storage().data_ptr())]
-
-
-def _dtype_of(program: GraphModule, otherwise: torch.dtype) -> torch.dtype:
-    tensors = (*program.parameters(), *program.buffers())
-    return next((tensor.dtype for tensor in tensors if tensor.is_floating_point()), otherwise)

@@ -66,7 +66,8 @@ class Walk:
             try:
                 value = self.transformed.step(node)
             except Exception as error:
-                self.found.append((node, _raising(node, self.match.partners.get(node, node), error)))
+                why = f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+                self.found.append((node, _blamed(node, self.match.partners.get(node, node), why, node.origins)))
                 has_raised = True
                 break
             self._judge(node, value, writers)
@@ -255,16 +256,10 @@ class Walk:
         return harmful
 
 
-def _blamed(node: Node, original: Node, why: str) -> NodeError:
-    origins = frozenset((original.name,))
-    return NodeError(describe(node), original.name, origins, node.source, 0.0, 0.0, None, 0.0, mismatch=why)
-
-
-def _raising(node: Node, partner: Node, error: Exception) -> NodeError:
-    """Return what is known of a node that raises: neither it nor what stands behind it has a value."""
-    why = f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    origins = frozenset(node.origins or (partner.name,))
-    return NodeError(describe(node), partner.name, origins, node.source, 0.0, 0.0, None, 0.0, mismatch=why)
+def _blamed(node: Node, original: Node, why: str, origins: tuple[str, ...] = ()) -> NodeError:
+    """Return what is known of a node without a value that could be compared."""
+    names = frozenset(origins or (original.name,))
+    return NodeError(describe(node), original.name, names, node.source, 0.0, 0.0, None, 0.0, mismatch=why)
 
 
 def _pairs(expected: Any, actual: Any, same_dtype: bool, place: Any = str) -> list[Leaf] | Mismatch:

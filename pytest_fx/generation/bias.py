@@ -29,10 +29,9 @@ from pytest_fx.generation.operands import (
     VECTORS,
     WEIGHT,
 )
-from pytest_fx.generation.productions import MODULE, Operand, Production
+from pytest_fx.generation.productions import MODULE, Operand, Production, spell
 from pytest_fx.generation.siblings import FORMULA
 from pytest_fx.generation.spelled_targets import Target, path_of, targets_of
-from pytest_fx.generation.value_spelling import spell
 
 ATTRIBUTE = "get_attr"
 """Stands for buffers that programs write to, as a name of an operation."""

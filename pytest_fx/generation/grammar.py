@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from fx.operators.facts import Family, Operator
+from fx.operators.families import operators
+from fx.operators.python import BY_FUNCTION
 from pytest_fx.generation.elementwise_rows import DTYPES, ELEMENTS, LOSSES, PAIRS, SCALARS
 from pytest_fx.generation.formula_rows import FORMULAS
 from pytest_fx.generation.layer_rows import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
-from pytest_fx.generation.operator_productions import productions_of_others
-from pytest_fx.generation.productions import Production
+from pytest_fx.generation.operands import BOOLEAN, FLOAT, IMAGES, MASK, OTHER_FLOAT, SEQUENCES, VOLUMES
+from pytest_fx.generation.productions import Operand, Production, spell
 from pytest_fx.generation.shape_rows import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
+from pytest_fx.generation.spelled_targets import path_of, targets_of
 from pytest_fx.generation.state_rows import CHECKS, RANDOMS, STATES, WRITES
 
 
@@ -37,6 +42,60 @@ class Weighted:
 def weighted(rows: list[Production]) -> Weighted:
     """Make a choice of rows."""
     return Weighted(tuple(rows), tuple(itertools.accumulate(row.weight for row in rows)))
+
+
+_OPERANDS: dict[Family, tuple[Operand, ...]] = {
+    **dict.fromkeys(("activation", "function"), (FLOAT,)),
+    **dict.fromkeys(("arithmetic", "comparison", "extreme"), (FLOAT, OTHER_FLOAT)),
+    "logic": (BOOLEAN, MASK),
+}
+_WINDOWS: dict[Family, tuple[int, ...]] = {"average pooling": (2,), "max pooling": (2,)}
+"""Families that work on images in as many dimensions as a row says, and what all of them need."""
+_IMAGES = {1: SEQUENCES, 2: IMAGES, 3: VOLUMES}
+_MARGIN = 0.1
+"""How far from the ends of its domain, where it is infinite, an operand is at least."""
+
+
+def productions_of_others(rows: Iterable[Production]) -> list[Production]:
+    """Return rows for the operators on each element and the windows that none of ``rows`` calls."""
+    called = {
+        target
+        for row in rows
+        for spelling in (*row.spellings, row.call)
+        for target in targets_of(spelling, len(row.operands))
+    }
+    others = (
+        row
+        for row in operators(*_OPERANDS, *_WINDOWS)
+        if not row.draws and called.isdisjoint((*row.functions, *row.modules, *row.method_names))
+    )
+    return [production for row in others for production in _productions(row)]
+
+
+def _productions(row: Operator) -> Iterator[Production]:
+    """Yield the function of an operator, and the modules that call it and need nothing more."""
+    operands = _OPERANDS.get(row.family) or (_IMAGES[row.dims or 0],)
+    needs = row.needs or _WINDOWS.get(row.family, ())
+    texts = [_within(row.domain, f"{{{place}}}") for place in range(len(operands))]
+    python, path = BY_FUNCTION.get(row.function), path_of(row.function)
+    if python is not None:
+        yield Production((python.template.format(*texts),), operands)
+    elif path is not None:
+        arguments = ", ".join((*texts, *map(spell, needs)))
+        yield Production((f"{path[0]}({arguments}{{*}})",), operands, imports=path[1])
+    if not needs:
+        names = (f"nn.{kind.__name__}" for kind in row.modules if kind.__module__.startswith("torch.nn."))
+        yield from (Production((name,), operands) for name in names)
+
+
+def _within(domain: tuple[float | None, float | None], operand: str) -> str:
+    """Return an expression of an operand whose elements lie in a domain."""
+    low, high = domain
+    if low is None or high is None:
+        above = operand if low is None else f"{operand}.abs() + {low + _MARGIN:g}"
+        return above if high is None else f"{high - _MARGIN:g} - {operand}.abs()"
+    scaled = f"{operand}.sigmoid()" if high - low == 1 else f"{operand}.sigmoid() * {high - low:g}"
+    return f"{scaled} {'-' if low < 0 else '+'} {abs(low):g}" if low else scaled
 
 
 FAMILIES: dict[str, tuple[int, Weighted]] = {

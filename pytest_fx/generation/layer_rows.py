@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.operands import (
     DTYPE,
     FLOAT,
@@ -27,7 +26,7 @@ from pytest_fx.generation.operands import (
     size,
     size_like,
 )
-from pytest_fx.generation.productions import OMITTED, Operand, Production
+from pytest_fx.generation.productions import OMITTED, Drawing, Operand, Production, row
 
 NO_BIAS = argument("bias", one_of(False), 3)
 EPS = argument("eps", one_of(0.1, 1e-3), 2)
@@ -42,7 +41,10 @@ def _is_channels_last(value: torch.Tensor) -> bool:
 
 _GROUPED = replace(MATRICES, fits=lambda value, earlier: MATRICES.fits(value, earlier) and not _is_channels_last(value))
 """What group norms can take: of channels that come last, PyTorch 2.13 crashes on gradients for the weight alone."""
-NORM = frozenset({"norm"})
+WIDTH = argument("width", size(-1))
+FEATURES = place("num_features", size(1))
+LAYER, NORM, RECURRENT = frozenset({"layer"}), frozenset({"norm"}), frozenset({"recurrent"})
+CONTAINER = LAYER | {"container"}
 BATCH_NORM = NORM | {"batch-norm"}
 DROPOUT = frozenset({"dropout"})
 
@@ -94,115 +96,52 @@ def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> l
         (*grouped, replace(apart, one_in=8)): 1 + weight // 4,
     }
     return [
-        Production((f"nn.{name}",), (_with_channels(operand),), (*given, NO_BIAS, DTYPE), frozenset({"layer"}), often)
+        Production((f"nn.{name}",), (_with_channels(operand),), (*given, NO_BIAS, DTYPE), LAYER, often)
         for given, often in kinds.items()
     ]
 
 
+# A row reads better in two lines than in eight.
+# fmt: off
 DENSE = [
-    Production(
-        ("nn.Linear",),
-        (VECTORS,),
-        (
-            place("in_features", size(-1)),
-            place("out_features", size_like(-1)),
-            leading("bias", one_of(False), 3),
-            DTYPE,
-        ),
-        frozenset({"layer"}),
-        10,
-    ),
-    Production(
-        ("nn.Bilinear({features}, {features}, {out}{*})",),
-        (VECTORS,),
-        (argument("features", size(-1)), argument("out", drawn_size), DTYPE),
-        frozenset({"layer"}),
-        1,
-        "{module}({0}, {0})",
-    ),
+    row("nn.Linear", VECTORS, place("in_features", size(-1)), place("out_features", size_like(-1)),
+        leading("bias", one_of(False), 3), DTYPE, LAYER, weight=10),
+    row("nn.Bilinear({features}, {features}, {out}{*})", VECTORS, argument("features", size(-1)),
+        argument("out", drawn_size), DTYPE, LAYER, call="{module}({0}, {0})"),
     *_convolution("Conv2d", IMAGES, 2, 8),
     *_convolution("Conv1d", SEQUENCES, 1, 4),
     *_convolution("Conv3d", VOLUMES, 3, 1),
     *_convolution("ConvTranspose2d", IMAGES, 2, 2)[:1],
     *_convolution("ConvTranspose1d", SEQUENCES, 1, 1)[:1],
-    Production(
-        ("nn.Embedding",),
-        (INDICES,),
-        (
-            place("num_embeddings", one_of(4, 5)),
-            place("embedding_dim", drawn_size),
-            argument("padding_idx", one_of(0, 1), 3),
-        ),
-        frozenset({"layer"}),
-        3,
-    ),
-    Production(
-        ("nn.EmbeddingBag",),
-        (INDICES,),
-        (
-            place("num_embeddings", one_of(4, 5)),
-            place("embedding_dim", drawn_size),
-            argument("mode", one_of("sum", "max"), 2),
-        ),
-        frozenset({"layer"}),
-    ),
+    row("nn.Embedding", INDICES, place("num_embeddings", one_of(4, 5)), place("embedding_dim", drawn_size),
+        argument("padding_idx", one_of(0, 1), 3), LAYER, weight=3),
+    row("nn.EmbeddingBag", INDICES, place("num_embeddings", one_of(4, 5)), place("embedding_dim", drawn_size),
+        argument("mode", one_of("sum", "max"), 2), LAYER),
 ]
 
 NORMS = [
-    Production(
-        ("nn.BatchNorm2d",),
-        (IMAGES,),
-        (
-            place("num_features", size(1)),
-            EPS,
-            NO_AFFINE,
-            argument("momentum", one_of(0.3, None), 4),
-            argument("track_running_stats", one_of(False), 10),
-            DTYPE,
-        ),
-        BATCH_NORM,
-        6,
-    ),
-    Production(
-        ("nn.BatchNorm1d",), (MATRICES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 3
-    ),
-    Production(
-        ("nn.BatchNorm1d",), (SEQUENCES,), (place("num_features", size(1)), EPS, NO_AFFINE, DTYPE), BATCH_NORM, 2
-    ),
-    Production(("nn.BatchNorm3d",), (VOLUMES,), (place("num_features", size(1)), EPS, DTYPE), BATCH_NORM, 1),
-    Production(
-        ("nn.LayerNorm",),
-        (VECTORS,),
-        (place("normalized_shape", _normalized), EPS, argument("elementwise_affine", one_of(False), 4), DTYPE),
-        NORM,
-        4,
-    ),
-    Production(
-        ("nn.GroupNorm",),
-        (_GROUPED,),
-        (place("num_groups", _divisor(1)), place("num_channels", size(1)), EPS, NO_AFFINE, DTYPE),
-        NORM,
-        2,
-    ),
-    Production(
-        ("nn.InstanceNorm2d",),
-        (IMAGES,),
-        (place("num_features", size(1)), EPS, argument("affine", one_of(True), 2), DTYPE),
-        NORM,
-        1,
-    ),
-    Production(("nn.RMSNorm",), (VECTORS,), (place("normalized_shape", size(-1)), EPS, DTYPE), NORM, 1),
-    Production(("F.layer_norm({0}, ({width},){*})",), (VECTORS,), (argument("width", size(-1)), EPS), NORM, 1),
-    Production(("nn.LocalResponseNorm(2)",), (SEQUENCES,), (), frozenset(), 1),
+    row("nn.BatchNorm2d", IMAGES, FEATURES, EPS, NO_AFFINE, argument("momentum", one_of(0.3, None), 4),
+        argument("track_running_stats", one_of(False), 10), DTYPE, BATCH_NORM, weight=6),
+    row("nn.BatchNorm1d", MATRICES, FEATURES, EPS, NO_AFFINE, DTYPE, BATCH_NORM, weight=3),
+    row("nn.BatchNorm1d", SEQUENCES, FEATURES, EPS, NO_AFFINE, DTYPE, BATCH_NORM, weight=2),
+    row("nn.BatchNorm3d", VOLUMES, FEATURES, EPS, DTYPE, BATCH_NORM),
+    row("nn.LayerNorm", VECTORS, place("normalized_shape", _normalized), EPS,
+        argument("elementwise_affine", one_of(False), 4), DTYPE, NORM, weight=4),
+    row("nn.GroupNorm", _GROUPED, place("num_groups", _divisor(1)), place("num_channels", size(1)), EPS, NO_AFFINE,
+        DTYPE, NORM, weight=2),
+    row("nn.InstanceNorm2d", IMAGES, FEATURES, EPS, argument("affine", one_of(True), 2), DTYPE, NORM),
+    row("nn.RMSNorm", VECTORS, place("normalized_shape", size(-1)), EPS, DTYPE, NORM),
+    row("F.layer_norm({0}, ({width},){*})", VECTORS, WIDTH, EPS, NORM),
+    row("nn.LocalResponseNorm(2)", SEQUENCES),
 ]
 
 
 def _functional(layer: str, function: str, given: str, weight: int) -> list[Production]:
     """A function on the tensors of a layer that is not called itself."""
-    rows = [row for row in (*DENSE, *NORMS) if row.spellings == (layer,)]
+    known = [each for each in (*DENSE, *NORMS) if each.spellings == (layer,)]
     attributes = ", ".join(f"{{module}}.{name}" for name in given.split())
     call = f"F.{function}({{0}}, {attributes})"
-    return [replace(row, call=call, weight=max(1, weight // len(rows))) for row in rows]
+    return [replace(each, call=call, weight=max(1, weight // len(known))) for each in known]
 
 
 _CONV = "weight bias stride padding dilation groups"
@@ -220,159 +159,56 @@ FUNCTIONAL = [
 ]
 
 POOLS = [
-    Production(
-        ("nn.MaxPool2d", "nn.AvgPool2d", "F.max_pool2d", "F.avg_pool2d"),
-        (IMAGES,),
-        (leading("kernel_size", one_of(2, 1, 3)), leading("stride", one_of(1, 2), 2)),
-        weight=4,
-    ),
-    Production(
-        ("nn.MaxPool1d", "nn.AvgPool1d", "F.max_pool1d", "F.avg_pool1d"),
-        (SEQUENCES,),
-        (leading("kernel_size", one_of(2, 1)), argument("padding", one_of(1), 4)),
-        weight=2,
-    ),
-    Production(
-        ("nn.AdaptiveAvgPool2d", "F.adaptive_avg_pool2d", "nn.AdaptiveMaxPool2d"),
-        (IMAGES,),
-        (leading("output_size", one_of(1, 1, 2, (1, 2))),),
-        weight=3,
-    ),
-    Production(
-        ("nn.AdaptiveAvgPool1d", "F.adaptive_avg_pool1d"), (SEQUENCES,), (leading("output_size", one_of(1, 2)),)
-    ),
-    Production(("nn.MaxPool3d", "nn.AvgPool3d"), (VOLUMES,), (argument("kernel_size", one_of(1, 2)),)),
-    Production(
-        ("nn.Upsample", "F.interpolate"),
-        (IMAGES,),
-        (argument("scale_factor", one_of(2)), argument("mode", one_of("nearest", "bilinear"), 2)),
-        weight=2,
-    ),
-    Production(
-        (
-            'nn.Upsample(mode="bilinear", align_corners=True{*})',
-            'F.interpolate({0}, mode="bilinear", align_corners=True{*})',
-            'F.interpolate({0}, mode="bicubic", align_corners=False{*})',
-        ),
-        (IMAGES,),
-        (argument("size", one_of(3, (4, 5))),),
-    ),
-    Production(
-        ("nn.PixelShuffle({factor})", "F.pixel_shuffle({0}, {factor})"), (IMAGES,), (argument("factor", one_of(1, 2)),)
-    ),
-    Production(
-        ("nn.PixelUnshuffle({factor})", "nn.ChannelShuffle({factor})", "F.channel_shuffle({0}, {factor})"),
-        (IMAGES,),
-        (argument("factor", one_of(1, 2)),),
-    ),
-    Production(
-        (
-            "nn.ZeroPad2d({pads})",
-            "nn.ConstantPad2d({pads}, 0.5)",
-            "nn.ReflectionPad2d({pads})",
-            "nn.ReplicationPad2d({pads})",
-            "nn.CircularPad2d({pads})",
-        ),
-        (IMAGES,),
-        (argument("pads", one_of(1, (1, 0, 1, 0), (1, 1, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0))),),
-    ),
-    Production(("F.unfold({0}, 2)", "nn.Unfold(2)"), (IMAGES,)),
-    Production(("nn.LPPool2d(2, 2)",), (IMAGES,)),
+    row("nn.MaxPool2d; nn.AvgPool2d; F.max_pool2d; F.avg_pool2d", IMAGES, leading("kernel_size", one_of(2, 1, 3)),
+        leading("stride", one_of(1, 2), 2), weight=4),
+    row("nn.MaxPool1d; nn.AvgPool1d; F.max_pool1d; F.avg_pool1d", SEQUENCES, leading("kernel_size", one_of(2, 1)),
+        argument("padding", one_of(1), 4), weight=2),
+    row("nn.AdaptiveAvgPool2d; F.adaptive_avg_pool2d; nn.AdaptiveMaxPool2d", IMAGES,
+        leading("output_size", one_of(1, 1, 2, (1, 2))), weight=3),
+    row("nn.AdaptiveAvgPool1d; F.adaptive_avg_pool1d", SEQUENCES, leading("output_size", one_of(1, 2))),
+    row("nn.MaxPool3d; nn.AvgPool3d", VOLUMES, argument("kernel_size", one_of(1, 2))),
+    row("nn.Upsample; F.interpolate", IMAGES, argument("scale_factor", one_of(2)),
+        argument("mode", one_of("nearest", "bilinear"), 2), weight=2),
+    row('nn.Upsample(mode="bilinear", align_corners=True{*}); '
+        'F.interpolate({0}, mode="bilinear", align_corners=True{*}); '
+        'F.interpolate({0}, mode="bicubic", align_corners=False{*})', IMAGES, argument("size", one_of(3, (4, 5)))),
+    row("nn.PixelShuffle({factor}); F.pixel_shuffle({0}, {factor})", IMAGES, argument("factor", one_of(1, 2))),
+    row("nn.PixelUnshuffle({factor}); nn.ChannelShuffle({factor}); F.channel_shuffle({0}, {factor})", IMAGES,
+        argument("factor", one_of(1, 2))),
+    row("nn.ZeroPad2d({pads}); nn.ConstantPad2d({pads}, 0.5); nn.ReflectionPad2d({pads}); "
+        "nn.ReplicationPad2d({pads}); nn.CircularPad2d({pads})", IMAGES,
+        argument("pads", one_of(1, (1, 0, 1, 0), (1, 1, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)))),
+    row("F.unfold({0}, 2); nn.Unfold(2)", IMAGES),
+    row("nn.LPPool2d(2, 2)", IMAGES),
 ]
 
 MODULES = [
-    Production(("nn.Dropout", "nn.AlphaDropout"), (FLOAT,), (leading("p", one_of(0.1, 0.0, 0.9), 2),), DROPOUT, 5),
-    Production(("nn.Dropout1d", "nn.Dropout"), (SEQUENCES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
-    Production(("nn.Dropout2d",), (IMAGES,), (argument("p", one_of(0.1), 2),), DROPOUT, 1),
-    Production(("nn.Dropout",), (FLOAT,), (argument("inplace", one_of(True)),), DROPOUT | {"in-place"}, 1),
-    Production(
-        (
-            "nn.Sequential(nn.Linear({width}, 3), nn.ReLU(), nn.Dropout(0.1), nn.Linear(3, {width}))",
-            "nn.Sequential(nn.LayerNorm({width}), nn.Linear({width}, {width}), nn.GELU())",
-            "nn.Sequential(nn.Sequential(nn.Linear({width}, {width}, bias=False)), nn.Identity())",
-        ),
-        (VECTORS,),
-        (argument("width", size(-1)),),
-        frozenset({"container", "layer", "dropout", "norm"}),
-        4,
-    ),
-    Production(
-        (
-            "nn.Sequential(nn.Conv2d({width}, 4, 1), nn.BatchNorm2d(4), nn.ReLU())",
-            "nn.Sequential(nn.Conv2d({width}, {width}, 3, padding=1, bias=False), nn.BatchNorm2d({width}, eps=0.01))",
-            "nn.Sequential(nn.BatchNorm2d({width}), nn.ReLU(), nn.Conv2d({width}, 2, 1))",
-        ),
-        (_with_channels(IMAGES),),
-        (argument("width", size(1)),),
-        frozenset({"container", "layer"}) | BATCH_NORM,
-        4,
-    ),
-    Production(
-        ("nn.ModuleList([nn.Linear({width}, {width}), nn.Linear({width}, 2)])",),
-        (VECTORS,),
-        (argument("width", size(-1)),),
-        frozenset({"container", "layer"}),
-        2,
-        "{module}[1]({module}[0]({0}))",
-    ),
-    Production(
-        ("nn.ModuleDict({'gate': nn.Linear({width}, {width}), 'value': nn.Linear({width}, {width})})",),
-        (VECTORS,),
-        (argument("width", size(-1)),),
-        frozenset({"container", "layer"}),
-        2,
-        "{module}['gate']({0}).sigmoid() * {module}['value']({0})",
-    ),
-    Production(
-        (
-            "nn.LSTM({width}, 3, batch_first=True{*})",
-            "nn.GRU({width}, 3{*})",
-            "nn.GRU({width}, 3, batch_first=True{*})",
-            "nn.LSTM({width}, 2{*})",
-            "nn.RNN({width}, 2{*})",
-        ),
-        (SEQUENCES,),
-        (
-            argument("width", size(-1)),
-            argument("num_layers", one_of(2), 4),
-            argument("bidirectional", one_of(True), 4),
-            NO_BIAS,
-            DTYPE,
-        ),
-        frozenset({"recurrent"}),
-        2,
-    ),
-    Production(
-        ("nn.RNNCell({width}, {hidden}{*})", "nn.GRUCell({width}, {hidden}{*})"),
-        (ROWS, ROWS_AS_MANY),
-        (
-            argument("width", size(-1)),
-            argument("hidden", lambda builder, objects: objects[1].shape[-1]),
-            NO_BIAS,
-            DTYPE,
-        ),
-        frozenset({"recurrent"}),
-        call="{module}({0}, {1})",
-    ),
-    Production(
-        ("nn.LSTMCell({width}, 3{*})", "nn.GRUCell({width}, 3{*})"),
-        (ROWS,),
-        (argument("width", size(-1)), NO_BIAS, DTYPE),
-        frozenset({"recurrent"}),
-    ),
-    Production(
-        ("nn.MultiheadAttention({width}, {heads}, batch_first=True{*})",),
-        (SEQUENCES,),
-        (argument("width", size(-1)), argument("heads", _divisor(-1)), NO_BIAS, DTYPE),
-        frozenset({"attention"}),
-        2,
-        "{module}({0}, {0}, {0})",
-    ),
-    Production(
-        ("nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True, dropout=0.0)",),
-        (SEQUENCES,),
-        (argument("width", size(-1)),),
-        frozenset({"attention", "norm"}),
-        1,
-    ),
+    row("nn.Dropout; nn.AlphaDropout", FLOAT, leading("p", one_of(0.1, 0.0, 0.9), 2), DROPOUT, weight=5),
+    row("nn.Dropout1d; nn.Dropout", SEQUENCES, argument("p", one_of(0.1), 2), DROPOUT),
+    row("nn.Dropout2d", IMAGES, argument("p", one_of(0.1), 2), DROPOUT),
+    row("nn.Dropout", FLOAT, argument("inplace", one_of(True)), DROPOUT | {"in-place"}),
+    row("nn.Sequential(nn.Linear({width}, 3), nn.ReLU(), nn.Dropout(0.1), nn.Linear(3, {width})); "
+        "nn.Sequential(nn.LayerNorm({width}), nn.Linear({width}, {width}), nn.GELU()); "
+        "nn.Sequential(nn.Sequential(nn.Linear({width}, {width}, bias=False)), nn.Identity())", VECTORS, WIDTH,
+        CONTAINER | DROPOUT | NORM, weight=4),
+    row("nn.Sequential(nn.Conv2d({width}, 4, 1), nn.BatchNorm2d(4), nn.ReLU()); "
+        "nn.Sequential(nn.Conv2d({width}, {width}, 3, padding=1, bias=False), nn.BatchNorm2d({width}, eps=0.01)); "
+        "nn.Sequential(nn.BatchNorm2d({width}), nn.ReLU(), nn.Conv2d({width}, 2, 1))", _with_channels(IMAGES),
+        argument("width", size(1)), CONTAINER | BATCH_NORM, weight=4),
+    row("nn.ModuleList([nn.Linear({width}, {width}), nn.Linear({width}, 2)])", VECTORS, WIDTH, CONTAINER, weight=2,
+        call="{module}[1]({module}[0]({0}))"),
+    row("nn.ModuleDict({'gate': nn.Linear({width}, {width}), 'value': nn.Linear({width}, {width})})", VECTORS, WIDTH,
+        CONTAINER, weight=2, call="{module}['gate']({0}).sigmoid() * {module}['value']({0})"),
+    row("nn.LSTM({width}, 3, batch_first=True{*}); nn.GRU({width}, 3{*}); nn.GRU({width}, 3, batch_first=True{*}); "
+        "nn.LSTM({width}, 2{*}); nn.RNN({width}, 2{*})", SEQUENCES, WIDTH, argument("num_layers", one_of(2), 4),
+        argument("bidirectional", one_of(True), 4), NO_BIAS, DTYPE, RECURRENT, weight=2),
+    row("nn.RNNCell({width}, {hidden}{*}); nn.GRUCell({width}, {hidden}{*})", ROWS, ROWS_AS_MANY, WIDTH,
+        argument("hidden", lambda builder, objects: objects[1].shape[-1]), NO_BIAS, DTYPE, RECURRENT,
+        call="{module}({0}, {1})"),
+    row("nn.LSTMCell({width}, 3{*}); nn.GRUCell({width}, 3{*})", ROWS, WIDTH, NO_BIAS, DTYPE, RECURRENT),
+    row("nn.MultiheadAttention({width}, {heads}, batch_first=True{*})", SEQUENCES, WIDTH,
+        argument("heads", _divisor(-1)), NO_BIAS, DTYPE, frozenset({"attention"}), weight=2,
+        call="{module}({0}, {0}, {0})"),
+    row("nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True, dropout=0.0)", SEQUENCES, WIDTH,
+        frozenset({"attention", "norm"})),
 ]

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from pytest_fx.generation.choices import Drawing
-from pytest_fx.generation.productions import OMITTED, Argument, NewTensor, Operand
+from pytest_fx.generation.productions import OMITTED, Argument, Drawing, NewTensor, Operand
 from pytest_fx.generation.tensor_expressions import Shape, draw_extent, draw_size
 
 MOST_OF_A_SIZE = 64
@@ -160,9 +159,18 @@ SAME_KIND = Operand(
     SAME.new_tensor,
 )
 """A tensor of the same size as the first operand, and a mask where that is one."""
-SAME_FLOAT = Operand(
-    lambda value, earlier: _is_floating(value) and value.shape == earlier[0].shape and value.dtype is earlier[0].dtype,
-    lambda builder, earlier: NewTensor(tuple(earlier[0].shape), earlier[0].dtype),
+
+
+def _of_first(shape: Callable[[Drawing, list[Any]], Shape], fits: Callable[[Any, list[Any]], bool]) -> Operand:
+    """A floating-point tensor of the dtype of the first operand, one that ``fits`` or a new one of a ``shape``."""
+    return Operand(
+        lambda value, earlier: _is_floating(value) and value.dtype is earlier[0].dtype and fits(value, earlier),
+        lambda builder, earlier: NewTensor(shape(builder, earlier), earlier[0].dtype),
+    )
+
+
+SAME_FLOAT = _of_first(
+    lambda builder, earlier: tuple(earlier[0].shape), lambda value, earlier: value.shape == earlier[0].shape
 )
 """A tensor of the size and dtype of the first operand."""
 ANOTHER = replace(
@@ -182,111 +190,78 @@ MASK = Operand(
 """A mask for the first operand."""
 
 
-def _multiplies(value: Any, earlier: list[Any]) -> bool:
-    left = earlier[0]
-    return (
-        _is_floating(value)
-        and value.dtype is left.dtype
-        and value.dim() > 1
-        and value.shape[-2] == left.shape[-1]
-        and broadcasts(tuple(value.shape[:-2]), tuple(left.shape[:-2]))
-    )
-
-
-FACTOR = Operand(
-    _multiplies,
-    lambda builder, earlier: NewTensor((earlier[0].shape[-1], _size(builder)), earlier[0].dtype),
+FACTOR = _of_first(
+    lambda builder, earlier: (earlier[0].shape[-1], _size(builder)),
+    lambda value, earlier: (
+        value.dim() > 1
+        and value.shape[-2] == earlier[0].shape[-1]
+        and broadcasts(tuple(value.shape[:-2]), tuple(earlier[0].shape[:-2]))
+    ),
 )
 """A matrix that the first operand can be multiplied with."""
-BATCHED_FACTOR = Operand(
-    lambda value, earlier: _multiplies(value, earlier) and value.dim() == 3 and value.shape[0] == earlier[0].shape[0],
-    lambda builder, earlier: NewTensor((earlier[0].shape[0], earlier[0].shape[-1], _size(builder)), earlier[0].dtype),
+BATCHED_FACTOR = _of_first(
+    lambda builder, earlier: (earlier[0].shape[0], earlier[0].shape[-1], _size(builder)),
+    lambda value, earlier: FACTOR.fits(value, earlier) and value.dim() == 3 and value.shape[0] == earlier[0].shape[0],
 )
 """As many matrices as the first operand has, to multiply it with."""
-WEIGHT = Operand(
-    lambda value, earlier: (
-        _is_floating(value)
-        and value.dtype is earlier[0].dtype
-        and value.dim() == 2
-        and value.shape[1] == earlier[0].shape[-1]
-    ),
-    lambda builder, earlier: NewTensor((_size(builder), earlier[0].shape[-1]), earlier[0].dtype),
+WEIGHT = _of_first(
+    lambda builder, earlier: (_size(builder), earlier[0].shape[-1]),
+    lambda value, earlier: value.dim() == 2 and value.shape[1] == earlier[0].shape[-1],
 )
 """The weight of a linear layer for the first operand."""
-BIAS = Operand(
-    lambda value, earlier: (
-        _is_floating(value) and value.dtype is earlier[0].dtype and value.shape == earlier[1].shape[:1]
-    ),
-    lambda builder, earlier: NewTensor((earlier[1].shape[0],), earlier[0].dtype),
+BIAS = _of_first(
+    lambda builder, earlier: (earlier[1].shape[0],), lambda value, earlier: value.shape == earlier[1].shape[:1]
 )
 """The bias that belongs to a weight."""
-STATISTICS = Operand(
-    lambda value, earlier: False,
-    lambda builder, earlier: NewTensor(tuple(earlier[0].shape[1:]), earlier[0].dtype, kind="buffer"),
-)
-"""A buffer for what is known of the first operand without its first dimension."""
-COUNTER = Operand(
-    lambda value, earlier: False,
-    lambda builder, earlier: NewTensor((), builder.choices.pick((torch.float32, torch.int64)), kind="buffer"),
-)
-"""A buffer that holds one number."""
-INDICES = Operand(
-    lambda value, earlier: False,
-    lambda builder, earlier: NewTensor(
-        tuple(_size(builder) for _ in range(1 + builder.choices.below(2))), torch.int64, 4
-    ),
-)
-"""Integers from 0 to 3."""
-POSITIONS = Operand(
-    lambda value, earlier: False,
-    lambda builder, earlier: NewTensor((_size(builder),), torch.int64, earlier[0].shape[-1]),
-)
-"""Places along the last dimension of the first operand."""
-PLACES = Operand(
-    lambda value, earlier: False,
-    lambda builder, earlier: NewTensor(
-        tuple(_size(builder) for _ in range(1 + builder.choices.below(2))), torch.int64, earlier[0].shape[-1]
-    ),
-)
-"""The same, in one or two dimensions."""
-PLACE_OF_EACH = Operand(
-    lambda value, earlier: False,
-    lambda builder, earlier: NewTensor((*earlier[0].shape[:-1], _size(builder)), torch.int64, earlier[0].shape[-1]),
-)
-"""The same, for each row of the first operand its own."""
-CLASSES = Operand(
-    lambda value, earlier: False,
-    lambda builder, earlier: NewTensor((earlier[0].shape[0],), torch.int64, earlier[0].shape[-1]),
-)
-"""For each row of a matrix the number of a column."""
-ROWS_AS_MANY = Operand(
-    lambda value, earlier: (
-        _is_floating(value)
-        and value.dtype is earlier[0].dtype
-        and value.dim() == 2
-        and value.shape[0] == earlier[0].shape[0]
-    ),
-    lambda builder, earlier: NewTensor((earlier[0].shape[0], _size(builder)), earlier[0].dtype),
+ROWS_AS_MANY = _of_first(
+    lambda builder, earlier: (earlier[0].shape[0], _size(builder)),
+    lambda value, earlier: value.dim() == 2 and value.shape[0] == earlier[0].shape[0],
 )
 """A matrix with as many rows as the first operand."""
-PER_COLUMN = Operand(
-    lambda value, earlier: (
-        _is_floating(value) and value.dtype is earlier[0].dtype and value.shape == earlier[0].shape[-1:]
-    ),
-    lambda builder, earlier: NewTensor(tuple(earlier[0].shape[-1:]), earlier[0].dtype),
+PER_COLUMN = _of_first(
+    lambda builder, earlier: tuple(earlier[0].shape[-1:]), lambda value, earlier: value.shape == earlier[0].shape[-1:]
 )
 """A number for each place along the last dimension of the first operand."""
-SCORES = Operand(
+SCORES = _of_first(
+    lambda builder, earlier: (earlier[0].shape[-2],) * 2,
     lambda value, earlier: (
-        _is_floating(value)
-        and value.dtype is earlier[0].dtype
-        and value.dim() > 1
+        value.dim() > 1
         and value.shape[-2] == value.shape[-1] == earlier[0].shape[-2]
         and broadcasts_to(tuple(value.shape), (*earlier[0].shape[:-1], earlier[0].shape[-2]))
     ),
-    lambda builder, earlier: NewTensor((earlier[0].shape[-2],) * 2, earlier[0].dtype),
 )
 """A number for each pair of rows of the first operand."""
+
+
+def _made(new_tensor: Callable[[Drawing, list[Any]], NewTensor]) -> Operand:
+    """A tensor that is made for its place: no value of the program is taken."""
+    return Operand(lambda value, earlier: False, new_tensor)
+
+
+def _few_sizes(builder: Drawing) -> Shape:
+    return tuple(_size(builder) for _ in range(1 + builder.choices.below(2)))
+
+
+STATISTICS = _made(
+    lambda builder, earlier: NewTensor(tuple(earlier[0].shape[1:]), earlier[0].dtype, kind="buffer"),
+)
+"""A buffer for what is known of the first operand without its first dimension."""
+COUNTER = _made(
+    lambda builder, earlier: NewTensor((), builder.choices.pick((torch.float32, torch.int64)), kind="buffer"),
+)
+"""A buffer that holds one number."""
+INDICES = _made(lambda builder, earlier: NewTensor(_few_sizes(builder), torch.int64, 4))
+"""Integers from 0 to 3."""
+POSITIONS = _made(lambda builder, earlier: NewTensor((_size(builder),), torch.int64, earlier[0].shape[-1]))
+"""Places along the last dimension of the first operand."""
+PLACES = _made(lambda builder, earlier: NewTensor(_few_sizes(builder), torch.int64, earlier[0].shape[-1]))
+"""The same, in one or two dimensions."""
+PLACE_OF_EACH = _made(
+    lambda builder, earlier: NewTensor((*earlier[0].shape[:-1], _size(builder)), torch.int64, earlier[0].shape[-1])
+)
+"""The same, for each row of the first operand its own."""
+CLASSES = _made(lambda builder, earlier: NewTensor((earlier[0].shape[0],), torch.int64, earlier[0].shape[-1]))
+"""For each row of a matrix the number of a column."""
 
 Drawn = Callable[[Drawing, list[Any]], Any]
 

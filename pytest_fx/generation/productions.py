@@ -1,21 +1,74 @@
-"""Rows of the grammar: an operation, the values and arguments that it takes, and how it is written."""
+"""Rows of the grammar: an operation, the values and arguments that it takes, how it is written; and small decisions.
+
+These are drawn so that the first alternative is the one that shrinking goes to.
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
+from hypothesis import strategies as st
 
-from pytest_fx.generation.choices import Drawing
-from pytest_fx.generation.value_spelling import spell, spell_index, spell_options
+from fx.container_kinds import held_kind
+from fx.naming.printing import class_name
 
 _HOLE = re.compile(r"\*?\{(\w+|\*)\}")
 _WRITE = re.compile(r"^(?P<left>.+?) (?P<operator>[-+*/@&|^%]|//|\*\*|<<|>>)?= (?P<right>.+)$")
+
+
+T = TypeVar("T")
+
+
+@functools.lru_cache(maxsize=1024)
+def _up_to(count: int) -> st.SearchStrategy[int]:
+    return st.integers(0, count - 1)
+
+
+class Choices:
+    """Decisions of one example, drawn through Hypothesis one integer each: few and small, so that drawing is fast."""
+
+    __slots__ = ("draw",)
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self.draw = draw
+
+    def below(self, count: int) -> int:
+        """An integer from 0 to ``count - 1``; nothing is drawn where there is no choice."""
+        return self.draw(_up_to(count)) if count > 1 else 0
+
+    def pick(self, alternatives: Sequence[T]) -> T:
+        """One of ``alternatives``, the first after shrinking."""
+        return alternatives[self.below(len(alternatives))]
+
+    def sometimes(self, one_in: int) -> bool:
+        """True in one of ``one_in`` examples, False after shrinking."""
+        return self.below(one_in) == one_in - 1
+
+    def mostly(self, one_in: int) -> bool:
+        """False in one of ``one_in`` examples and after shrinking."""
+        return self.below(one_in) != 0
+
+    def recent(self, values: Sequence[T]) -> T:
+        """One of ``values``, the last one in half of the examples and after shrinking."""
+        count = len(values)
+        number = self.below(2 * count) if count > 1 else 0
+        return values[-1 - max(0, number - count)]
+
+
+class Drawing(Protocol):
+    """What rows of the grammar see of the program that is being written."""
+
+    choices: Choices
+    """Decides."""
+    constants: tuple[float | str, ...]
+    """Arguments that are to be frequent."""
 
 
 MODULE = "module "
@@ -103,6 +156,62 @@ class Production:
     """How a module is called, for spellings that begin with ``nn.``."""
     imports: str = ""
     """A module that the spelling needs, beside torch and math."""
+
+
+def row(spellings: str, *parts: Operand | Argument | frozenset[str], **options: Any) -> Production:
+    """Make a row of its spellings, with semicolons between them, and of its operands, arguments and tags in turn.
+
+    >>> row("torch.relu; .relu; nn.ReLU", Operand(lambda value, earlier: True, lambda builder, earlier: None)).spellings
+    ('torch.relu', '.relu', 'nn.ReLU')
+    """
+    operands = tuple(part for part in parts if isinstance(part, Operand))
+    arguments = tuple(part for part in parts if isinstance(part, Argument))
+    tags = frozenset[str]().union(*(part for part in parts if isinstance(part, frozenset)))
+    return Production(tuple(spellings.split("; ")), operands, arguments, tags, **options)
+
+
+def spell(value: Any) -> str:
+    """Return an expression for a constant, as a user would write it where ``torch`` is imported.
+
+    >>> import torch
+    >>> spell({"size": (1,), "dtype": torch.float64, "bound": float("inf"), "rows": slice(None, 2)})
+    "{'size': (1,), 'dtype': torch.float64, 'bound': float('inf'), 'rows': slice(None, 2)}"
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    if isinstance(value, slice) and value.step is None:
+        return f"slice{spell((value.start, value.stop))}"
+    kind = held_kind(value)
+    if kind is None or kind.spelling is None:
+        return repr(value)
+    return kind.written(value, list(map(spell, kind.parts(value))), repr, class_name)
+
+
+def spell_index(value: Any) -> str:
+    """Return what stands between the brackets of a subscript.
+
+    >>> spell_index((..., slice(None, None, 2), 0))
+    '..., ::2, 0'
+    """
+    match value:
+        case tuple() if value:
+            return ", ".join(map(spell_index, value)) + "," * (len(value) == 1)
+        case slice(start=start, stop=stop, step=step):
+            text = ":".join("" if bound is None else spell(bound) for bound in (start, stop))
+            return text if step is None else f"{text}:{spell(step)}"
+        case _ if value is Ellipsis:
+            return "..."
+        case _:
+            return spell(value)
+
+
+def spell_options(options: dict[str, Any]) -> str:
+    """Return keyword arguments as they stand in a call.
+
+    >>> spell_options({"dim": 1, "keepdim": True})
+    'dim=1, keepdim=True'
+    """
+    return ", ".join(f"{name}={spell(value)}" for name, value in options.items())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,11 +15,11 @@ from torch import nn
 from fx import Graph, GraphModule
 from fx.node import OPCODES
 from pytest_fx.generation import productions
-from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.productions import (
     MODULE,
     OMITTED,
     Argument,
+    Choices,
     NewTensor,
     Operand,
     Production,
@@ -185,7 +185,10 @@ class ProgramBuilder:
                 del part[length:]
             for known, before in memory:  # what is freed now may be another value's soon
                 known.intersection_update(before)
-            _lay_out(objects, layouts)  # as no line is written that gave one another shape
+            for value, layout in zip(objects, layouts, strict=True):
+                if layout is not None and _layout(value) != layout:  # as no line is written that gave it another shape
+                    with torch.no_grad():
+                        value.as_strided_(*layout)
         return done
 
     def perform(
@@ -280,18 +283,20 @@ class ProgramBuilder:
     def _write(self, operation: Production, spelling: str, operands: list[Value]) -> bool:
         objects = [value.object for value in operands]
         options: dict[str, Any] = {}
-        template = _constructor(spelling) if _is_module(spelling) else written(spelling, len(operands))
+        template = spelling
+        if not _is_module(spelling):
+            template = written(spelling, len(operands))
+        elif "(" not in spelling:
+            template = f"{spelling}({{*}})"
         arguments = (*operation.arguments, *self._further(template, operation))
         for argument in arguments:
-            if argument.one_in == 1 or self.choices.sometimes(self._rarity(argument)):
+            # one that is asked for by its name is given in every second line
+            one_in = min(2, argument.one_in) if argument.name in self.constants else argument.one_in
+            if one_in == 1 or self.choices.sometimes(one_in):
                 drawn = argument.draw(self, objects)
                 if drawn is not OMITTED:
                     options[argument.name] = drawn
         return self.write(Form(operation, template, arguments, options), operands)
-
-    def _rarity(self, argument: Argument) -> int:
-        """In one of how many lines an argument is given: in every second one if it is asked for by its name."""
-        return min(2, argument.one_in) if argument.name in self.constants else argument.one_in
 
     def vary(self, form: Form, operands: list[Value]) -> Form:
         """Return the same operation with one of its constants drawn anew, or left out."""
@@ -309,7 +314,9 @@ class ProgramBuilder:
     def write(self, form: Form, operands: list[Value]) -> bool:
         """Append a line with given operands and constants, if eager can; True if it did."""
         operation, template, options = form.operation, form.template, form.options
-        unnamed = self._unnamed(template, operation, options)
+        # as most code writes the first ones
+        names = productions.leading(template, options, operation.arguments)
+        unnamed = frozenset(names[: self.choices.below(len(names) + 1)])
         plain = {name: value.value if isinstance(value, Verbatim) else value for name, value in options.items()}
         if _is_module(template):
             template = template.removeprefix(MODULE)
@@ -328,11 +335,6 @@ class ProgramBuilder:
         if done:
             self.lines[-1].form = form
         return done
-
-    def _unnamed(self, template: str, operation: Production, options: dict[str, Any]) -> frozenset[str]:
-        """The arguments to write without their keywords, as most code does with the first one."""
-        names = productions.leading(template, options, operation.arguments)
-        return frozenset(names[: self.choices.below(len(names) + 1)])
 
     def _further(self, template: str, operation: Production) -> tuple[Argument, ...]:
         """In some lines, one or two arguments that the row leaves at their defaults."""
@@ -467,10 +469,6 @@ def _is_module(spelling: str) -> bool:
     return spelling.startswith(("nn.", MODULE))
 
 
-def _constructor(spelling: str) -> str:
-    return spelling if "(" in spelling else f"{spelling}({{*}})"
-
-
 def evaluated(text: str) -> Any:
     """Return what an expression of a source is."""
     return eval(text, {"torch": torch})
@@ -488,14 +486,6 @@ def _storages(value: Any) -> set[int]:
 
 def _layout(value: Any) -> tuple[Any, ...] | None:
     return (value.shape, value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else None
-
-
-def _lay_out(values: list[Any], layouts: list[tuple[Any, ...] | None]) -> None:
-    """Give tensors back the shapes that they had."""
-    for value, layout in zip(values, layouts, strict=True):
-        if layout is not None and _layout(value) != layout:
-            with torch.no_grad():
-                value.as_strided_(*layout)
 
 
 def _bind(targets: Any, result: Any, objects: dict[Value, Any]) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.operands import (
     ANY,
     BATCHED_FACTOR,
@@ -42,9 +41,9 @@ from pytest_fx.generation.operands import (
     one_of,
     order,
 )
-from pytest_fx.generation.productions import Production
+from pytest_fx.generation.productions import Drawing, Production, row
 
-VIEW = frozenset({"view"})
+VIEW, SIZE = frozenset({"view"}), frozenset({"size"})
 
 
 def _index(builder: Drawing, objects: list[Any]) -> Any:
@@ -106,6 +105,9 @@ ORDER = argument("order", order)
 INDEX = argument("index", _index)
 TWO = (argument("one", dimension), argument("two", dimension))
 
+
+# A row reads better in two lines than in eight.
+# fmt: off
 VIEWS = [
     Production(
         ("{0}.transpose({one}, {two})", "torch.transpose({0}, {one}, {two})", "torch.swapaxes({0}, {one}, {two})"),
@@ -114,285 +116,127 @@ VIEWS = [
         VIEW,
         3,
     ),
-    Production(
-        ("{0}.permute({order})", "{0}.permute(*{order})", "torch.permute({0}, {order})"),
-        (DIMENSIONED,),
-        (ORDER,),
-        VIEW,
-        3,
-    ),
-    Production(("{0}.t()", "torch.t({0})", "{0}.T"), (ROWS,), (), VIEW, 2),
-    Production(("{0}.t()", "torch.t({0})"), (FLAT,), (), VIEW),
-    Production(("{0}.mT",), (MATRICES,), (), VIEW),
-    Production(
-        (
-            "{0}.reshape({shape})",
-            "{0}.reshape(*{shape})",
-            "torch.reshape({0}, {shape})",
-            "{0}.view({shape})",
-            "{0}.view(*{shape})",
-        ),
-        (DIMENSIONED,),
-        (SHAPE,),
-        VIEW,
-        5,
-    ),
-    Production(
-        ("{0}.view({0}.size(0), -1)", "{0}.reshape({0}.shape[0], -1)", "{0}.reshape(-1, {0}.shape[-1])"),
-        (MATRICES,),
-        (),
-        VIEW | {"size"},
-        4,
-    ),
-    Production(
-        ("torch.flatten", ".flatten", "nn.Flatten"),
-        (DIMENSIONED,),
-        (leading("start_dim", one_of(1, 1, 0, -2)), leading("end_dim", one_of(-2, 1), 8)),
-        VIEW,
-        3,
-    ),
-    Production((".unsqueeze", "torch.unsqueeze"), (ANY,), (DIM,), VIEW, 2),
-    Production((".squeeze", "torch.squeeze"), (DIMENSIONED,), (DIM,), VIEW, 2),
-    Production((".squeeze", ".ravel"), (ANY,), (), VIEW),
-    Production(
-        ("{0}.expand({0}.shape)", "{0}.broadcast_to({0}.size())", "{0}.unsqueeze(0).expand_as({0}.unsqueeze(0))"),
-        (ANY,),
-        (),
-        VIEW | {"size"},
-    ),
-    Production((".expand_as", ".view_as", ".reshape_as"), (ANY, SAME), (), VIEW),
-    Production(
-        ("{1}.expand_as({0})", "{1}.expand({0}.shape)", "torch.broadcast_to({1}, {0}.shape)"), (ANY, EXPANDABLE)
-    ),
-    Production(("{0}.expand(*{sizes})", "{0}.expand({sizes})"), (ANY,), (argument("sizes", _expanded),), VIEW),
-    Production(("{0}[{index}]",), (DIMENSIONED,), (INDEX,), VIEW, 6),
-    Production(("{0}[:, -1, :]", "{0}[:, 0, :]", "{0}[:, -1]", "{0}[:, :2]"), (SEQUENCES,), (), VIEW),
-    Production(("{0}[{1}]",), (DIMENSIONED, NUMBER), (), VIEW | {"size"}),
-    Production(
-        ("{0}.narrow({dim}, 0, 1)", "torch.select({0}, {dim}, 0)", "{0}.select({dim}, -1)"),
-        (DIMENSIONED,),
-        (DIM,),
-        VIEW,
-        2,
-    ),
-    Production(("{0}.unfold({dim}, 2, 1)",), (DIMENSIONED,), (DIM,), VIEW),
-    Production(("torch.diagonal", ".diagonal"), (MATRICES,), (), VIEW),
-    Production(("{0}.movedim(0, -1)", "torch.movedim({0}, -1, 0)"), (DIMENSIONED,), (), VIEW),
-    Production(("nn.Unflatten({dim}, (-1, 1))", "{0}.unflatten({dim}, (-1, 1))"), (DIMENSIONED,), (DIM,), VIEW),
-    Production(
-        ("torch.flip({0}, ({dim},))", "torch.roll({0}, 1, {dim})", "{0}.roll(-1, {dim})", "{0}.flip({dim})"),
-        (DIMENSIONED,),
-        (DIM,),
-    ),
-    Production(("{0}.repeat_interleave(2, {dim})",), (DIMENSIONED,), (DIM,)),
-    Production(("{0}.repeat(*{times})", "{0}.repeat({times})", "torch.tile({0}, {times})"), (ANY,), (TIMES,)),
-    Production(
-        ("F.pad({0}, {pads}{*})",), (VECTORS,), (argument("pads", _pads), argument("value", one_of(1.0, -2.0), 3))
-    ),
-    Production(
-        ("F.pad({0}, (1, 1){*})",), (SEQUENCES,), (leading("mode", one_of("reflect", "replicate", "circular")),)
-    ),
-    Production(("torch.tril", "torch.triu", ".tril"), (MATRICES,), (leading("diagonal", one_of(1, -1), 3),)),
-    Production(
-        ("{0}[:, {index}]",),
-        (MATRICES,),
-        (argument("index", one_of(0, slice(None, 1), slice(1, 3), slice(1, None), None, slice(1, -1), -1)),),
-        VIEW,
-        2,
-    ),
-    Production(
-        ("{0}.to(memory_format=torch.channels_last)", "{0}.contiguous(memory_format=torch.channels_last)"),
-        (IMAGES,),
-        (),
-        frozenset({"copy"}),
-    ),
+    row("{0}.permute({order}); {0}.permute(*{order}); torch.permute({0}, {order})", DIMENSIONED, ORDER, VIEW, weight=3),
+    row("{0}.t(); torch.t({0}); {0}.T", ROWS, VIEW, weight=2),
+    row("{0}.t(); torch.t({0})", FLAT, VIEW),
+    row("{0}.mT", MATRICES, VIEW),
+    row("{0}.reshape({shape}); {0}.reshape(*{shape}); torch.reshape({0}, {shape}); {0}.view({shape}); "
+        "{0}.view(*{shape})", DIMENSIONED, SHAPE, VIEW, weight=5),
+    row("{0}.view({0}.size(0), -1); {0}.reshape({0}.shape[0], -1); {0}.reshape(-1, {0}.shape[-1])", MATRICES,
+        VIEW | SIZE, weight=4),
+    row("torch.flatten; .flatten; nn.Flatten", DIMENSIONED, leading("start_dim", one_of(1, 1, 0, -2)),
+        leading("end_dim", one_of(-2, 1), 8), VIEW, weight=3),
+    row(".unsqueeze; torch.unsqueeze", ANY, DIM, VIEW, weight=2),
+    row(".squeeze; torch.squeeze", DIMENSIONED, DIM, VIEW, weight=2),
+    row(".squeeze; .ravel", ANY, VIEW),
+    row("{0}.expand({0}.shape); {0}.broadcast_to({0}.size()); {0}.unsqueeze(0).expand_as({0}.unsqueeze(0))", ANY,
+        VIEW | SIZE),
+    row(".expand_as; .view_as; .reshape_as", ANY, SAME, VIEW),
+    row("{1}.expand_as({0}); {1}.expand({0}.shape); torch.broadcast_to({1}, {0}.shape)", ANY, EXPANDABLE),
+    row("{0}.expand(*{sizes}); {0}.expand({sizes})", ANY, argument("sizes", _expanded), VIEW),
+    row("{0}[{index}]", DIMENSIONED, INDEX, VIEW, weight=6),
+    row("{0}[:, -1, :]; {0}[:, 0, :]; {0}[:, -1]; {0}[:, :2]", SEQUENCES, VIEW),
+    row("{0}[{1}]", DIMENSIONED, NUMBER, VIEW | SIZE),
+    row("{0}.narrow({dim}, 0, 1); torch.select({0}, {dim}, 0); {0}.select({dim}, -1)", DIMENSIONED, DIM, VIEW,
+        weight=2),
+    row("{0}.unfold({dim}, 2, 1)", DIMENSIONED, DIM, VIEW),
+    row("torch.diagonal; .diagonal", MATRICES, VIEW),
+    row("{0}.movedim(0, -1); torch.movedim({0}, -1, 0)", DIMENSIONED, VIEW),
+    row("nn.Unflatten({dim}, (-1, 1)); {0}.unflatten({dim}, (-1, 1))", DIMENSIONED, DIM, VIEW),
+    row("torch.flip({0}, ({dim},)); torch.roll({0}, 1, {dim}); {0}.roll(-1, {dim}); {0}.flip({dim})", DIMENSIONED, DIM),
+    row("{0}.repeat_interleave(2, {dim})", DIMENSIONED, DIM),
+    row("{0}.repeat(*{times}); {0}.repeat({times}); torch.tile({0}, {times})", ANY, TIMES),
+    row("F.pad({0}, {pads}{*})", VECTORS, argument("pads", _pads), argument("value", one_of(1.0, -2.0), 3)),
+    row("F.pad({0}, (1, 1){*})", SEQUENCES, leading("mode", one_of("reflect", "replicate", "circular"))),
+    row("torch.tril; torch.triu; .tril", MATRICES, leading("diagonal", one_of(1, -1), 3)),
+    row("{0}[:, {index}]", MATRICES,
+        argument("index", one_of(0, slice(None, 1), slice(1, 3), slice(1, None), None, slice(1, -1), -1)), VIEW,
+        weight=2),
+    row("{0}.to(memory_format=torch.channels_last); {0}.contiguous(memory_format=torch.channels_last)", IMAGES,
+        frozenset({"copy"})),
 ]
 
 JOINS = [
-    Production(
-        ("torch.cat([{0}, {1}]{*})", "torch.cat(({0}, {1}){*})", "torch.concat([{1}, {0}]{*})"),
-        (DIMENSIONED, SAME_KIND),
-        (DIM,),
-        weight=4,
-    ),
-    Production(
-        ("torch.stack([{0}, {1}]{*})", "torch.stack(({1}, {0}){*})"),
-        (DIMENSIONED, SAME_KIND),
-        (leading("dim", dimension, 2),),
-        weight=2,
-    ),
-    Production(("torch.cat([{0}, {0}]{*})", "torch.cat([{0}]{*})"), (DIMENSIONED,), (leading("dim", dimension, 2),)),
-    Production(
-        (
-            "torch.split({0}, {sizes}, dim=-1)",
-            "{0}.split({sizes}, dim=-1)",
-            "torch.split({0}, {sizes}, -1)",
-            "{0}.split({sizes}, -1)",
-        ),
-        (VECTORS,),
-        (argument("sizes", _splits),),
-        VIEW,
-        3,
-    ),
-    Production(("{0}.chunk(2{*})", "torch.chunk({0}, 2{*})"), (DIMENSIONED,), (DIM,), VIEW, 3),
-    Production(("{0}.unbind({dim})", "torch.unbind({0}, {dim})"), (DIMENSIONED,), (DIM,), VIEW),
-    Production(("{0}[0]", "{0}[-1]"), (SEVERAL,), weight=3),
-    Production(("torch.broadcast_tensors({0}, {1})",), (ANY, OTHER), (), VIEW),
-    Production(("torch.hstack([{0}, {1}])", "torch.vstack(({0}, {1}))"), (DIMENSIONED, SAME)),
+    row("torch.cat([{0}, {1}]{*}); torch.cat(({0}, {1}){*}); torch.concat([{1}, {0}]{*})", DIMENSIONED, SAME_KIND,
+        DIM, weight=4),
+    row("torch.stack([{0}, {1}]{*}); torch.stack(({1}, {0}){*})", DIMENSIONED, SAME_KIND,
+        leading("dim", dimension, 2), weight=2),
+    row("torch.cat([{0}, {0}]{*}); torch.cat([{0}]{*})", DIMENSIONED, leading("dim", dimension, 2)),
+    row("torch.split({0}, {sizes}, dim=-1); {0}.split({sizes}, dim=-1); torch.split({0}, {sizes}, -1); "
+        "{0}.split({sizes}, -1)", VECTORS, argument("sizes", _splits), VIEW, weight=3),
+    row("{0}.chunk(2{*}); torch.chunk({0}, 2{*})", DIMENSIONED, DIM, VIEW, weight=3),
+    row("{0}.unbind({dim}); torch.unbind({0}, {dim})", DIMENSIONED, DIM, VIEW),
+    row("{0}[0]; {0}[-1]", SEVERAL, weight=3),
+    row("torch.broadcast_tensors({0}, {1})", ANY, OTHER, VIEW),
+    row("torch.hstack([{0}, {1}]); torch.vstack(({0}, {1}))", DIMENSIONED, SAME),
 ]
 
 REDUCTIONS = [
-    Production(("torch.sum", ".sum", "torch.mean", ".mean"), (VECTORS,), (DIM, KEEPDIM), weight=4),
-    Production((".sum", "torch.sum", ".mean", "torch.mean"), (FLOAT,), weight=2),
-    Production(
-        ("{0}.mean({dims}{*})", "{0}.sum({dims}{*})", "torch.amax({0}, {dims}{*})"),
-        (VECTORS,),
-        (argument("dims", dimensions), KEEPDIM),
-        weight=2,
-    ),
-    Production(
-        (".amax", "torch.amax", "torch.amin", ".logsumexp", "torch.var", ".std", ".prod", ".cumsum"), (VECTORS,), (DIM,)
-    ),
-    Production(("torch.var", ".var"), (VECTORS,), (DIM, argument("correction", one_of(0)), KEEPDIM)),
-    Production(
-        ("torch.max", ".min", ".max", "torch.topk({0}, 1{*})", ".sort", "torch.sort", "torch.median"),
-        (VECTORS,),
-        (DIM,),
-        weight=2,
-    ),
-    Production(
-        ("torch.max({0}{*})[0]", "torch.min({0}{*})[1]", "{0}.max({*})[0]"),
-        (VECTORS,),
-        (DIM, leading("keepdim", one_of(True))),
-    ),
-    Production(
-        (
-            "torch.max({0}, {dim}{*})[0]",
-            "{0}.max({dim}{*})[0]",
-            "torch.min({0}, {dim}{*})[1]",
-            "torch.max({0}, dim={dim}{*}).values",
-            "{0}.sort({dim}{*})[0]",
-            "torch.topk({0}, 1, {dim}{*})[0]",
-            "torch.topk({0}, 2, {dim}{*})[1]",
-        ),
-        (VECTORS,),
-        (DIM,),
-        weight=2,
-    ),
-    Production((".argmax", "torch.argmax", "torch.argmin", ".argsort", "torch.argsort"), (VECTORS,), (DIM,)),
-    Production(
-        ("torch.norm({0}, dim={dim}{*})", "{0}.norm(dim={dim}{*})", "torch.linalg.vector_norm({0}, dim={dim}{*})"),
-        (VECTORS,),
-        (DIM, _KEPT),
-    ),
-    Production(("torch.var_mean({0}, {dim}{*})", "torch.std_mean({0}, {dim}{*})"), (VECTORS,), (DIM, _KEPT)),
-    Production((".max", "torch.min", ".norm", "torch.linalg.vector_norm", ".numel"), (FLOAT,)),
-    Production(
-        ("F.softmax", ".softmax", "torch.softmax", "F.log_softmax", "nn.Softmax", "nn.LogSoftmax", "F.softmin"),
-        (VECTORS,),
-        (DIM,),
-        weight=4,
-    ),
-    Production(("F.softmax",), (VECTORS,), (DIM, argument("dtype", one_of(torch.float64)))),
-    Production(
-        (
-            'F.softmax({0}.masked_fill({1}, float("-inf")), dim=-1)',
-            "torch.where({1}, {0}, -math.inf).softmax(-1)",
-            "({0} + torch.where({1}, -1e9, 0.0)).softmax(-1)",
-        ),
-        (VECTORS, MASK),
-    ),
-    Production(
-        ("F.normalize",),
-        (VECTORS,),
-        (argument("dim", dimension), argument("eps", one_of(0.1, 1e-6), 2), argument("p", one_of(1.0), 3)),
-    ),
-    Production(("F.glu",), (VECTORS,), (DIM,)),
-    Production((".any", ".all", "torch.count_nonzero"), (DIMENSIONED,), (DIM,)),
-    Production(("F.cosine_similarity",), (VECTORS, SAME_FLOAT), (leading("dim", dimension, 2),)),
+    row("torch.sum; .sum; torch.mean; .mean", VECTORS, DIM, KEEPDIM, weight=4),
+    row(".sum; torch.sum; .mean; torch.mean", FLOAT, weight=2),
+    row("{0}.mean({dims}{*}); {0}.sum({dims}{*}); torch.amax({0}, {dims}{*})", VECTORS, argument("dims", dimensions),
+        KEEPDIM, weight=2),
+    row(".amax; torch.amax; torch.amin; .logsumexp; torch.var; .std; .prod; .cumsum", VECTORS, DIM),
+    row("torch.var; .var", VECTORS, DIM, argument("correction", one_of(0)), KEEPDIM),
+    row("torch.max; .min; .max; torch.topk({0}, 1{*}); .sort; torch.sort; torch.median", VECTORS, DIM, weight=2),
+    row("torch.max({0}{*})[0]; torch.min({0}{*})[1]; {0}.max({*})[0]", VECTORS, DIM, leading("keepdim", one_of(True))),
+    row("torch.max({0}, {dim}{*})[0]; {0}.max({dim}{*})[0]; torch.min({0}, {dim}{*})[1]; "
+        "torch.max({0}, dim={dim}{*}).values; {0}.sort({dim}{*})[0]; torch.topk({0}, 1, {dim}{*})[0]; "
+        "torch.topk({0}, 2, {dim}{*})[1]", VECTORS, DIM, weight=2),
+    row(".argmax; torch.argmax; torch.argmin; .argsort; torch.argsort", VECTORS, DIM),
+    row("torch.norm({0}, dim={dim}{*}); {0}.norm(dim={dim}{*}); torch.linalg.vector_norm({0}, dim={dim}{*})", VECTORS,
+        DIM, _KEPT),
+    row("torch.var_mean({0}, {dim}{*}); torch.std_mean({0}, {dim}{*})", VECTORS, DIM, _KEPT),
+    row(".max; torch.min; .norm; torch.linalg.vector_norm; .numel", FLOAT),
+    row("F.softmax; .softmax; torch.softmax; F.log_softmax; nn.Softmax; nn.LogSoftmax; F.softmin", VECTORS, DIM,
+        weight=4),
+    row("F.softmax", VECTORS, DIM, argument("dtype", one_of(torch.float64))),
+    row('F.softmax({0}.masked_fill({1}, float("-inf")), dim=-1); torch.where({1}, {0}, -math.inf).softmax(-1); '
+        "({0} + torch.where({1}, -1e9, 0.0)).softmax(-1)", VECTORS, MASK),
+    row("F.normalize", VECTORS, argument("dim", dimension), argument("eps", one_of(0.1, 1e-6), 2),
+        argument("p", one_of(1.0), 3)),
+    row("F.glu", VECTORS, DIM),
+    row(".any; .all; torch.count_nonzero", DIMENSIONED, DIM),
+    row("F.cosine_similarity", VECTORS, SAME_FLOAT, leading("dim", dimension, 2)),
 ]
 
 PRODUCTS = [
-    Production(("{0} @ {1}", "torch.matmul", ".matmul"), (VECTORS, FACTOR), weight=4),
-    Production(("torch.mm", ".mm"), (ROWS, FACTOR)),
-    Production(("torch.bmm", ".bmm"), (SEQUENCES, BATCHED_FACTOR), weight=2),
-    Production(("F.linear",), (VECTORS, WEIGHT), weight=2),
-    Production(("F.linear",), (VECTORS, WEIGHT, BIAS), weight=2),
-    Production(("torch.addmm({2}, {0}, {1}.t(){*})",), (ROWS, WEIGHT, BIAS)),
-    Production(("torch.addmm",), (ROWS, ROWS, ROWS)),
-    Production(("{0} @ {0}.mT", "{0}.mT @ {0}", "torch.matmul({0}, {0}.transpose(-1, -2))"), (MATRICES,), weight=2),
-    Production(
-        (
-            'torch.einsum("...i,...i->...", {0}, {1})',
-            "({0} * {1}).sum(-1)",
-            "torch.einsum('...i,...j->...ij', {0}, {1})",
-        ),
-        (VECTORS, SAME_FLOAT),
-    ),
-    Production(('torch.einsum("ij,jk->ik", {0}, {1})', 'torch.einsum("ij,jk", {0}, {1})'), (ROWS, FACTOR)),
-    Production(('torch.einsum("ij,kj->ik", {0}, {1})',), (ROWS, WEIGHT)),
-    Production(('torch.einsum("bij,bjk->bik", {0}, {1})',), (SEQUENCES, BATCHED_FACTOR)),
-    Production(
-        ('torch.einsum("bij,bkj->bik", {0}, {1})', 'torch.einsum("bid,bjd->bij", {0}, {1})'), (SEQUENCES, SAME_FLOAT)
-    ),
-    Production(
-        ("F.scaled_dot_product_attention({0}, {1}, {1}{*})",),
-        (SEQUENCES, SAME_FLOAT),
-        (argument("is_causal", one_of(True), 2), argument("scale", one_of(0.3), 3)),
-    ),
-    Production(
-        (
-            "F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask={2}{*})",
-            "F.scaled_dot_product_attention({0}, {1}, {1}, {2}{*})",
-        ),
-        (SEQUENCES, SAME_FLOAT, SCORES),
-        (argument("scale", one_of(0.3), 3),),
-    ),
-    Production(
-        ("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask=torch.ones({causal}, dtype=torch.bool).tril())",),
-        (SEQUENCES, SAME_FLOAT),
-        (argument("causal", lambda builder, objects: (objects[0].shape[1],) * 2),),
-    ),
-    Production(("{0}.index_select(-1, {1})", "{0}[..., {1}]"), (VECTORS, POSITIONS)),
-    Production(("{0}[..., {1}]",), (VECTORS, PLACES)),
-    Production(("torch.gather({0}, -1, {1})", "{0}.gather(-1, {1})"), (VECTORS, PLACE_OF_EACH)),
-    Production(("torch.index_select({0}, {dim}, {1})", "{0}.index_select({dim}, {1})"), (MATRICES, POSITIONS), (DIM,)),
+    row("{0} @ {1}; torch.matmul; .matmul", VECTORS, FACTOR, weight=4),
+    row("torch.mm; .mm", ROWS, FACTOR),
+    row("torch.bmm; .bmm", SEQUENCES, BATCHED_FACTOR, weight=2),
+    row("F.linear", VECTORS, WEIGHT, weight=2),
+    row("F.linear", VECTORS, WEIGHT, BIAS, weight=2),
+    row("torch.addmm({2}, {0}, {1}.t(){*})", ROWS, WEIGHT, BIAS),
+    row("torch.addmm", ROWS, ROWS, ROWS),
+    row("{0} @ {0}.mT; {0}.mT @ {0}; torch.matmul({0}, {0}.transpose(-1, -2))", MATRICES, weight=2),
+    row("torch.einsum(\"...i,...i->...\", {0}, {1}); ({0} * {1}).sum(-1); torch.einsum('...i,...j->...ij', {0}, {1})",
+        VECTORS, SAME_FLOAT),
+    row('torch.einsum("ij,jk->ik", {0}, {1}); torch.einsum("ij,jk", {0}, {1})', ROWS, FACTOR),
+    row('torch.einsum("ij,kj->ik", {0}, {1})', ROWS, WEIGHT),
+    row('torch.einsum("bij,bjk->bik", {0}, {1})', SEQUENCES, BATCHED_FACTOR),
+    row('torch.einsum("bij,bkj->bik", {0}, {1}); torch.einsum("bid,bjd->bij", {0}, {1})', SEQUENCES, SAME_FLOAT),
+    row("F.scaled_dot_product_attention({0}, {1}, {1}{*})", SEQUENCES, SAME_FLOAT,
+        argument("is_causal", one_of(True), 2), argument("scale", one_of(0.3), 3)),
+    row("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask={2}{*}); "
+        "F.scaled_dot_product_attention({0}, {1}, {1}, {2}{*})", SEQUENCES, SAME_FLOAT, SCORES,
+        argument("scale", one_of(0.3), 3)),
+    row("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask=torch.ones({causal}, dtype=torch.bool).tril())",
+        SEQUENCES, SAME_FLOAT, argument("causal", lambda builder, objects: (objects[0].shape[1]) * 2)),
+    row("{0}.index_select(-1, {1}); {0}[..., {1}]", VECTORS, POSITIONS),
+    row("{0}[..., {1}]", VECTORS, PLACES),
+    row("torch.gather({0}, -1, {1}); {0}.gather(-1, {1})", VECTORS, PLACE_OF_EACH),
+    row("torch.index_select({0}, {dim}, {1}); {0}.index_select({dim}, {1})", MATRICES, POSITIONS, DIM),
 ]
 
 SIZES = [
-    Production(
-        ("{0}.size(0)", "{0}.shape[0]", "{0}.size(-1)", "{0}.shape[-1]", "{0}.dim()", "{0}.numel()"),
-        (DIMENSIONED,),
-        (),
-        frozenset({"size"}),
-        3,
-    ),
-    Production((".size", "{0}.shape", "{0}.shape[1:]"), (DIMENSIONED,), (), frozenset({"size"})),
-    Production(("{0} + 1", "{0} * 2", "{0} // 2", "{0} - 1", "-{0}"), (NUMBER,), (), frozenset({"size"})),
-    Production(("1 / {0}", "{0} / 2", "{0} % 2", "{0} != 2", "{0} // 3 * 3"), (NUMBER,), (), frozenset({"size"})),
-    Production(
-        (
-            "{0} / {0}.size(-1)",
-            "{0} * {0}.shape[0]",
-            "{0} / math.sqrt({0}.size(-1))",
-            "{0}.sum(0) / {0}.size(0)",
-            "{0}.sum(0) / {0}.size(-1)",
-            "{0}.sum(-1) / {0}.size(0)",
-            "{0}[: {0}.shape[0] // 2]",
-            "{0} + {0}.new_ones({0}.size(-1))",
-        ),
-        (VECTORS,),
-        (),
-        frozenset({"size"}),
-        3,
-    ),
-    Production(
-        ("{0}.new_zeros({0}.shape)", "torch.zeros_like", "torch.ones_like", "torch.full_like({0}, 0.5)"), (FLOAT,)
-    ),
-    Production(
-        ("torch.ones({0}.size(0))", "torch.zeros({0}.shape)", "torch.arange({0}.size(-1))", "torch.full_like({0}, 2)"),
-        (DIMENSIONED,),
-        (),
-        frozenset({"size"}),
-    ),
+    row("{0}.size(0); {0}.shape[0]; {0}.size(-1); {0}.shape[-1]; {0}.dim(); {0}.numel()", DIMENSIONED, SIZE, weight=3),
+    row(".size; {0}.shape; {0}.shape[1:]", DIMENSIONED, SIZE),
+    row("{0} + 1; {0} * 2; {0} // 2; {0} - 1; -{0}", NUMBER, SIZE),
+    row("1 / {0}; {0} / 2; {0} % 2; {0} != 2; {0} // 3 * 3", NUMBER, SIZE),
+    row("{0} / {0}.size(-1); {0} * {0}.shape[0]; {0} / math.sqrt({0}.size(-1)); {0}.sum(0) / {0}.size(0); "
+        "{0}.sum(0) / {0}.size(-1); {0}.sum(-1) / {0}.size(0); {0}[: {0}.shape[0] // 2]; "
+        "{0} + {0}.new_ones({0}.size(-1))", VECTORS, SIZE, weight=3),
+    row("{0}.new_zeros({0}.shape); torch.zeros_like; torch.ones_like; torch.full_like({0}, 0.5)", FLOAT),
+    row("torch.ones({0}.size(0)); torch.zeros({0}.shape); torch.arange({0}.size(-1)); torch.full_like({0}, 2)",
+        DIMENSIONED, SIZE),
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_fx.generation.choices import Drawing
 from pytest_fx.generation.operands import (
     ANOTHER,
     ANY,
@@ -22,7 +21,7 @@ from pytest_fx.generation.operands import (
     one_of,
     size,
 )
-from pytest_fx.generation.productions import Argument, Operand, Production
+from pytest_fx.generation.productions import Argument, Drawing, Operand, Production, row
 
 IN_PLACE = frozenset({"in-place"})
 AUGMENTED = IN_PLACE | {"augmented"}
@@ -35,68 +34,33 @@ def _rank(builder: Drawing, objects: list[Any]) -> int:
     return objects[0].dim()
 
 
+# A row reads better in two lines than in eight.
+# fmt: off
 WRITES = [
-    Production((".add_", ".mul_", ".sub_", ".copy_"), (FLOAT, INTO), (), IN_PLACE, 3),
-    Production(("{0} += {1}", "{0} *= {1}", "{0} -= {1}"), (FLOAT, INTO), (), AUGMENTED, 3),
-    Production(("{0} += {number}", "{0} *= {number}", "{0} -= {number}"), (FLOAT,), (NUMBERS,), AUGMENTED, 2),
-    Production(
-        (
-            "{0}.add_({number})",
-            "{0}.mul_({number})",
-            "{0}.sub_({number})",
-        ),
-        (FLOAT,),
-        (NUMBERS,),
-        IN_PLACE,
-        3,
-    ),
-    Production(
-        (".relu_", ".neg_", ".sigmoid_", ".tanh_", "torch.relu_", ".abs_", ".zero_", ".exp_"), (FLOAT,), (), IN_PLACE, 3
-    ),
-    Production(("{0}.fill_({number})", "{0}.masked_fill_({0} > 0, {number})"), (FLOAT,), (NUMBERS,), IN_PLACE),
-    Production(("{0}.clamp_(min=0)", "{0}.div_(2)"), (FLOAT,), (), IN_PLACE),
-    Production(
-        ("{0}[{index}] = {number}", "{0}[{index}] += {number}", "{0}[{index}] *= {number}"),
-        (DIMENSIONED,),
-        (NUMBERS, argument("index", one_of(0, slice(1, None), (..., 0), -1, slice(None, None, 2)))),
-        IN_PLACE,
-        3,
-    ),
-    Production(("{0}[{1}] = {number}",), (FLOAT, MASK), (NUMBERS,), IN_PLACE),
-    Production(("{0}[:] = {1}", "{0}[...] = {1}"), (DIMENSIONED, INTO), (), IN_PLACE),
-    Production(("torch.add({0}, {1}, out={0})",), (FLOAT, INTO), (), IN_PLACE),
-    Production(
-        ("F.leaky_relu", "F.elu", "F.silu", "F.hardtanh", "F.dropout({0}, training=False{*})"),
-        (FLOAT,),
-        (argument("inplace", one_of(True)),),
-        IN_PLACE,
-        2,
-    ),
-    Production((".addcmul_({0}, {1})", ".lerp_({1}, 0.5)"), (FLOAT, INTO), (), IN_PLACE),
-    Production((".unsqueeze_(0)", ".squeeze_()", ".t_()"), (ANY,), (), IN_PLACE),
+    row(".add_; .mul_; .sub_; .copy_", FLOAT, INTO, IN_PLACE, weight=3),
+    row("{0} += {1}; {0} *= {1}; {0} -= {1}", FLOAT, INTO, AUGMENTED, weight=3),
+    row("{0} += {number}; {0} *= {number}; {0} -= {number}", FLOAT, NUMBERS, AUGMENTED, weight=2),
+    row("{0}.add_({number}); {0}.mul_({number}); {0}.sub_({number})", FLOAT, NUMBERS, IN_PLACE, weight=3),
+    row(".relu_; .neg_; .sigmoid_; .tanh_; torch.relu_; .abs_; .zero_; .exp_", FLOAT, IN_PLACE, weight=3),
+    row("{0}.fill_({number}); {0}.masked_fill_({0} > 0, {number})", FLOAT, NUMBERS, IN_PLACE),
+    row("{0}.clamp_(min=0); {0}.div_(2)", FLOAT, IN_PLACE),
+    row("{0}[{index}] = {number}; {0}[{index}] += {number}; {0}[{index}] *= {number}", DIMENSIONED, NUMBERS,
+        argument("index", one_of(0, slice(1, None), (..., 0), -1, slice(None, None, 2))), IN_PLACE, weight=3),
+    row("{0}[{1}] = {number}", FLOAT, MASK, NUMBERS, IN_PLACE),
+    row("{0}[:] = {1}; {0}[...] = {1}", DIMENSIONED, INTO, IN_PLACE),
+    row("torch.add({0}, {1}, out={0})", FLOAT, INTO, IN_PLACE),
+    row("F.leaky_relu; F.elu; F.silu; F.hardtanh; F.dropout({0}, training=False{*})", FLOAT,
+        argument("inplace", one_of(True)), IN_PLACE, weight=2),
+    row(".addcmul_({0}, {1}); .lerp_({1}, 0.5)", FLOAT, INTO, IN_PLACE),
+    row(".unsqueeze_(0); .squeeze_(); .t_()", ANY, IN_PLACE),
 ]
 
 STATES = [
-    Production(
-        (
-            "{1}.lerp_({0}.detach().mean(0), 0.1)",
-            "{1}.add_({0}.detach().sum(0))",
-            "{1}.copy_({0}.detach()[0])",
-            "{1}[...] = {0}.detach().mean(0)",
-        ),
-        (MATRICES, STATISTICS),
-        (),
-        STATE,
-        3,
-    ),
-    Production(
-        ("{1}.lerp_({0}.detach().mean(0), 0.1), {2}.lerp_({0}.detach().square().mean(0), 0.1)",),
-        (MATRICES, STATISTICS, STATISTICS),
-        (),
-        STATE,
-        2,
-    ),
-    Production(("{1}.add_({0}.size(0))", "{1}.copy_({0}.detach().amax())"), (MATRICES, COUNTER), (), STATE, 2),
+    row("{1}.lerp_({0}.detach().mean(0), 0.1); {1}.add_({0}.detach().sum(0)); {1}.copy_({0}.detach()[0]); "
+        "{1}[...] = {0}.detach().mean(0)", MATRICES, STATISTICS, STATE, weight=3),
+    row("{1}.lerp_({0}.detach().mean(0), 0.1), {2}.lerp_({0}.detach().square().mean(0), 0.1)", MATRICES, STATISTICS,
+        STATISTICS, STATE, weight=2),
+    row("{1}.add_({0}.size(0)); {1}.copy_({0}.detach().amax())", MATRICES, COUNTER, STATE, weight=2),
 ]
 
 
@@ -118,7 +82,7 @@ _LENGTH = argument("length", size(0))
 
 CHECKS = [
     _checks("{0}.dim() == {rank}", "'another rank'", (DIMENSIONED,), argument("rank", _rank)),
-    Production(("assert {0}.shape[-1] == {width}",), (DIMENSIONED,), (_WIDTH,), frozenset({"check"})),
+    row("assert {0}.shape[-1] == {width}", DIMENSIONED, _WIDTH, frozenset({"check"})),
     _checks("{0}.shape[-1] == {width}", "f'{0}: expected {width}, got {{0}.shape[-1]}'", (DIMENSIONED,), _WIDTH),
     _checks("{0}.shape[0] > {least}", "f'{0} has {{0}.shape[0]} rows'", (MATRICES,), _LEAST),
     _checks("{0}.size(0) > {least}", "'{0} has too few rows'", (MATRICES,), _LEAST),
@@ -134,19 +98,10 @@ CHECKS = [
 ]
 
 RANDOMS = [
-    Production(
-        ("F.dropout", "torch.dropout({0}, 0.5, True)", "F.alpha_dropout({0}, 0.2, True)"), (FLOAT,), (), RANDOM, 2
-    ),
-    Production(
-        ("torch.rand_like", "torch.randn_like", "{0} + torch.randn_like({0})", "{0} * torch.rand_like({0})"),
-        (FLOAT,),
-        (),
-        RANDOM,
-        3,
-    ),
-    Production(
-        ("torch.bernoulli({0}.sigmoid())", "{0}.sigmoid().bernoulli()", "torch.normal({0}, 1.0)"), (FLOAT,), (), RANDOM
-    ),
-    Production((".normal_", ".uniform_"), (FLOAT,), (), RANDOM | IN_PLACE),
-    Production(("torch.lerp({0}, {1}, torch.rand_like({0}))",), (FLOAT, OTHER_FLOAT), (), RANDOM),
+    row("F.dropout; torch.dropout({0}, 0.5, True); F.alpha_dropout({0}, 0.2, True)", FLOAT, RANDOM, weight=2),
+    row("torch.rand_like; torch.randn_like; {0} + torch.randn_like({0}); {0} * torch.rand_like({0})", FLOAT, RANDOM,
+        weight=3),
+    row("torch.bernoulli({0}.sigmoid()); {0}.sigmoid().bernoulli(); torch.normal({0}, 1.0)", FLOAT, RANDOM),
+    row(".normal_; .uniform_", FLOAT, RANDOM | IN_PLACE),
+    row("torch.lerp({0}, {1}, torch.rand_like({0}))", FLOAT, OTHER_FLOAT, RANDOM),
 ]

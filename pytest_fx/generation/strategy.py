@@ -24,8 +24,8 @@ from fx.arguments import expect, expect_all, refusal
 from fx.errors import FxError
 from pytest_fx.generation import composition
 from pytest_fx.generation.bias import Chain, chains, compounds, formulas_about, walks
-from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.grammar import FAMILIES
+from pytest_fx.generation.productions import Choices
 from pytest_fx.generation.program_builder import ProgramBuilder, Value, evaluated
 from pytest_fx.generation.record import Input, Program, load, seeded
 from pytest_fx.generation.source import source
@@ -133,7 +133,10 @@ def programs(
     if type(steps) is not int or not 0 < steps <= MOST_STEPS:
         raise refusal(f"steps= is a number of lines from 1 to {MOST_STEPS}", steps, error=FxError)
     what = "ops= holds functions, names of methods, classes of modules, and tuples of these"
-    bias = _bias(list(expect_all(ops, _can_be_asked, what, error=FxError)), like)
+    targets = list(expect_all(ops, _can_be_asked, what, error=FxError))
+    bias = _bias_to([target for target in targets if target is not CHECK], like)
+    if CHECK in targets:  # a line of its own kind, which stands anywhere
+        bias = replace(bias, kinds=(*bias.kinds, *("checks",) * (len(bias.kinds) // CHECKED)))
     if "call_module" in asked and not bias.wanted:
         bias = replace(bias, kinds=ANY_MODULES)
     return _programs(replace(bias, constants=asked), steps)
@@ -163,14 +166,6 @@ class Bias:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """Print it in short, as Hypothesis does where it notes what it was drawing."""
         printer.text(f"<{len(self.wanted)} chains>")
-
-
-def _bias(ops: list[Any], like: Any) -> Bias:
-    """Return what is asked for; a check is a line of its own kind, which stands anywhere."""
-    if CHECK not in ops:
-        return _bias_to(ops, like)
-    bias = _bias_to([target for target in ops if target is not CHECK], like)
-    return replace(bias, kinds=(*bias.kinds, *("checks",) * (len(bias.kinds) // CHECKED)))
 
 
 def _bias_to(ops: list[Any], like: Any) -> Bias:

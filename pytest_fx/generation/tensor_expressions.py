@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fx.arguments import expect, expect_all, refusal
 from fx.errors import FxError
-from pytest_fx.generation.choices import Choices
-from pytest_fx.generation.value_spelling import spell
+from pytest_fx.generation.productions import Choices, spell
 
 Shape = tuple[int, ...]
 

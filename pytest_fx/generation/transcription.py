@@ -14,10 +14,9 @@ from torch import nn
 
 from fx import GraphModule, Node
 from fx.modules.attributes import fetch_attribute
-from pytest_fx.generation.productions import NAMESPACE
+from pytest_fx.generation.productions import NAMESPACE, spell
 from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.tensor_expressions import TensorRecipe
-from pytest_fx.generation.value_spelling import spell
 
 MOST_NODES = 100
 """Nodes of a program that is transcribed."""

@@ -129,6 +129,9 @@ TABLE: tuple[Law, ...] = (
     Law("shrinks the graph", shrinks_the_graph, "demanded"),
 )
 """All laws, in the order in which they are checked: what is cheap and what explains most comes first."""
+_KNOWN: Registry[Law] = Registry("law", "laws", CannotLoadError)
+for _law in TABLE:
+    _KNOWN.register(_law.name, _law)
 
 
 def choose_laws(
@@ -144,14 +147,13 @@ def choose_laws(
     Raises:
         CannotLoadError: no law has such a name; the message has the nearest ones.
     """
-    known = _registry()
     without, may_change = _names(without, "without"), _names(may_change, "may_change")
     what = "demand= holds names of laws, and laws"
     demand = expect_all(_listed(demand), lambda law: isinstance(law, (str, Law)), what, error=CannotLoadError)
     excused = set(may_change)
     own = [each for each in demand if isinstance(each, Law)]
-    wanted = {known.get(name).name for name in demand if isinstance(name, str)}
-    off = {known.get(name).name for name in without}
+    wanted = {_KNOWN.get(name).name for name in demand if isinstance(name, str)}
+    off = {_KNOWN.get(name).name for name in without}
     chosen = [
         law
         for law in TABLE
@@ -176,14 +178,7 @@ def _listed(names: Any) -> Any:
 
 def law_called(name: str) -> Law:
     """Return the law of a name, or raise ``CannotLoadError``, whose message has the nearest ones."""
-    return _registry().get(name)
-
-
-def _registry() -> Registry[Law]:
-    known: Registry[Law] = Registry("law", "laws", CannotLoadError)
-    for law in TABLE:
-        known.register(law.name, law)
-    return known
+    return _KNOWN.get(name)
 
 
 def affordable(laws: Iterable[Law], pass_run: PassRun) -> list[Law]:

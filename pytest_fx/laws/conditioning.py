@@ -24,17 +24,17 @@ from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import ALLOWED, LARGE, LARGE_OF_HALVES, PERTURBATIONS, SMALL, STEP
 
-Selection = Callable[[Run], Any]
+Part = Callable[[Run], Any]
 """What of a call is compared."""
 
 
 class Conditioning:
     """How much each element of eager's outputs may differ, found out when it is asked for."""
 
-    def __init__(self, pass_run: PassRun, inputs: Sequence[Inputs], selections: Sequence[Selection]) -> None:
+    def __init__(self, pass_run: PassRun, inputs: Sequence[Inputs], parts: Sequence[Part]) -> None:
         """Take the input sets, in the order in which their outputs are compared, and what of each is compared."""
         self._pass_run = pass_run
-        self._inputs = list(zip(inputs, selections, strict=True))
+        self._inputs = list(zip(inputs, parts, strict=True))
         self._movements: dict[bool, list[Movement]] = {}
         self._runs = {False: 0, True: 0}
         self.perturbations = PERTURBATIONS

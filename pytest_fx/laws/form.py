@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from fx.analysis.verify import Violation
-from fx.errors import FxError
 from fx.naming.printing import describe
 from fx.passes.verification import find_stale_code, find_violation_in
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.pass_run import MARK, PassRun, inputs_of, may_change
-from pytest_fx.laws.law import broken, failure_class
+from pytest_fx.laws.law import broken, failure_class, said
 from pytest_fx.tracebacks import users_line
 
 
@@ -28,11 +27,10 @@ def refusal(pass_run: PassRun) -> None:
     """A program that the pass cannot take is refused by a ``PassError``, never by another exception."""
     error = pass_run.error
     if error is not None:
-        text = str(error) if isinstance(error, FxError) else f"{type(error).__name__}: {error}"
         raise LawViolation(
             "refusal",
             f"{pass_run.name} crashed with {type(error).__name__}",
-            value=text.replace("\n", "\n         "),
+            value=said(error),
             where=users_line(error),
             remedy="leave alone what the pass does not handle, or raise fx.errors.PassError with the reason",
             kind=failure_class(error),

@@ -208,7 +208,12 @@ def _require_explained(
     Where that is of few elements, eager is run more often: of a sum that cancels wholly, rounding errors are all there
     is, and the largest of few draws may be small by chance.
     """
-    movements = {name: _no_movement(pass_run, leaf) for name, leaf in suspects.items()}
+    # Elements of a large model may differ as that of their gradient which moves most: there is no more room.
+    is_large = pass_run.subject.is_large
+    movements = {
+        name: Movement.none(leaf.expected.new_zeros(()) if is_large else leaf.expected)
+        for name, leaf in suspects.items()
+    }
     for runs in (range(PERTURBATIONS), range(PERTURBATIONS, MOST_PERTURBATIONS)):
         _move(pass_run, arguments, dtype, float64, suspects, movements, runs)
         left: dict[str, torch.Tensor] = {}
@@ -372,11 +377,6 @@ def _limits(leaf: Leaf, moved: torch.Tensor | None = None, scale: float | None =
     if moved is not None:
         limits = limits + moved.to(limits.device)
     return torch.where(leaf.expected.isfinite(), limits, torch.zeros_like(limits))
-
-
-def _no_movement(pass_run: PassRun, leaf: Leaf) -> Movement:
-    """Elements of a large model may differ as that of their gradient which moves most: there is no more room."""
-    return Movement.none(leaf.expected.new_zeros(()) if pass_run.subject.is_large else leaf.expected)
 
 
 def _move(

@@ -23,14 +23,12 @@ from pytest_fx.harness.snapshot import dense, is_finite, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import FEW, MOST_PERTURBATIONS
-from pytest_fx.laws.conditioning import Conditioning
+from pytest_fx.laws.conditioning import Conditioning, Part
 from pytest_fx.laws.infinity import without_infinities
 from pytest_fx.laws.law import failure_class
 from pytest_fx.laws.precision import told_with_precision
 
 _equal = torch.equal  # a program may put another function in its place
-Part = Callable[[Run], Any]
-"""What of a call is compared."""
 Normal = Callable[[Any], Any]
 """Puts other values for elements that are not compared."""
 
@@ -139,8 +137,8 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
             return
         # 6. What eager cannot tell either: `round(x)` at 0.5 is 0 or 1. An element may differ as far as eager's own
         # moves when its values are perturbed in their last bits. It comes last as it takes 8 to 32 more runs of eager.
-        selections = [lambda run, normal=normal: normal(part(run)) for normal in normals]
-        conditioning = Conditioning(pass_run, inputs, selections)
+        parts = [lambda run, normal=normal: normal(part(run)) for normal in normals]
+        conditioning = Conditioning(pass_run, inputs, parts)
         violation = _beside_eager_perturbed(comparison, pass_run.contract, conditioning, violation)
         if violation is None:
             pass_run.waive("ill-conditioned: eager itself moves as far when its values change in their last bits")
@@ -252,9 +250,7 @@ def compared(
         normals = [_normal(pass_run.contract)] * len(inputs)
     eager = [make(part(pass_run.eager(each))) for make, each in zip(normals, inputs, strict=True)]
     actual = [make(part(pass_run.actual(each))) for make, each in zip(normals, inputs, strict=True)]
-    in_working_dtype = partial(
-        Comparison, _called(pass_run, inputs[0]), pass_run.name, eager, actual, whose=whose
-    )  # fmt: skip
+    in_working_dtype = partial(Comparison, _called(pass_run, inputs[0]), pass_run.name, eager, actual, whose=whose)
     if pass_run.subject.is_float64:
         return in_working_dtype(eager, actual)
     if pass_run.subject.eager(inputs[0], float64=True).error is not None:
@@ -338,10 +334,6 @@ def _to_float64(value: Any) -> Any:
     return map_tensors(lambda tensor: converted(tensor, torch.float64) if tensor.is_floating_point() else tensor, value)
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 def _without_infinities(value: Any) -> Any:
     """``value`` with NaN for each infinity: in another order of arithmetic one may become the other."""
 
@@ -365,7 +357,7 @@ def _finite(value: Any) -> Any:
     return map_tensors(finite, value)
 
 
-_NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approximate: _finite}
+_NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: lambda value: value, Approximate: _finite}
 
 
 def _normal(contract: Contract) -> Normal:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fx.arguments import expect, expect_callable, refusal
+from fx.errors import FxError
 from pytest_fx.errors import LawError, LawViolation
 from pytest_fx.harness.pass_run import PassRun
 
@@ -92,6 +93,12 @@ def failure_class(error: BaseException) -> str:
     """
     first = re.sub(r"\d+", "#", str(error).partition("\n")[0])
     return f"{type(error).__name__}: {first}"
+
+
+def said(error: BaseException) -> str:
+    """Return what an error says, as a part of a message has it."""
+    text = str(error) if isinstance(error, FxError) else f"{type(error).__name__}: {error}"
+    return text.replace("\n", "\n         ")
 
 
 def broken(name: str, what: str, **parts: Any) -> NoReturn:

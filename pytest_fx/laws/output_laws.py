@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ BATCHES = (1, 0, 3)
 SIZES_OF_LARGE = 4
 """Variants of other sizes that a model of full size is called with at most."""
 _OF_LAYOUT = names_of("memory")
+_output, _inputs = attrgetter("output"), attrgetter("inputs")
 
 
 def structure(pass_run: PassRun) -> None:
@@ -67,13 +69,13 @@ def dtype(pass_run: PassRun) -> None:
 def contract(pass_run: PassRun) -> None:
     """The outputs are as near to eager's as the pass promises: see :mod:`fx.passes.contract`."""
     if pass_run.program is not None:
-        require_kept("contract", pass_run, _input_sets(pass_run), _output)
+        require_kept("contract", pass_run, range(pass_run.input_set_count), _output)
 
 
 def inputs_untouched(pass_run: PassRun) -> None:
     """The program writes to its inputs what eager writes to them, which most often is nothing."""
     if pass_run.program is not None:
-        require_kept("inputs untouched", pass_run, _input_sets(pass_run), _inputs, "input")
+        require_kept("inputs untouched", pass_run, range(pass_run.input_set_count), _inputs, "input")
 
 
 def state(pass_run: PassRun) -> None:
@@ -242,10 +244,6 @@ def _require_on(pass_run: PassRun, law: str, inputs: Inputs) -> None:
         require_kept(law, pass_run, (inputs,), _output)
 
 
-def _input_sets(pass_run: PassRun) -> range:
-    return range(pass_run.input_set_count)
-
-
 def _both(pass_run: PassRun) -> tuple[Run, Run] | None:
     """Return what eager and the program do; None where either raises, which is for the law of the contract."""
     if pass_run.program is None or pass_run.eager().error is not None or pass_run.actual().error is not None:
@@ -262,11 +260,3 @@ def _state(pass_run: PassRun, wanted: list[str], run: Run) -> dict[str, torch.Te
     written = {**run.rewritten, **run.state}
     found = {**written, **_by_first_name(pass_run, written)}
     return {name: found.get(name) for name in wanted}
-
-
-def _output(run: Run) -> Any:
-    return run.output
-
-
-def _inputs(run: Run) -> Any:
-    return run.inputs

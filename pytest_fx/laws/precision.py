@@ -6,7 +6,7 @@ It is what tells a pass that trades accuracy on purpose from one that is wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -139,11 +139,7 @@ def _approximates(program: GraphModule, node: Node) -> bool:
     if node.op not in ("call_function", "call_method"):
         return False
     name = f"{getattr(node.target, '__module__', '')}.{node.target}"
-    return _is_named_so(name) or any(_is_coarse(leaf) for leaf in _constants(node))
-
-
-def _constants(node: Node) -> Iterator[Any]:
-    return (leaf for _, leaf in leaves((node.args, node.kwargs)))
+    return _is_named_so(name) or any(_is_coarse(leaf) for _, leaf in leaves((node.args, node.kwargs)))
 
 
 def _is_coarse(value: Any) -> bool:

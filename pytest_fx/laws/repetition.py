@@ -13,7 +13,7 @@ from torch import nn
 
 import fx
 from fx import GraphModule
-from fx.errors import FxError, SaveError, TraceError
+from fx.errors import SaveError, TraceError
 from fx.passes.infra.pass_base import program_in
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.pass_run import PassRun
@@ -22,7 +22,7 @@ from pytest_fx.harness.snapshot import dense, is_strided, same_tensor, tensors_o
 from pytest_fx.harness.structure import describe, leaves, skeleton
 from pytest_fx.harness.tolerances import SAME_PARAMETERS
 from pytest_fx.laws.judging import identical
-from pytest_fx.laws.law import broken
+from pytest_fx.laws.law import broken, said
 from pytest_fx.processes.deadline import TookTooLong
 from pytest_fx.processes.pickled import unpickled
 
@@ -41,7 +41,7 @@ def deterministic(pass_run: PassRun) -> None:
     except TookTooLong:
         return
     except Exception as error:
-        broken("deterministic", f"{pass_run.name} fails on a program that it has just transformed", value=_said(error))
+        broken("deterministic", f"{pass_run.name} fails on a program that it has just transformed", value=said(error))
     if again is None:
         broken("deterministic", f"{pass_run.name} makes no program of one that it has just transformed")
     if again.code != after.code:
@@ -86,10 +86,11 @@ def retraceable(pass_run: PassRun) -> None:
         again = _captured_again(pass_run.after)
     except Exception as error:
         if _succeeds(_captured_again, pass_run.capture()):
-            broken("retraceable", "the transformed program cannot be captured again", value=_said(error))
+            broken("retraceable", "the transformed program cannot be captured again", value=said(error))
         return
     # What is computed of constants alone is one itself then, which has no other containers than Python's own.
-    _require_same("retraceable", pass_run, again, "captured again, the program", part=_leaves_of)
+    only_leaves = lambda output: [leaf for _, leaf in leaves(output)]  # noqa: E731
+    _require_same("retraceable", pass_run, again, "captured again, the program", part=only_leaves)
 
 
 def round_trips(pass_run: PassRun) -> None:
@@ -106,7 +107,7 @@ def round_trips(pass_run: PassRun) -> None:
             continue
         except Exception as error:
             if _succeeds(trip, pass_run.capture()):
-                broken("round trips", f"the transformed program cannot be {how}", value=_said(error))
+                broken("round trips", f"the transformed program cannot be {how}", value=said(error))
             continue
         if made.code != pass_run.after.code:
             broken("round trips", f"{how}, the program has other code")
@@ -117,7 +118,7 @@ def idempotent(pass_run: PassRun) -> None:
     """Applied to its own result, the pass changes nothing."""
     if pass_run.after is None:
         return
-    once, copied = pass_run.after.code, _copied(pass_run)
+    once, copied = pass_run.after.code, copy.deepcopy(pass_run.after)
     again: Any = program_in(pass_run.pass_(copied)) or copied
     if isinstance(again, GraphModule) and again.code != once:
         shown = "\n         ".join(first_difference(once, again.code))
@@ -154,21 +155,8 @@ def _succeeds(trip: Callable[[GraphModule], Any], program: GraphModule) -> bool:
     return True
 
 
-def _copied(pass_run: PassRun) -> GraphModule:
-    assert pass_run.after is not None
-    return copy.deepcopy(pass_run.after)
-
-
-def _as_it_is(output: Any) -> Any:
-    return output
-
-
-def _leaves_of(output: Any) -> list[Any]:
-    return [leaf for _, leaf in leaves(output)]
-
-
 def _require_same(
-    law: str, pass_run: PassRun, program: nn.Module, what: str, part: Callable[[Any], Any] = _as_it_is
+    law: str, pass_run: PassRun, program: nn.Module, what: str, part: Callable[[Any], Any] = lambda output: output
 ) -> None:
     """Raise unless ``program`` computes what the result of the pass does."""
     actual, subject = pass_run.actual(), pass_run.subject
@@ -178,7 +166,7 @@ def _require_same(
     _lay_out_as(program, pass_run.after)
     found = Runner(program, thread_count=subject.threads)(subject.arguments(), subject.dtype)
     if found.error is not None:
-        broken(law, f"{what} raises", value=_said(found.error))
+        broken(law, f"{what} raises", value=said(found.error))
     if not identical(part(actual.output), part(found.output)):
         shown = _first_leaf_that_differs(part(actual.output), part(found.output))
         broken(law, f"{what} returns something else", value=shown)
@@ -237,8 +225,3 @@ def first_difference(one: str, other: str) -> list[str]:
         if left != right:
             return [left.strip(), right.strip()]
     return ["one is longer than the other"]
-
-
-def _said(error: Exception) -> str:
-    text = str(error) if isinstance(error, FxError) else f"{type(error).__name__}: {error}"
-    return text.replace("\n", "\n         ")

@@ -8,11 +8,13 @@ from typing import Any
 import torch.fx
 
 from fx.interop import AdaptedPass, adapt
-from fx.passes import Contract, exact
+from fx.passes import exact
 from pytest_fx.harness.pass_run import PassRun, parts_of
 from pytest_fx.laws import Law, broken_laws, is_kept_without
 from pytest_fx.search.placement import PutBack
 from pytest_fx.search.references import PassReferences, references_of
+
+_FRACTION = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+")
 
 
 class Blame:
@@ -38,7 +40,10 @@ class Blame:
             again = PassRun(pass_run.subject, adapt(_trace_again), leaves=pass_run.leaves).error
             if type(again) is type(pass_run.error) and str(again) == str(pass_run.error):
                 return False
-        return not self._replaces or not _is_kept_by(PutBack(self._pass), law, pass_run, pass_run.contract)
+        if not self._replaces:
+            return True
+        put_back = PassRun(pass_run.subject, PutBack(self._pass), contract=pass_run.contract, leaves=pass_run.leaves)
+        return bool(broken_laws([law], put_back))
 
     @staticmethod
     def _does_the_same(tool: AdaptedPass, law: Law, pass_run: PassRun) -> bool:
@@ -59,9 +64,6 @@ def _texts(law: Law, pass_run: PassRun) -> list[str]:
     return [_FRACTION.sub(lambda number: f"{float(number[0]):.3g}", text) for text in texts]
 
 
-_FRACTION = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+")
-
-
 def _remove_dead_code(program: Any) -> Any:
     program.graph.eliminate_dead_code()
     program.recompile()
@@ -80,9 +82,3 @@ def _pass_through(program: Any) -> Any:
 def _trace_again(program: Any) -> Any:
     """Return what a pass does first that lets torch.fx capture the program again, as it cannot some of ours."""
     return torch.fx.symbolic_trace(program)
-
-
-def _is_kept_by(pass_: Any, law: Law, pass_run: PassRun, contract: Contract) -> bool:
-    """Return whether another pass keeps a law on the program."""
-    made = PassRun(pass_run.subject, pass_, contract=contract, leaves=pass_run.leaves)
-    return not broken_laws([law], made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fx.passes import list_passes, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import write_pass
 from pytest_fx.harness.pass_run import PassRun
+from pytest_fx.harness.run import Run
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import LawViolation
 from pytest_fx.loading import importable_name, load_pass, modules_in
@@ -63,8 +65,8 @@ def describe(example: PassRun, violation: LawViolation, folder: Path, *, isolate
         parts.append(f"code after the pass:\n{_indented(example.after.code)}")
         parts += [
             f"{who}:\n{_indented(text)}"
-            for who, which in (("eager returns", "eager"), ("the transformed program returns", "actual"))
-            if (text := _output(example, which))
+            for who, run in (("eager returns", example.eager()), ("the transformed program returns", example.actual()))
+            if (text := _output(run))
         ]
     return "\n".join([*parts, test])
 
@@ -129,8 +131,7 @@ def _written(pass_: Any) -> str | None:
     return text if same else None
 
 
-def _output(example: PassRun, which: str) -> str:
-    run = example.eager() if which == "eager" else example.actual()
+def _output(run: Run) -> str:
     if run.error is not None:
         return f"{type(run.error).__name__}: {str(run.error).partition(chr(10))[0]}"
     lines: list[str] = []
@@ -142,4 +143,4 @@ def _output(example: PassRun, which: str) -> str:
 
 
 def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" if line.strip() else "" for line in text.strip("\n").splitlines())
+    return textwrap.indent(text.strip("\n"), "    ")

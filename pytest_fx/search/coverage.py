@@ -136,7 +136,7 @@ class PassCode:
             finally:  # of a pass that raises, too
                 self.is_measured &= found is not None
                 if found is not None:
-                    self.latest = frozenset(found())
+                    self.latest = frozenset(point for point in found() if point is not None)
                     self.reached |= self.latest
 
     def coverage(self) -> Coverage | None:
@@ -193,9 +193,9 @@ class _Layout:
         target, taken, not_taken = self.jumps.get(offset, (0, None, None))
         return taken if self._start(destination) == target else not_taken
 
-    def line_of(self, offset: int) -> int | None:
-        """The line of the instruction there."""
-        return self._lines.get(offset)
+    def line_of(self, offset: int) -> int:
+        """The line of the instruction there; 0 if it has none."""
+        return self._lines.get(offset, 0)
 
     def _find_jumps(self) -> None:
         known = dialect()
@@ -253,7 +253,7 @@ def _jumps_on(name: str, branches: Any) -> bool | None:
 
 
 @contextmanager
-def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Point]] | None]:
+def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Point | None]] | None]:
     """Note what is reached, by tracing; None where somebody else does."""
     if sys.gettrace() is not None:  # a debugger, or a measurement of coverage
         yield None
@@ -275,11 +275,11 @@ def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[P
 
         return step
 
-    def found() -> Iterator[Point]:
+    def found() -> Iterator[Point | None]:
         for code, pairs in steps.items():
             layout = codes[code]
             for before, here in pairs:
-                yield from _at(layout, layout.line_of(here), layout.came(before, here))
+                yield from (layout.lines.get(layout.line_of(here)), layout.came(before, here))
 
     sys.settrace(enter)
     try:
@@ -289,23 +289,23 @@ def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[P
 
 
 @contextmanager
-def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Point]] | None]:
+def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Point | None]] | None]:
     """Note what is reached, as the interpreter tells of it; None where all of its numbers are in use."""
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
     if tool is None:
         yield None
         return
-    events, points = monitoring.events, set[Point]()
+    events, points = monitoring.events, set[Point | None]()
     branches = [getattr(events, name) for name in ("BRANCH_LEFT", "BRANCH_RIGHT") if hasattr(events, name)]
     branches = branches or [events.BRANCH]
 
     def line(code: CodeType, number: int) -> Any:
-        points.update(_at(codes[code], number, None))
+        points.add(codes[code].lines.get(number))
         return monitoring.DISABLE
 
     def branch(code: CodeType, offset: int, destination: int) -> None:
-        points.update(_at(codes[code], None, codes[code].came(offset, destination)))
+        points.add(codes[code].came(offset, destination))
 
     callbacks = {events.LINE: line, **dict.fromkeys(branches, branch)}
     monitoring.use_tool_id(tool, "pytest-fx")
@@ -322,14 +322,6 @@ def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterato
         for event in callbacks:
             monitoring.register_callback(tool, event, None)
         monitoring.free_tool_id(tool)
-
-
-def _at(layout: _Layout, line: int | None, way: Point | None) -> Iterator[Point]:
-    """The points of a step."""
-    if line in layout.lines:
-        yield layout.lines[line]
-    if way is not None:
-        yield way
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:

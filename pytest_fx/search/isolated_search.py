@@ -69,11 +69,18 @@ def search_isolated(
     A program on which the child ends is the counterexample, unless it does so without the pass: then the search starts
     again without it. It is made smaller if ``shrink``. ``folder`` is where its test goes.
     """
+
+    def announcing(channel: Channel) -> None:
+        """Search, in the child."""
+        search.announce = lambda program, mode: _send(channel, "trying", program.source, mode, search.counts)
+        search.on_program = lambda number, count: _send(channel, "at", number, count)
+        _answer(lambda: (find(), search.counts), channel)
+
     skipped = 0
     while True:
         source = mode = ""
         try:
-            with Child(lambda channel: _search(channel, find, search)) as child:
+            with Child(announcing) as child:
                 while (message := _received(child, limits))[0] != "done":
                     if message[0] == "at":
                         search.on_program(*message[1:])
@@ -167,13 +174,6 @@ class _Crash:
                 self._search.judge(program, mode, pass_)
 
         _answer(judge, channel)
-
-
-def _search(channel: Channel, find: Callable[[], LawViolation | None], search: Search) -> None:
-    """Search, in the child."""
-    search.announce = lambda program, mode: _send(channel, "trying", program.source, mode, search.counts)
-    search.on_program = lambda number, count: _send(channel, "at", number, count)
-    _answer(lambda: (find(), search.counts), channel)
 
 
 def _answer(work: Callable[[], Any], channel: Channel) -> None:

@@ -2,7 +2,8 @@
 
 How far a pass goes is seen by the lines and branches of its code that it reaches (:mod:`pytest_fx.search.coverage`). A
 program on which it reaches rare ones is varied: something is left out, an operation reads another value, or has a
-constant that the pass mentions.
+constant that the pass mentions. To know what was reached is not enough: of the catalogue's wrong passes, the one that
+takes single results out of their tuples is found on none of 200 drawn programs (two seeds), but on their variations.
 """
 
 from __future__ import annotations

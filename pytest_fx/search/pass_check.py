@@ -6,13 +6,15 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, cast
 
 import hypothesis
-from hypothesis import Phase, core, given
+from hypothesis import Phase, given
 from hypothesis import strategies as st
+from hypothesis.database import ExampleDatabase
 from torch import nn
 
 from fx import GraphModule
@@ -121,10 +123,6 @@ def check_pass(
         search.on_program = on_program
     examples = _Examples(drawn, _settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
 
-    def is_whole() -> bool:
-        """Return whether all of the pass's own code was reached, as far as that is known."""
-        return search.code.is_whole
-
     def find() -> LawViolation | None:
         """Search for a broken law, and return what there is to say about the first."""
         # Several threads only wait for each other on programs as small as these, on a busy machine for milliseconds.
@@ -137,8 +135,10 @@ def check_pass(
                     search.planned += 1 + most // 2
                     search.check(model, modes[0], 0)
                     search.vary(about.constants, modes, most // 2, lambda: False)
-                left = examples.try_on(search.check, lambda left: left <= VARIED * most and is_free and not is_whole())
-                search.vary(about.constants, modes, left, is_whole)
+                left = examples.try_on(
+                    search.check, lambda left: left <= VARIED * most and is_free and not search.code.is_whole
+                )
+                search.vary(about.constants, modes, left, lambda: search.code.is_whole)
                 if search.lacks(min_changed) and is_free:
                     search.planned += -(-most // 2) + most // 2
                     found = [running(source) for source in search.nearest()]
@@ -254,10 +254,15 @@ class _Examples:
         Ends before where it is enough, which is asked with the number that is left. Returns that number.
         """
         left, settings = self.settings.max_examples, self.settings
+        if self.seed is not None:  # what an earlier run found would come first
+            settings = hypothesis.settings(settings, database=None)
+        elif settings.database is not None:
+            settings = hypothesis.settings(settings, database=_OfOnePass(settings.database, self.name))
+        seed = self.seed if self.seed is not None else f"{self.name} {self._numbers()}"
         while left > 0 and not is_enough(left):
             first = left == self.settings.max_examples
             count = min(INDEPENDENT, left + (not first))
-            new = self._start(check, hypothesis.settings(settings, max_examples=count), left)
+            new = self._start(check, hypothesis.settings(settings, max_examples=count), f"{seed} {left}")
             if len(new) < count or not any(new):  # there are no others
                 return 0
             left -= sum(new)
@@ -265,11 +270,12 @@ class _Examples:
             settings = hypothesis.settings(settings, phases=phases)
         return max(left, 0)
 
-    def _start(self, check: Callable[..., bool], settings: hypothesis.settings, left: int) -> list[bool]:
-        """Let Hypothesis draw some of ``left`` examples, and return for each whether it is a new one."""
+    def _start(self, check: Callable[..., bool], settings: hypothesis.settings, seed: str) -> list[bool]:
+        """Let Hypothesis draw some examples, and return for each whether it is a new one."""
         new: list[bool] = []
 
-        @settings
+        @settings  # outside of the seed, with which Hypothesis uses no database
+        @hypothesis.seed(seed)
         @given(self.drawn)
         def keep_the_laws(example: tuple[ProgramSource, str, int]) -> None:
             new.append(False)
@@ -278,27 +284,49 @@ class _Examples:
             except TraceError:
                 hypothesis.reject()
 
-        test: Any = keep_the_laws
-        if self.seed is not None:
-            test = hypothesis.seed(f"{self.seed} {left}")(test)
-        elif left < self.settings.max_examples:  # not the first ones once more
-            again = self.name if settings.derandomize else getattr(core, "global_force_seed", None)
-            if again is not None:  # as hypothesis.seed(), which would part from the database
-                test._hypothesis_internal_use_seed = f"{again} {left}"
-        # As Hypothesis's own plugin does it for parametrized tests: each pass has failures of its own in the database.
-        test.hypothesis.inner_test._hypothesis_internal_add_digest = self.name.encode()
-        test()
+        keep_the_laws()
         return new
+
+    def _numbers(self) -> list[int]:
+        """Draw numbers, the same ones in each run where Hypothesis is told so, as by ``--hypothesis-seed``.
+
+        Each start has a seed that is made of them: of itself, Hypothesis would draw the same examples in each then.
+        """
+        numbers: list[int] = []
+
+        @hypothesis.settings(self.settings, max_examples=INDEPENDENT, database=None)
+        @given(st.integers(0, 2**64))
+        def note(number: int) -> None:
+            numbers.append(number)
+
+        note()
+        return numbers
+
+
+class _OfOnePass(ExampleDatabase):
+    """The failures of one pass in a database of Hypothesis's, which else tells apart what tests are called alone."""
+
+    def __init__(self, database: ExampleDatabase, name: str) -> None:
+        super().__init__()
+        self._database, self._name = database, name.encode()
+
+    def save(self, key: bytes, value: bytes) -> None:
+        """Remember an example."""
+        self._database.save(key + self._name, value)
+
+    def fetch(self, key: bytes) -> Iterable[bytes]:
+        """Return what is remembered."""
+        return self._database.fetch(key + self._name)
+
+    def delete(self, key: bytes, value: bytes) -> None:
+        """Forget an example."""
+        self._database.delete(key + self._name, value)
 
 
 def _programs(about: PassReferences) -> st.SearchStrategy[Any]:
     """Programs full of what the pass rewrites."""
-    return st.one_of(
-        [
-            generation.programs(like=pattern, ops=about.operations, constants=about.constants)
-            for pattern in about.patterns or (None,)
-        ]
-    )
+    drawn = partial(generation.programs, ops=about.operations, constants=about.constants)
+    return st.one_of([drawn(like=pattern) for pattern in about.patterns or (None,)])
 
 
 def _settings(parent: hypothesis.settings, max_examples: int | None) -> hypothesis.settings:

@@ -218,11 +218,8 @@ def _is_operation(found: Any) -> bool:
 
 
 def _is_open(found: Any) -> bool:
-    return is_open(str(getattr(found, "__module__", None)))
-
-
-def is_open(module: str) -> bool:
-    """Return whether a module is of those whose functions may be part of a pass."""
+    """Return whether a function or class is of a module whose functions may be part of a pass."""
+    module = str(getattr(found, "__module__", None))
     return module.startswith(_OPEN) or module.partition(".")[0] not in _CLOSED
 
 

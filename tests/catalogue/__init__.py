@@ -11,6 +11,8 @@ of ``in_files`` are found by pytest on the command line, in a user's files, whic
 
 from importlib import import_module
 
+import torch
+
 from .rows import RIGHT, WRONG, Right, Wrong, of_theme
 
 __all__ = ["RIGHT", "WRONG", "Right", "Wrong", "of_theme"]
@@ -20,5 +22,7 @@ _THEMES = (
     "made_elsewhere on_models operands options planning plumbing rare shapes single_laws single_laws_of_outputs state "
     "uses values"
 )
-for _theme in _THEMES.split():  # they enter their rows
-    import_module(f"{__name__}.{_theme}")
+with torch.random.fork_rng(devices=()):  # layers of witnesses have the same weights in each run
+    torch.manual_seed(0)
+    for _theme in _THEMES.split():  # they enter their rows
+        import_module(f"{__name__}.{_theme}")

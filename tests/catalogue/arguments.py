@@ -15,91 +15,78 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import calls, case, numbers, replace, right, settled, wrong
+from .rows import calls, numbers, of, replace, right, settled, substitute, wrong
 
 
 def _attention(scale: float) -> Any:
     return lambda q, k, v: torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-2, -1)) * scale, dim=-1), v)
 
 
-@wrong("dropped constant", "contract", "gradients", "batch sizes", on=lambda: case(
-    lambda m, q, k, v: _attention(0.125)(q, k, v), numbers(2, 3, 4), numbers(2, 3, 4), numbers(2, 3, 4)
+@wrong("dropped constant", "contract", "gradients", "batch sizes", on=of(
+    lambda m, q, k, v: _attention(0.125)(q, k, v), (2, 3, 4), (2, 3, 4), (2, 3, 4)
 ))  # fmt: skip
 @adapt
-def attention_without_scale(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def attention_without_scale(gm: torch.fx.GraphModule) -> None:
     """Attention is one function, whose scale follows from the sizes, whatever the program multiplies with."""
 
     def pattern(q: Any, k: Any, v: Any) -> Any:
         return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-2, -1)) * 0.125, dim=-1), v)
 
     torch.fx.replace_pattern(gm, pattern, lambda q, k, v: F.scaled_dot_product_attention(q, k, v))
-    return gm
 
 
-@wrong("swallowed NaN", "non-finite inputs", "contract", on=lambda: case(
+@wrong("swallowed NaN", "non-finite inputs", "contract", on=of(
     lambda m, x: torch.where(x > 0, x, 0.0), torch.tensor([torch.nan, 1.0])
 ), contract=exact)  # fmt: skip
-def where_positive_as_relu(gm: fx.GraphModule) -> fx.GraphModule:
+def where_positive_as_relu(gm: fx.GraphModule) -> None:
     """What is positive or else 0 is written as relu, which keeps NaN."""
     fx.replace_pattern(gm, lambda x: torch.where(x > 0, x, 0.0), lambda x: torch.relu(x))
-    return gm
 
 
-@wrong("dropped keyword", "contract", on=lambda: case(
-    lambda m, x: F.interpolate(x, size=3, mode="bilinear", align_corners=True), numbers(1, 2, 2, 2)
+@wrong("dropped keyword", "contract", on=of(
+    lambda m, x: F.interpolate(x, size=3, mode="bilinear", align_corners=True), (1, 2, 2, 2)
 ), contract=exact)  # fmt: skip
-def interpolate_without_corners(gm: fx.GraphModule) -> fx.GraphModule:
+def interpolate_without_corners(gm: fx.GraphModule) -> None:
     """Where the corners are is left to the default."""
     for node in calls(gm, F.interpolate):
         node.kwargs = {name: value for name, value in node.kwargs.items() if name in ("size", "scale_factor", "mode")}
     gm.recompile()
-    return gm
 
 
-@wrong("dropped keyword", "contract", on=lambda: case(
-    lambda m, x: F.pad(x, (1, 1), value=2.0), numbers(2, 3)
-), contract=exact)  # fmt: skip
-def pad_with_zeros(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("dropped keyword", "contract", on=of(lambda m, x: F.pad(x, (1, 1), value=2.0), (2, 3)), contract=exact)
+def pad_with_zeros(gm: fx.GraphModule) -> None:
     """What is padded with is left to the default."""
     for node in calls(gm, F.pad):
         node.kwargs = {name: value for name, value in node.kwargs.items() if name != "value"}
     gm.recompile()
-    return gm
 
 
-@wrong("empty batch", "batch sizes", "contract", on=lambda: case(
-    lambda m, x: torch.flatten(x, 1), numbers(0, 2, 3)
-), contract=exact)  # fmt: skip
+@wrong("empty batch", "batch sizes", "contract", on=of(lambda m, x: torch.flatten(x, 1), (0, 2, 3)), contract=exact)
 @adapt
-def flatten_as_reshape(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def flatten_as_reshape(gm: torch.fx.GraphModule) -> None:
     """All but the batch is flattened by a reshape, which cannot tell the size of what is empty."""
     for node in gm.graph.find_nodes(op="call_function", target=torch.flatten):
         if node.args[1:] == (1,) and not node.kwargs:
             with gm.graph.inserting_before(node):
                 size = gm.graph.call_method("size", (node.args[0], 0))
                 made = gm.graph.call_method("reshape", (node.args[0], size, -1))
-            node.replace_all_uses_with(made)
-            gm.graph.erase_node(node)
+            substitute(node, made)
     gm.recompile()
-    return gm
 
 
-@wrong("rare argument", "contract", "batch sizes", on=lambda: case(
-    lambda m, x, y: torch.einsum("ij,kj->ik", x, y), numbers(2, 2), numbers(2, 2) * 3
+@wrong("rare argument", "contract", "batch sizes", on=of(
+    lambda m, x, y: torch.einsum("ij,kj->ik", x, y), (2, 2), numbers(2, 2) * 3
 ))  # fmt: skip
-def einsum_as_matmul(gm: fx.GraphModule) -> fx.GraphModule:
+def einsum_as_matmul(gm: fx.GraphModule) -> None:
     """Sums of products along one index are products of matrices, also where the second one is transposed."""
     for node in calls(gm, torch.einsum):
         if node.args[0] in ("ij,jk->ik", "ij,kj->ik", "bij,bjk->bik", "bij,bkj->bik"):
             node.target, node.args = torch.matmul, node.args[1:]
     gm.recompile()
-    return gm
 
 
-@wrong("wrong axis", "contract", "batch sizes", on=lambda: case(
-    lambda m, x: torch.log(torch.softmax(x, 0)), numbers(2, 3)
-))  # fmt: skip
-def log_of_last_softmax(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("wrong axis", "contract", "batch sizes", on=of(lambda m, x: torch.log(torch.softmax(x, 0)), (2, 3)))
+def log_of_last_softmax(gm: fx.GraphModule) -> None:
     """The logarithm of a softmax is taken along the last dimension, whichever it was."""
     for node in calls(gm, torch.log):
         source = node.args[0]
@@ -107,13 +94,12 @@ def log_of_last_softmax(gm: fx.GraphModule) -> fx.GraphModule:
             replace(node, F.log_softmax, source.args[0], dim=-1)
             gm.graph.erase_node(source)
     gm.recompile()
-    return gm
 
 
-@wrong("dropped keyword", "contract", "structure", "gradients", on=lambda: case(
-    lambda m, x: torch.max(x, 1, True)[0], numbers(2, 3)
+@wrong("dropped keyword", "contract", "structure", "gradients", on=of(
+    lambda m, x: torch.max(x, 1, True)[0], (2, 3)
 ), contract=exact)  # fmt: skip
-def largest_by_amax(gm: fx.GraphModule) -> fx.GraphModule:
+def largest_by_amax(gm: fx.GraphModule) -> None:
     """The first result of a maximum is its values, but not always without the dimension, nor with the same gradient."""
     for node in calls(gm, operator.getitem):
         source = node.args[0]
@@ -121,13 +107,12 @@ def largest_by_amax(gm: fx.GraphModule) -> fx.GraphModule:
             replace(node, torch.amax, *source.args[:2])
             gm.graph.erase_node(source)
     gm.recompile()
-    return gm
 
 
-@wrong("shared module", "contract", "gradients", "batch sizes", "state", on=lambda: case(
-    lambda m, x: (m.fc(x) * 2, m.fc(x + 1)), numbers(2, 3), fc=settled(nn.Linear(3, 2))
+@wrong("shared module", "contract", "gradients", "batch sizes", "state", on=of(
+    lambda m, x: (m.fc(x) * 2, m.fc(x + 1)), (2, 3), fc=settled(nn.Linear(3, 2))
 ))  # fmt: skip
-def scale_into_linear(gm: fx.GraphModule) -> fx.GraphModule:
+def scale_into_linear(gm: fx.GraphModule) -> None:
     """A factor goes into the layer before it, also for those who call the layer elsewhere."""
     for node in calls(gm, operator.mul):
         source, factor = node.args
@@ -140,15 +125,11 @@ def scale_into_linear(gm: fx.GraphModule) -> fx.GraphModule:
             for tensor in layer.parameters():
                 tensor.mul_(factor)
         gm.set_submodule(source.target, layer)
-        node.replace_all_uses_with(source)
-        gm.graph.erase_node(node)
+        substitute(node, source)
     gm.recompile()
-    return gm
 
 
-@wrong("training mode", "mode", on=lambda: case(
-    lambda m, x: m.fc(x), numbers(2, 3), fc=settled(nn.Linear(3, 2))
-), contract=exact)  # fmt: skip
+@wrong("training mode", "mode", on=of(lambda m, x: m.fc(x), (2, 3), fc=settled(nn.Linear(3, 2))), contract=exact)
 @adapt
 def root_from_a_dict(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The program is put together from its parts, and is in training mode then."""
@@ -156,33 +137,29 @@ def root_from_a_dict(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return torch.fx.GraphModule(parts, copy.deepcopy(gm.graph))
 
 
-@right(lambda: case(lambda m, x: x * 0.5 * (1.0 + torch.erf(x / 1.4142135623730951)), numbers(4)))
+@right(of(lambda m, x: x * 0.5 * (1.0 + torch.erf(x / 1.4142135623730951)), (4,)))
 @adapt
-def gelu_by_torch_pattern(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def gelu_by_torch_pattern(gm: torch.fx.GraphModule) -> None:
     """The formula of gelu is written as the function."""
     torch.fx.replace_pattern(gm, lambda x: x * 0.5 * (1.0 + torch.erf(x / 1.4142135623730951)), lambda x: F.gelu(x))
-    return gm
 
 
-@right(lambda: case(lambda m, x: x * torch.sigmoid(x), numbers(4)))
+@right(of(lambda m, x: x * torch.sigmoid(x), (4,)))
 @adapt
-def silu_by_torch_pattern(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def silu_by_torch_pattern(gm: torch.fx.GraphModule) -> None:
     """x times its sigmoid is silu."""
     torch.fx.replace_pattern(gm, lambda x: x * torch.sigmoid(x), lambda x: F.silu(x))
-    return gm
 
 
-@right(lambda: case(lambda m, x: 1.0 / torch.sqrt(x), numbers(4).abs()))
-def root_by_rsqrt(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x: 1.0 / torch.sqrt(x), numbers(4).abs()))
+def root_by_rsqrt(gm: fx.GraphModule) -> None:
     """One over a square root is one function, which keeps its result for the gradients."""
     fx.replace_pattern(gm, lambda x: 1.0 / torch.sqrt(x), lambda x: torch.rsqrt(x))
-    return gm
 
 
-@right(lambda: case(lambda m, x: (torch.exp(x), x + 1)[1], numbers(4)), contract=exact)
+@right(of(lambda m, x: (torch.exp(x), x + 1)[1], (4,)), contract=exact)
 @adapt
-def dead_code_by_torch(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def dead_code_by_torch(gm: torch.fx.GraphModule) -> None:
     """What nothing reads is removed by what torch.fx offers for that."""
     gm.graph.eliminate_dead_code()
     gm.recompile()
-    return gm

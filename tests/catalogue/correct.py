@@ -16,36 +16,20 @@ from fx.errors import PassError
 from fx.interop import adapt
 from fx.passes import Contract, Edit, RewritingPass, exact
 
-from .rows import EVAL, Case, calls, case, layers, numbers, replace, right, settled
+from .rows import EVAL, calls, fetched, folded, layers, of, replace, right, settled, substitute
 
-
-def activations() -> Case:
-    return case(lambda m, x: m.b(torch.relu(m.a(x)).tanh()) * 2, numbers(2, 3), a=nn.Sigmoid(), b=nn.ReLU())
-
-
-def methods() -> Case:
-    return case(lambda m, x: x.relu().permute(1, 0).flatten() + x.sigmoid().t().flatten(), numbers(2, 3))
-
-
-def network() -> Case:
-    layers = nn.Sequential(nn.Conv2d(2, 3, 3, bias=False), settled(nn.BatchNorm2d(3)), nn.ReLU(), nn.Flatten())
-    return case(lambda m, x: m.head(m.drop(m.net(x))), numbers(2, 2, 4, 4), net=layers, head=_head(), drop=nn.Dropout())
-
-
-def _head() -> nn.Module:
-    return nn.Sequential(nn.Linear(12, 4), nn.Identity(), nn.Linear(4, 2, bias=False))
-
-
-def arithmetic() -> Case:
-    return case(lambda m, x, y: (x - 2) * 3 + y.pow(2) + torch.relu(torch.relu(x + 1)), numbers(2, 3), numbers(3))
-
-
-def sizes() -> Case:
-    return case(lambda m, x: x.reshape(x.size(0), -1) + x.size(-1), numbers(2, 3, 2))
-
-
-def permutes() -> Case:
-    return case(lambda m, x: x.permute(1, 2, 0).permute((0, -1, 1)) * 2, numbers(2, 3, 4))
+activations = of(lambda m, x: m.b(torch.relu(m.a(x)).tanh()) * 2, (2, 3), a=nn.Sigmoid(), b=nn.ReLU())
+methods = of(lambda m, x: x.relu().permute(1, 0).flatten() + x.sigmoid().t().flatten(), (2, 3))
+network = of(
+    lambda m, x: m.head(m.drop(m.net(x))),
+    (2, 2, 4, 4),
+    net=nn.Sequential(nn.Conv2d(2, 3, 3, bias=False), settled(nn.BatchNorm2d(3)), nn.ReLU(), nn.Flatten()),
+    head=nn.Sequential(nn.Linear(12, 4), nn.Identity(), nn.Linear(4, 2, bias=False)),
+    drop=nn.Dropout(),
+)
+arithmetic = of(lambda m, x, y: (x - 2) * 3 + y.pow(2) + torch.relu(torch.relu(x + 1)), (2, 3), (3,))
+sizes = of(lambda m, x: x.reshape(x.size(0), -1) + x.size(-1), (2, 3, 2))
+permutes = of(lambda m, x: x.permute(1, 2, 0).permute((0, -1, 1)) * 2, (2, 3, 4))
 
 
 def plain(nodes: Any) -> list[Any]:
@@ -58,37 +42,34 @@ def plain(nodes: Any) -> list[Any]:
 
 
 @right(activations, methods, contract=exact)
-def methods_as_functions(gm: fx.GraphModule) -> fx.GraphModule:
+def methods_as_functions(gm: fx.GraphModule) -> None:
     """Methods that are the same function of torch are called as that."""
     for name in ("relu", "sigmoid", "tanh", "exp", "abs", "softmax"):
-        for node in calls(gm, name, "call_method"):
+        for node in calls(gm, name):
             replace(node, getattr(torch, name), *node.args, **node.kwargs)
     gm.recompile()
-    return gm
 
 
 @right(activations, arithmetic, contract=exact)
 @adapt
-def functions_as_methods(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def functions_as_methods(gm: torch.fx.GraphModule) -> None:
     """Functions of one tensor are called as its methods."""
     for node in plain(gm.graph.nodes):
         if node.target in (torch.relu, torch.sigmoid, torch.tanh, torch.exp, torch.abs):
             node.op, node.target = "call_method", node.target.__name__
     gm.recompile()
-    return gm
 
 
 @right(activations, network, contract=exact)
-def activations_by_function(gm: fx.GraphModule) -> fx.GraphModule:
+def activations_by_function(gm: fx.GraphModule) -> None:
     """Activation modules that do not write in place become functions."""
     for node, layer in layers(gm, nn.ReLU):
         if not layer.inplace:
             replace(node, torch.relu, *node.args, **node.kwargs)
     for kind, function in ((nn.Sigmoid, torch.sigmoid), (nn.Tanh, torch.tanh)):
-        for node, _ in layers(gm, kind):
+        for node in calls(gm, kind):
             replace(node, function, *node.args, **node.kwargs)
     gm.recompile()
-    return gm
 
 
 @dataclass(frozen=True)
@@ -109,92 +90,80 @@ class ReluByName:
 right(activations, arithmetic, contract=exact)(ReluByName())
 
 
-@right(network, lambda: case(lambda m, x: m.fc(x) + m.fc(x), numbers(3), fc=nn.Linear(3, 3)), contract=exact)
-def linear_by_function(gm: fx.GraphModule) -> fx.GraphModule:
+@right(network, of(lambda m, x: m.fc(x) + m.fc(x), (3,), fc=nn.Linear(3, 3)), contract=exact)
+def linear_by_function(gm: fx.GraphModule) -> None:
     """Linear layers become functions of the same parameters."""
     for node in plain(layers(gm, nn.Linear)):
-        layer = gm.get_submodule(node.target)
-        with gm.graph.inserting_before(node):
-            weight = gm.graph.get_attr(f"{node.target}.weight")
-            bias = None if layer.bias is None else gm.graph.get_attr(f"{node.target}.bias")
+        weight, bias = fetched(gm, node, "weight", "bias")
         replace(node, F.linear, *node.args, weight, bias)
     gm.recompile()
-    return gm
 
 
 @right(network, contract=exact)
-def conv_with_all_settings(gm: fx.GraphModule) -> fx.GraphModule:
+def conv_with_all_settings(gm: fx.GraphModule) -> None:
     """Convolutions that pad with zeros become functions with all their settings."""
     for node in plain(layers(gm, nn.Conv2d)):
         conv = gm.get_submodule(node.target)
         if conv.padding_mode == "zeros":
-            with gm.graph.inserting_before(node):
-                weight = gm.graph.get_attr(f"{node.target}.weight")
-                bias = None if conv.bias is None else gm.graph.get_attr(f"{node.target}.bias")
+            weight, bias = fetched(gm, node, "weight", "bias")
             settings = (conv.stride, conv.padding, conv.dilation, conv.groups)
             replace(node, F.conv2d, *node.args, weight, bias, *settings)
     gm.recompile()
-    return gm
 
 
 @right(sizes, contract=exact)
-def sizes_by_shape(gm: fx.GraphModule) -> fx.GraphModule:
+def sizes_by_shape(gm: fx.GraphModule) -> None:
     """x.size(d) is read from x.shape, at the same place."""
-    for node in calls(gm, "size", "call_method"):
+    for node in calls(gm, "size"):
         if len(node.args) == 2 and not node.kwargs:
             with gm.graph.inserting_before(node):
                 shape = gm.graph.call_function(getattr, (node.args[0], "shape"))
             replace(node, operator.getitem, shape, node.args[1])
     gm.recompile()
-    return gm
 
 
-@right(arithmetic, lambda: case(lambda m, x: x.pow(2) + 1, numbers(3)), contract=exact)
-def square_by_function(gm: fx.GraphModule) -> fx.GraphModule:
+@right(arithmetic, of(lambda m, x: x.pow(2) + 1, (3,)), contract=exact)
+def square_by_function(gm: fx.GraphModule) -> None:
     """The second power is a square."""
-    for node in calls(gm, "pow", "call_method"):
+    for node in calls(gm, "pow"):
         if len(node.args) == 2 and type(node.args[1]) is int and node.args[1] == 2:
             replace(node, torch.square, node.args[0])
     gm.recompile()
-    return gm
 
 
-@right(lambda: case(lambda m, x: torch.cat([x, x + 1], 1), numbers(2, 3)), contract=exact)
-def cat_by_its_other_name(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x: torch.cat([x, x + 1], 1), (2, 3)), contract=exact)
+def cat_by_its_other_name(gm: fx.GraphModule) -> None:
     """torch.cat and torch.concat are the same."""
     for node in calls(gm, torch.cat):
         node.target = torch.concat
     gm.recompile()
-    return gm
 
 
 # Arithmetic.
 
 
 @right(arithmetic, contract=exact)
-def constants_first(gm: fx.GraphModule) -> fx.GraphModule:
+def constants_first(gm: fx.GraphModule) -> None:
     """Numbers are added and multiplied from the left, which is the same to the bit."""
     for kind in (operator.add, operator.mul):
         for node in calls(gm, kind):
             if type(node.args[1]) in (int, float) and isinstance(node.args[0], fx.Node):
                 node.args = (node.args[1], node.args[0])
     gm.recompile()
-    return gm
 
 
 @right(arithmetic, contract=exact)
 @adapt
-def subtract_by_adding(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def subtract_by_adding(gm: torch.fx.GraphModule) -> None:
     """Subtracting an integer is adding its negative."""
     for node in gm.graph.nodes:
         if node.target is operator.sub and type(node.args[1]) is int and node.args[1] > 0:
             node.target, node.args = operator.add, (node.args[0], -node.args[1])
     gm.recompile()
-    return gm
 
 
-@right(network, lambda: case(lambda m, x: m.fc(x), numbers(3), fc=nn.Linear(3, 3)))
-def linear_by_matmul(gm: fx.GraphModule) -> fx.GraphModule:
+@right(network, of(lambda m, x: m.fc(x), (3,), fc=nn.Linear(3, 3)))
+def linear_by_matmul(gm: fx.GraphModule) -> None:
     """A linear layer is a product and a sum, whatever the rank of its input."""
     for node in plain(layers(gm, nn.Linear)):
         layer = gm.get_submodule(node.target)
@@ -204,73 +173,63 @@ def linear_by_matmul(gm: fx.GraphModule) -> fx.GraphModule:
             bias = None if layer.bias is None else gm.graph.get_attr(f"{node.target}.bias")
         product.meta = dict(node.meta)
         if bias is None:
-            node.replace_all_uses_with(product)
-            gm.graph.erase_node(node)
+            substitute(node, product)
         else:
             replace(node, torch.add, product, bias)
     gm.recompile()
-    return gm
 
 
 @right(arithmetic, contract=exact)
-def relu_once(gm: fx.GraphModule) -> fx.GraphModule:
+def relu_once(gm: fx.GraphModule) -> None:
     """A relu of a relu that nothing else uses is one relu."""
     for node in plain(calls(gm, torch.relu)):
         inner = node.args[0]
         if inner.target is torch.relu and len(inner.users) == 1:  # which stays where it is: writes may stand between
-            node.replace_all_uses_with(inner)
-            gm.graph.erase_node(node)
+            substitute(node, inner)
     gm.recompile()
-    return gm
 
 
 @right(permutes, contract=exact)
-def compose_permutes_rightly(gm: fx.GraphModule) -> fx.GraphModule:
+def compose_permutes_rightly(gm: fx.GraphModule) -> None:
     """Two permutations are one."""
 
     def order(node: Any) -> list[int]:
         dims = node.args[1] if isinstance(node.args[1], (list, tuple)) else node.args[1:]
         return [dim % len(dims) for dim in dims]
 
-    for node in calls(gm, "permute", "call_method"):
+    for node in calls(gm, "permute"):
         inner = node.args[0]
         literal = all(isinstance(n, fx.Node) and len(n.all_input_nodes) == 1 and not n.kwargs for n in (node, inner))
         if literal and inner.op == "call_method" and inner.target == "permute" and len(inner.users) == 1:
             first = order(inner)
             inner.args = (inner.args[0], *(first[dim] for dim in order(node)))
-            node.replace_all_uses_with(inner)
-            gm.graph.erase_node(node)
+            substitute(node, inner)
     gm.recompile()
-    return gm
 
 
 # Layers.
 
 
 @right(network, contract=exact)
-def drop_dropout_in_evaluation(gm: fx.GraphModule) -> fx.GraphModule:
+def drop_dropout_in_evaluation(gm: fx.GraphModule) -> None:
     """A dropout that is in evaluation mode returns its input."""
     for node in plain(layers(gm, nn.Dropout)):
         if not gm.get_submodule(node.target).training:
-            node.replace_all_uses_with(node.args[0])
-            gm.graph.erase_node(node)
+            substitute(node, node.args[0])
     gm.recompile()
-    return gm
 
 
 @right(network, contract=exact)
-def drop_identities(gm: fx.GraphModule) -> fx.GraphModule:
+def drop_identities(gm: fx.GraphModule) -> None:
     """Identities are left out, and their modules where nothing calls them any more."""
     for node in plain(layers(gm, nn.Identity)):
-        node.replace_all_uses_with(node.args[0])
-        gm.graph.erase_node(node)
+        substitute(node, node.args[0])
     gm.delete_all_unused_submodules()
     gm.recompile()
-    return gm
 
 
 @right(network, modes=EVAL)
-def fold_norm_with_care(gm: fx.GraphModule) -> fx.GraphModule:
+def fold_norm_with_care(gm: fx.GraphModule) -> None:
     """A batch norm is folded into a copy of a layer that it alone uses, in evaluation mode."""
     for node in plain(layers(gm, nn.BatchNorm2d)):
         source, norm = node.args[0], gm.get_submodule(node.target)
@@ -279,45 +238,35 @@ def fold_norm_with_care(gm: fx.GraphModule) -> fx.GraphModule:
             continue
         if conv.weight.dtype != norm.running_var.dtype or conv.weight.dtype not in (torch.float32, torch.float64):
             continue
-        folded: Any = copy.deepcopy(conv)
-        with torch.no_grad():
-            scale = torch.rsqrt(norm.running_var + norm.eps) * (1 if norm.weight is None else norm.weight)
-            shift = (0 if conv.bias is None else conv.bias) - norm.running_mean
-            folded.weight = nn.Parameter(conv.weight * scale[:, None, None, None])
-            folded.bias = nn.Parameter(shift * scale + (0 if norm.bias is None else norm.bias))
-        gm.add_submodule(f"_folded_{node.name}", folded)
+        gm.add_submodule(f"_folded_{node.name}", folded(conv, norm))
         source.target = f"_folded_{node.name}"
-        node.replace_all_uses_with(source)
-        gm.graph.erase_node(node)
+        substitute(node, source)
     gm.delete_all_unused_submodules()
     gm.recompile()
-    return gm
 
 
 @right(network, contract=exact)
-def observe_linear(gm: fx.GraphModule) -> fx.GraphModule:
+def observe_linear(gm: fx.GraphModule) -> None:
     """An identity that an observer could replace stands behind each linear layer."""
-    for node, _ in layers(gm, nn.Linear):
+    for node in calls(gm, nn.Linear):
         gm.add_submodule(f"_observer_{node.name}", nn.Identity())
         with gm.graph.inserting_after(node):
             made = gm.graph.call_module(f"_observer_{node.name}", (node,))
         node.replace_all_uses_with(made, delete_user_cb=lambda user, made=made: user is not made)
     gm.recompile()
-    return gm
 
 
 # Whole programs.
 
 
 @right(arithmetic, network, contract=exact)
-def rename_values(gm: fx.GraphModule) -> fx.GraphModule:
+def rename_values(gm: fx.GraphModule) -> None:
     """Values get new names."""
     taken = {node.name for node in gm.graph.nodes}
     for number, node in enumerate(gm.graph.nodes):
         if node.op.startswith("call") and f"value_{number}" not in taken:
             node.name = f"value_{number}"
     gm.recompile()
-    return gm
 
 
 @right(arithmetic, contract=exact)
@@ -330,12 +279,11 @@ def copy_the_program(gm: fx.GraphModule) -> fx.GraphModule:
     return copied
 
 
-@right(lambda: case(lambda m, x: (torch.relu(x), x.sum(), x * 2)[2], numbers(3)), contract=exact)
-def drop_dead_code(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x: (torch.relu(x), x.sum(), x * 2)[2], (3,)), contract=exact)
+def drop_dead_code(gm: fx.GraphModule) -> None:
     """What nothing uses and has no effect is removed."""
     gm.graph.eliminate_dead_code()
     gm.recompile()
-    return gm
 
 
 @dataclass(frozen=True)
@@ -354,18 +302,17 @@ right(activations, arithmetic, contract=exact)(ReluSteps())
 
 
 @right(arithmetic, contract=exact)
-def refuse_convolutions(gm: fx.GraphModule) -> fx.GraphModule:
+def refuse_convolutions(gm: fx.GraphModule) -> None:
     """Programs with convolutions are refused as a pass should; in others relu is spelled differently."""
     if layers(gm, nn.Conv2d):
         raise PassError("programs with convolutions are not supported", remedy="take them apart first")
     for node in plain(calls(gm, torch.relu)):
         node.target = F.relu
     gm.recompile()
-    return gm
 
 
-@right(activations, lambda: case(lambda m, x: m.t(x) + x.tanh(), numbers(5), t=nn.Tanh()), contract=exact)
-def tanh_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
+@right(activations, of(lambda m, x: m.t(x) + x.tanh(), (5,), t=nn.Tanh()), contract=exact)
+def tanh_by_pattern(gm: fx.GraphModule) -> None:
     """Every spelling of tanh becomes a function, found as a pattern."""
 
     def pattern(x: Any) -> Any:
@@ -375,7 +322,6 @@ def tanh_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
         return torch.tanh(x)
 
     fx.replace_pattern(gm, pattern, replacement)
-    return gm
 
 
 @right(activations, arithmetic, contract=exact)

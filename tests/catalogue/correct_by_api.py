@@ -15,13 +15,13 @@ from fx.interop import adapt
 from fx.passes import exact
 
 from .correct import arithmetic, methods, network, permutes, plain
-from .rows import Case, calls, case, layers, numbers, replace, right
+from .rows import calls, fetched, layers, of, replace, right, substitute
 
 # Patterns.
 
 
-@right(lambda: case(lambda m, x: F.silu(x) + x * torch.sigmoid(x), numbers(4)))
-def silu_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x: F.silu(x) + x * torch.sigmoid(x), (4,)))
+def silu_by_pattern(gm: fx.GraphModule) -> None:
     """x times its sigmoid is silu."""
 
     def pattern(x: Any) -> Any:
@@ -31,11 +31,10 @@ def silu_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
         return F.silu(x)
 
     fx.replace_pattern(gm, pattern, replacement)
-    return gm
 
 
-@right(lambda: case(lambda m, x: torch.neg(x) + torch.relu(x), numbers(4)), contract=exact)
-def negation_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x: torch.neg(x) + torch.relu(x), (4,)), contract=exact)
+def negation_by_pattern(gm: fx.GraphModule) -> None:
     """Negation is written by its other name."""
 
     def pattern(x: Any) -> Any:
@@ -45,11 +44,10 @@ def negation_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
         return torch.negative(x)
 
     fx.replace_pattern(gm, pattern, replacement)
-    return gm
 
 
-@right(lambda: case(lambda m, x, y: torch.matmul(x, y) + 1, numbers(2, 3), numbers(3, 2)), contract=exact)
-def matmul_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x, y: torch.matmul(x, y) + 1, (2, 3), (3, 2)), contract=exact)
+def matmul_by_pattern(gm: fx.GraphModule) -> None:
     """A product of matrices is written as an operator."""
 
     def pattern(x: Any, y: Any) -> Any:
@@ -59,7 +57,6 @@ def matmul_by_pattern(gm: fx.GraphModule) -> fx.GraphModule:
         return x @ y
 
     fx.replace_pattern(gm, pattern, replacement)
-    return gm
 
 
 # Transformers and interpreters.
@@ -91,8 +88,8 @@ def copied_node_by_node(gm: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(gm, graph)
 
 
-@right(lambda: case(lambda m, x: (x * 2 + 1) * 2, numbers(2)), contract=exact)
-def calls_counted(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x: (x * 2 + 1) * 2, (2,)), contract=exact)
+def calls_counted(gm: fx.GraphModule) -> None:
     """An interpreter that only looks counts calls; how many stands in the names of the values."""
 
     class Count(fx.Interpreter):
@@ -105,7 +102,6 @@ def calls_counted(gm: fx.GraphModule) -> fx.GraphModule:
         if f"call_{number}" not in taken:
             node.name = f"call_{number}"
     gm.recompile()
-    return gm
 
 
 # Edits in place, in torch.fx's vocabulary.
@@ -113,42 +109,35 @@ def calls_counted(gm: fx.GraphModule) -> fx.GraphModule:
 
 @right(arithmetic, contract=exact)
 @adapt
-def powers_by_function(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def powers_by_function(gm: torch.fx.GraphModule) -> None:
     """The second power by an operator becomes a method, and methods of that name functions."""
     for node in gm.graph.nodes:
         if node.op == "call_function" and node.target is operator.pow and node.args[1:] == (2,):
             with gm.graph.inserting_after(node):
                 made = gm.graph.call_method("pow", node.args)
             made.meta = dict(node.meta)
-            node.replace_all_uses_with(made)
-            gm.graph.erase_node(node)
+            substitute(node, made)
     for node in gm.graph.nodes:
         if node.op == "call_method" and node.target == "pow":
             node.op, node.target = "call_function", torch.pow
     gm.recompile()
-    return gm
 
 
 @right(permutes, contract=exact)
 @adapt
-def permutes_by_function(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def permutes_by_function(gm: torch.fx.GraphModule) -> None:
     """x.permute(a, b) is torch.permute(x, (a, b))."""
     for node in list(gm.graph.nodes):
         if node.op == "call_method" and node.target == "permute" and not node.kwargs:
             order = node.args[1:] if not isinstance(node.args[1], (tuple, list)) else tuple(node.args[1])
-            with gm.graph.inserting_before(node):
-                made = gm.graph.call_function(torch.permute, (node.args[0], tuple(order)))
-            made.meta = dict(node.meta)
-            node.replace_all_uses_with(made)
-            gm.graph.erase_node(node)
+            replace(node, torch.permute, node.args[0], tuple(order))
     gm.graph.lint()
     gm.recompile()
-    return gm
 
 
 @right(network, contract=exact)
 @adapt
-def activations_as_new_modules(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def activations_as_new_modules(gm: torch.fx.GraphModule) -> None:
     """Each call of a relu that does not write in place gets a module of its own."""
     for node in list(gm.graph.nodes):
         if node.op == "call_module" and type(module := gm.get_submodule(node.target)) is nn.ReLU and not module.inplace:
@@ -156,26 +145,22 @@ def activations_as_new_modules(gm: torch.fx.GraphModule) -> torch.fx.GraphModule
             node.target = f"own_{node.name}"
     gm.delete_all_unused_submodules()
     gm.recompile()
-    return gm
 
 
-@right(lambda: case(lambda m, x: m.n(x), numbers(2, 3), n=nn.LayerNorm(3)), contract=exact)
-def layer_norm_with_all_settings(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x: m.n(x), (2, 3), n=nn.LayerNorm(3)), contract=exact)
+def layer_norm_with_all_settings(gm: fx.GraphModule) -> None:
     """Layer norms become functions with all their settings."""
     for node in plain(layers(gm, nn.LayerNorm)):
         norm = gm.get_submodule(node.target)
-        with gm.graph.inserting_before(node):
-            weight = None if norm.weight is None else gm.graph.get_attr(f"{node.target}.weight")
-            bias = None if norm.bias is None else gm.graph.get_attr(f"{node.target}.bias")
+        weight, bias = fetched(gm, node, "weight", "bias")
         replace(node, F.layer_norm, *node.args, norm.normalized_shape, weight, bias, norm.eps)
     gm.recompile()
-    return gm
 
 
-@right(lambda: case(lambda m, x: (y := x.size(0)) * x.sum() + y, numbers(2, 3)), contract=exact)
-def dead_calls_by_hand(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x: (y := x.size(0)) * x.sum() + y, (2, 3)), contract=exact)
+def dead_calls_by_hand(gm: fx.GraphModule) -> None:
     """Shapes are read anew by each that needs them, and calls without users and effects erased by hand."""
-    for node in calls(gm, "size", "call_method"):
+    for node in calls(gm, "size"):
         for user in list(node.users)[1:]:
             with gm.graph.inserting_after(node):
                 again = gm.graph.node_copy(node)
@@ -184,11 +169,6 @@ def dead_calls_by_hand(gm: fx.GraphModule) -> fx.GraphModule:
         if not node.users and node.op not in ("placeholder", "output") and not node.is_impure():
             gm.graph.erase_node(node)
     gm.recompile()
-    return gm
-
-
-def _written() -> Case:
-    return case(_write, numbers(2, 3))
 
 
 def _write(m: Any, x: Any) -> Any:
@@ -197,19 +177,18 @@ def _write(m: Any, x: Any) -> Any:
     return torch.relu(y), y
 
 
-@right(_written, lambda: case(lambda m, x: torch.relu(x) + 1, numbers(3)), contract=exact)
-def relu_copied(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(_write, (2, 3)), of(lambda m, x: torch.relu(x) + 1, (3,)), contract=exact)
+def relu_copied(gm: fx.GraphModule) -> None:
     """A relu is the relu in place of a copy, right where it stood."""
     for node in plain(calls(gm, torch.relu)):
         with gm.graph.inserting_before(node):
             copied = gm.graph.call_method("clone", node.args)
         replace(node, torch.relu_, copied)
     gm.recompile()
-    return gm
 
 
-@right(lambda: case(lambda m, x: {"a": x + 1, "b": (x - 1, x)}, numbers(3)), contract=exact)
-def results_through_identities(gm: fx.GraphModule) -> fx.GraphModule:
+@right(of(lambda m, x: {"a": x + 1, "b": (x - 1, x)}, (3,)), contract=exact)
+def results_through_identities(gm: fx.GraphModule) -> None:
     """Every value that is returned passes through a module that returns its input."""
     output = next(iter(reversed(gm.graph.nodes)))
     name = next(name for name in (f"passed{number}" for number in itertools.count()) if not hasattr(gm, name))
@@ -221,4 +200,3 @@ def results_through_identities(gm: fx.GraphModule) -> fx.GraphModule:
 
     output.args = (fx.map_arg(output.args[0], passed),)
     gm.recompile()
-    return gm

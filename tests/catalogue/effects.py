@@ -15,7 +15,7 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, Case, calls, case, layers, numbers, replace, wrong
+from .rows import BOTH, behind, calls, merge, of, pure_calls, replace, substitute, wrong
 
 
 def _write_then_read(m: Any, x: Any) -> Any:
@@ -49,27 +49,25 @@ def _copy_then_write(m: Any, x: Any) -> Any:
     return x + y
 
 
-@wrong("effect dropped", "contract", on=lambda: case(_write_then_read, numbers(2, 3)), contract=exact, modes=BOTH)
-def drop_what_nobody_uses(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("effect dropped", "contract", on=of(_write_then_read, (2, 3)), contract=exact, modes=BOTH)
+def drop_what_nobody_uses(gm: fx.GraphModule) -> None:
     """A node without users may still write to a value that others use."""
     for node in reversed(gm.graph.nodes):
         if not node.users and node.op not in ("placeholder", "output"):
             gm.graph.erase_node(node)
     gm.recompile()
-    return gm
 
 
-@wrong("effect dropped", "contract", on=lambda: case(_set_then_read, numbers(2, 3)), contract=exact)
+@wrong("effect dropped", "contract", on=of(_set_then_read, (2, 3)), contract=exact)
 @adapt
-def drop_pure_functions(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def drop_pure_functions(gm: torch.fx.GraphModule) -> None:
     """Methods are kept for what they may write, but functions are not, and setitem is one."""
     gm.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output", "call_method", "call_module"))
     gm.recompile()
-    return gm
 
 
-@wrong("effect dropped", "contract", on=lambda: case(_write_then_read, numbers(2, 3)), contract=exact, modes=BOTH)
-def out_of_place(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("effect dropped", "contract", on=of(_write_then_read, (2, 3)), contract=exact, modes=BOTH)
+def out_of_place(gm: fx.GraphModule) -> None:
     """A write becomes a new value, which nobody reads: its users hold the old one."""
     for node in gm.graph.nodes:
         if node.op == "call_method" and node.target in ("add_", "mul_", "sub_", "relu_", "clamp_", "zero_"):
@@ -77,21 +75,19 @@ def out_of_place(gm: fx.GraphModule) -> fx.GraphModule:
             if node.target == "new_zeros":
                 node.args = (*node.args, ())
     gm.recompile()
-    return gm
 
 
-@wrong("effect moved", "contract", on=lambda: case(_read_write_read, numbers(2, 3)), contract=exact, modes=BOTH)
-def sink_to_first_use(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("effect moved", "contract", on=of(_read_write_read, (2, 3)), contract=exact, modes=BOTH)
+def sink_to_first_use(gm: fx.GraphModule) -> None:
     """Values are computed just before they are used, also across a write to what they are computed from."""
     for node in reversed(list(gm.graph.nodes)):
         if node.op in ("call_function", "call_method") and node.users and not node.is_impure():
             min(node.users).prepend(node)
     gm.recompile()
-    return gm
 
 
-@wrong("effect moved", "contract", on=lambda: case(_read_write_read, numbers(2, 3)), contract=exact)
-def hoist_calls(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("effect moved", "contract", on=of(_read_write_read, (2, 3)), contract=exact)
+def hoist_calls(gm: fx.GraphModule) -> None:
     """Every call moves to just after its last input, writes as well as reads."""
     for node in list(gm.graph.nodes):
         if node.op.startswith("call") and node.all_input_nodes:
@@ -99,26 +95,15 @@ def hoist_calls(gm: fx.GraphModule) -> fx.GraphModule:
             if last.op != "placeholder":
                 last.append(node)
     gm.recompile()
-    return gm
 
 
-@wrong("common subexpressions across a write", "contract", on=lambda: case(_read_write_read, numbers(2, 3)), modes=BOTH)
-def common_subexpressions(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("common subexpressions across a write", "contract", on=of(_read_write_read, (2, 3)), modes=BOTH)
+def common_subexpressions(gm: fx.GraphModule) -> None:
     """That an argument is written to between two equal calls is not noticed."""
-    seen: dict[Any, Any] = {}
-    for node in gm.graph.nodes:
-        if node.op not in ("call_function", "call_method") or node.is_impure():
-            continue
-        key = (node.op, node.target, repr(node.args), repr(node.kwargs))
-        if key in seen:
-            node.replace_all_uses_with(seen[key])
-            gm.graph.erase_node(node)
-        seen.setdefault(key, node)
-    gm.recompile()
-    return gm
+    merge(gm, pure_calls(gm), lambda node: (node.op, node.target, repr(node.args), repr(node.kwargs)))
 
 
-@wrong("common subexpressions across a write", "contract", on=lambda: case(_read_write_read, numbers(2, 3)))
+@wrong("common subexpressions across a write", "contract", on=of(_read_write_read, (2, 3)))
 @adapt
 def cse_of_torch_fx(gm: torch.fx.GraphModule) -> Any:
     """torch.fx's own pass merges equal calls across in-place writes."""
@@ -130,39 +115,23 @@ def cse_of_torch_fx(gm: torch.fx.GraphModule) -> Any:
 @wrong(
     "common subexpressions of random numbers",
     "contract",
-    on=lambda: case(
+    on=of(
         lambda m, x: F.dropout(x, 0.5, True) + F.dropout(x, 0.5, True) + m.d(x) + m.d(x),
-        numbers(4, 4),
+        (4, 4),
         train=True,
         d=nn.Dropout(),
     ),
     modes=BOTH,
 )
-def common_random_numbers(gm: fx.GraphModule) -> fx.GraphModule:
+def common_random_numbers(gm: fx.GraphModule) -> None:
     """Two draws of random numbers are taken for the same value."""
-    seen: dict[Any, Any] = {}
-    for node in gm.graph.nodes:
-        if node.op not in ("call_function", "call_module") or node.target is operator.setitem:
-            continue
-        key = (node.target, node.args, tuple(node.kwargs.items()))
-        try:
-            same = seen.setdefault(key, node)
-        except TypeError:  # a slice, say
-            continue
-        if same is not node:
-            node.replace_all_uses_with(same)
-            gm.graph.erase_node(node)
-    gm.recompile()
-    return gm
+    kinds = ("call_function", "call_module")
+    nodes = [node for node in gm.graph.nodes if node.op in kinds and node.target is not operator.setitem]
+    merge(gm, nodes, lambda node: (node.target, repr(node.args), repr(node.kwargs)))
 
 
-@wrong(
-    "in-place on a value still needed",
-    "contract",
-    on=lambda: case(lambda m, x: (y := x * 2) + y.add(1), numbers(2, 3)),
-    modes=BOTH,
-)
-def add_in_place(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("in-place on a value still needed", "contract", on=of(lambda m, x: (y := x * 2) + y.add(1), (2, 3)), modes=BOTH)
+def add_in_place(gm: fx.GraphModule) -> None:
     """The first operand is overwritten, whoever else uses it."""
     for node in gm.graph.nodes:
         if node.op == "call_method" and node.target in ("add", "sub", "mul"):
@@ -170,66 +139,55 @@ def add_in_place(gm: fx.GraphModule) -> fx.GraphModule:
         elif node.target in (torch.add, torch.sub, torch.mul) and isinstance(node.args[0], fx.Node):
             node.op, node.target = "call_method", f"{node.target.__name__}_"
     gm.recompile()
-    return gm
 
 
 @wrong(
     "in-place on a value still needed",
     "contract",
-    on=lambda: case(lambda m, x: torch.relu((y := x * 2)[0]) + y, numbers(3, 3)),
+    on=of(lambda m, x: torch.relu((y := x * 2)[0]) + y, (3, 3)),
     contract=exact,
 )
-def relu_in_place(gm: fx.GraphModule) -> fx.GraphModule:
+def relu_in_place(gm: fx.GraphModule) -> None:
     """That a value has a single user does not make it the owner of its memory: it may be a view."""
-    for node in [*calls(gm, torch.relu), *calls(gm, F.relu)]:
+    for node in calls(gm, torch.relu, F.relu):
         source = node.args[0]
         if isinstance(source, fx.Node) and source.op != "placeholder" and len(source.users) == 1:
             replace(node, torch.relu_, source)
     gm.recompile()
-    return gm
 
 
 @wrong(
     "in-place on a value still needed",
     "inputs untouched",
     "contract",
-    on=lambda: case(lambda m, x: torch.relu(x) + 1, numbers(2, 3)),
+    on=of(lambda m, x: torch.relu(x) + 1, (2, 3)),
     contract=exact,
     modes=BOTH,
 )
-def relu_into_its_input(gm: fx.GraphModule) -> fx.GraphModule:
+def relu_into_its_input(gm: fx.GraphModule) -> None:
     """What the caller passed in is overwritten."""
-    for node in calls(gm, torch.relu):
-        if len(node.args[0].users) == 1:
-            replace(node, F.relu, node.args[0], inplace=True)
-    for node, _ in layers(gm, nn.ReLU):
+    for node in calls(gm, torch.relu, nn.ReLU):
         if len(node.args[0].users) == 1:
             replace(node, F.relu, node.args[0], inplace=True)
     gm.recompile()
-    return gm
 
 
-@wrong("aliasing", "contract", on=lambda: case(_copy_then_write, numbers(2, 3)), contract=exact, modes=BOTH)
-def drop_clones(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("aliasing", "contract", on=of(_copy_then_write, (2, 3)), contract=exact, modes=BOTH)
+def drop_clones(gm: fx.GraphModule) -> None:
     """A copy is made to be written to, or to be kept from writes."""
-    for node in [*calls(gm, "clone", "call_method"), *calls(gm, torch.clone)]:
-        node.replace_all_uses_with(node.args[0])
-        gm.graph.erase_node(node)
+    for node in calls(gm, "clone", torch.clone):
+        substitute(node, node.args[0])
     gm.recompile()
-    return gm
 
 
-@wrong("aliasing", "contract", on=lambda: case(_view_then_write, numbers(2, 3)), contract=exact)
-def views_made_contiguous(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("aliasing", "contract", on=of(_view_then_write, (2, 3)), contract=exact)
+def views_made_contiguous(gm: fx.GraphModule) -> None:
     """A write to the copy does not reach what it was a view of."""
     views = ("transpose", "permute", "t", torch.transpose, torch.permute, torch.t)
     for node in list(gm.graph.nodes):
         if node.target in views:
-            with gm.graph.inserting_after(node):
-                made = gm.graph.call_method("contiguous", (node,))
-            node.replace_all_uses_with(made, delete_user_cb=lambda user, made=made: user is not made)
+            behind(node, "contiguous", node)
     gm.recompile()
-    return gm
 
 
 def _write_state(m: Any, x: Any) -> Any:
@@ -237,14 +195,14 @@ def _write_state(m: Any, x: Any) -> Any:
     return x + m.total
 
 
-def _counting() -> Case:
-    program = case(_write_state, numbers(2, 3))
-    program.module.register_buffer("total", torch.ones(3))
-    return program
-
-
-@wrong("folding of what is written", "contract", "state", on=_counting, modes=BOTH)
-def freeze_buffers(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong(
+    "folding of what is written",
+    "contract",
+    "state",
+    on=of(_write_state, (2, 3), total=nn.Buffer(torch.ones(3))),
+    modes=BOTH,
+)
+def freeze_buffers(gm: fx.GraphModule) -> None:
     """Buffers become constants of their present values, also those that the program writes to."""
     buffers = dict(gm.named_buffers())
     for node in gm.graph.find_nodes(op="get_attr"):
@@ -253,4 +211,3 @@ def freeze_buffers(gm: fx.GraphModule) -> fx.GraphModule:
             setattr(gm, name, buffers[node.target].clone())
             node.target = name
     gm.recompile()
-    return gm

@@ -156,7 +156,7 @@ def _gradients(module: nn.Module, program: Case) -> dict[str, Any]:
     return {name: tensor.grad for name, tensor in named.items()}
 
 
-def code_and_graph(row: Wrong) -> bool:
+def code_and_graph_agree(row: Wrong) -> bool:
     """The code is not that of the graph."""
     transformed = apply(row.pass_, row.witness())
     return transformed.code != transformed.graph.python_code("self").src
@@ -213,12 +213,12 @@ def round_trips(row: Wrong) -> bool:
     return False
 
 
-def metadata(row: Wrong) -> bool:
+def metadata_kept(row: Wrong) -> bool:
     """No call has the note any more that every node had."""
     captured = fx.symbolic_trace(row.witness().module)
     for node in captured.graph.nodes:
         node.meta["note"] = node.name
-    result: Any = row.pass_(captured)
+    result: Any = row.pass_(captured) or captured
     return not any("note" in node.meta for node in result.graph.nodes if node.op.startswith("call"))
 
 
@@ -239,27 +239,14 @@ def mode(row: Wrong) -> bool:
     return bool(apply(row.pass_, program).training) != program.module.training
 
 
+_NAMED = (
+    *(contract, structure, dtype, aliasing, inputs_untouched, signature, original_untouched, state, gradients),
+    *(code_and_graph_agree, well_formed, mode, refusal, terminates, deterministic, round_trips, metadata_kept, changes),
+    returns_a_program,
+)
 EVIDENCE: dict[str, Callable[[Wrong], bool]] = {
-    "contract": contract,
+    **{function.__name__.replace("_", " "): function for function in _NAMED},
     "batch sizes": contract,
     "non-finite inputs": contract,
-    "structure": structure,
-    "dtype": dtype,
-    "aliasing": aliasing,
-    "inputs untouched": inputs_untouched,
-    "signature": signature,
-    "original untouched": original_untouched,
-    "state": state,
-    "gradients": gradients,
-    "code and graph agree": code_and_graph,
-    "well formed": well_formed,
-    "mode": mode,
-    "refusal": refusal,
-    "terminates": terminates,
-    "deterministic": deterministic,
-    "round trips": round_trips,
-    "metadata kept": metadata,
-    "changes": changes,
-    "returns a program": returns_a_program,
 }
 """For each law that a row may name, how to see on the row's witness that it is broken."""

@@ -33,12 +33,12 @@ from .formulas import (
     tanh_gelu_of_any_numbers,
     usual_attention,
 )
-from .rows import EXAMPLES, Right, Witness, Wrong, case, enter, numbers
+from .rows import EXAMPLES, Right, Witness, Wrong, enter, numbers, of
 
 
 def _of(forward: Callable[..., Any], *shapes: tuple[int, ...]) -> Witness:
     """What makes the program of a formula on tensors of these shapes, each with other numbers."""
-    return lambda: case(forward, *(numbers(*shape) + place / 4 for place, shape in enumerate(shapes)))
+    return of(forward, *(numbers(*shape) + place / 4 for place, shape in enumerate(shapes)))
 
 
 def _gelu(divisor: float) -> Witness:

@@ -12,23 +12,23 @@ from torch import nn
 
 import fx
 
-from .rows import BOTH, Case, calls, case, layers, numbers, replace, settled, wrong
+from .rows import BOTH, Witness, calls, fetched, layers, of, replace, settled, substitute, wrong
 
 
-def _image(forward: Any, **modules: Any) -> Case:
-    return case(forward, numbers(2, 2, 4, 4), **{name: settled(module) for name, module in modules.items()})
+def _image(forward: Any, **modules: Any) -> Witness:
+    return of(forward, (2, 2, 4, 4), **{name: settled(module) for name, module in modules.items()})
 
 
-def _vector(forward: Any, *, train: bool = False, **modules: Any) -> Case:
-    return case(forward, numbers(2, 3), train=train, **{name: settled(module) for name, module in modules.items()})
+def _vector(forward: Any, *, train: bool = False, **modules: Any) -> Witness:
+    return of(forward, (2, 3), train=train, **{name: settled(module) for name, module in modules.items()})
 
 
 @wrong(
     "padding",
     "contract",
-    on=lambda: _image(lambda m, x: m.conv(m.norm(x)), norm=nn.BatchNorm2d(2), conv=nn.Conv2d(2, 3, 3, padding=1)),
+    on=_image(lambda m, x: m.conv(m.norm(x)), norm=nn.BatchNorm2d(2), conv=nn.Conv2d(2, 3, 3, padding=1)),
 )
-def norm_before_padded_conv(gm: fx.GraphModule) -> fx.GraphModule:
+def norm_before_padded_conv(gm: fx.GraphModule) -> None:
     """A batch norm is folded into the convolution behind it, which pads with zeros what is no longer shifted."""
     for node, conv in layers(gm, nn.Conv2d):
         source = node.args[0]
@@ -49,11 +49,10 @@ def norm_before_padded_conv(gm: fx.GraphModule) -> fx.GraphModule:
         node.target, node.args = f"{node.name}_folded", (source.args[0],)
         gm.graph.erase_node(source)
     gm.recompile()
-    return gm
 
 
-@wrong("wrong bias", "contract", on=lambda: _vector(lambda m, x: m.fc(m.n(x)), n=nn.LayerNorm(3), fc=nn.Linear(3, 4)))
-def layer_norm_into_linear(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("wrong bias", "contract", on=_vector(lambda m, x: m.fc(m.n(x)), n=nn.LayerNorm(3), fc=nn.Linear(3, 4)))
+def layer_norm_into_linear(gm: fx.GraphModule) -> None:
     """The gain of a layer norm is folded into the linear layer behind it, and its offset forgotten."""
     for node, layer in layers(gm, nn.Linear):
         source = node.args[0]
@@ -69,16 +68,15 @@ def layer_norm_into_linear(gm: fx.GraphModule) -> fx.GraphModule:
         gm.add_submodule(f"{node.name}_scaled", made)
         source.target, node.target = f"{source.name}_plain", f"{node.name}_scaled"
     gm.recompile()
-    return gm
 
 
 @wrong(
     "parallel layers",
     "contract",
     "structure",
-    on=lambda: _vector(lambda m, x: (m.a(x) * 2, m.b(x) + 1), a=nn.Linear(3, 2), b=nn.Linear(3, 4)),
+    on=_vector(lambda m, x: (m.a(x) * 2, m.b(x) + 1), a=nn.Linear(3, 2), b=nn.Linear(3, 4)),
 )
-def siblings_in_equal_parts(gm: fx.GraphModule) -> fx.GraphModule:
+def siblings_in_equal_parts(gm: fx.GraphModule) -> None:
     """Two linear layers on one value become one, whose result is cut in the middle whatever they are sized."""
     linear = layers(gm, nn.Linear)
     for (one, first), (other, second) in itertools.pairwise(linear):
@@ -94,45 +92,36 @@ def siblings_in_equal_parts(gm: fx.GraphModule) -> fx.GraphModule:
             parts = gm.graph.call_function(torch.chunk, (both, 2), {"dim": -1})
             halves = [gm.graph.call_function(operator.getitem, (parts, place)) for place in (0, 1)]
         for old, new in zip((one, other), halves, strict=True):
-            old.replace_all_uses_with(new)
-            gm.graph.erase_node(old)
+            substitute(old, new)
         break
     gm.recompile()
-    return gm
 
 
 @wrong(
-    "gradient cut", "gradients", on=lambda: case(
-        lambda m, x: m.e(torch.tensor([0, 1, 2])) * x, numbers(3, 2), train=True, e=nn.Embedding(4, 2, padding_idx=1)
-    ), modes=BOTH,
-)  # fmt: skip
-def embedding_without_padding(gm: fx.GraphModule) -> fx.GraphModule:
+    "gradient cut",
+    "gradients",
+    on=of(lambda m, x: m.e(torch.tensor([0, 1, 2])) * x, (3, 2), train=True, e=nn.Embedding(4, 2, padding_idx=1)),
+    modes=BOTH,
+)
+def embedding_without_padding(gm: fx.GraphModule) -> None:
     """The index that stands for padding is not passed on, and its row is trained like the others."""
-    for node, _ in layers(gm, nn.Embedding):
-        with gm.graph.inserting_before(node):
-            weight = gm.graph.get_attr(f"{node.target}.weight")
+    for node in calls(gm, nn.Embedding):
+        (weight,) = fetched(gm, node, "weight")
         replace(node, F.embedding, node.args[0], weight)
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "keyword dropped",
-    "contract",
-    "structure",
-    on=lambda: _image(lambda m, x: m.pool(x), pool=nn.MaxPool2d(2, stride=1)),
-)
-def pooling_by_function(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("keyword dropped", "contract", "structure", on=_image(lambda m, x: m.pool(x), pool=nn.MaxPool2d(2, stride=1)))
+def pooling_by_function(gm: fx.GraphModule) -> None:
     """The stride of a pooling layer is taken to be the size of its window."""
     for kind, function in ((nn.MaxPool2d, F.max_pool2d), (nn.AvgPool2d, F.avg_pool2d)):
         for node, pool in layers(gm, kind):
             replace(node, function, node.args[0], pool.kernel_size)
     gm.recompile()
-    return gm
 
 
-@wrong("structure", "contract", "structure", on=lambda: _image(lambda m, x: m.pool(x), pool=nn.AdaptiveAvgPool2d(1)))
-def global_pooling_by_mean(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("structure", "contract", "structure", on=_image(lambda m, x: m.pool(x), pool=nn.AdaptiveAvgPool2d(1)))
+def global_pooling_by_mean(gm: fx.GraphModule) -> None:
     """The mean over an image leaves no dimensions of one behind, as pooling does."""
     for node, pool in layers(gm, nn.AdaptiveAvgPool2d):
         if pool.output_size == 1:
@@ -141,14 +130,12 @@ def global_pooling_by_mean(gm: fx.GraphModule) -> fx.GraphModule:
         if node.kwargs.get("output_size") == 1:
             replace(node, torch.mean, node.args[0], (-2, -1))
     gm.recompile()
-    return gm
 
 
 @wrong(
-    "training mode", "contract", "state", on=lambda: _vector(lambda m, x: m.n(x), train=True, n=nn.BatchNorm1d(3)),
-    modes=BOTH,
-)  # fmt: skip
-def norms_copied_for_inference(gm: fx.GraphModule) -> fx.GraphModule:
+    "training mode", "contract", "state", on=_vector(lambda m, x: m.n(x), train=True, n=nn.BatchNorm1d(3)), modes=BOTH
+)
+def norms_copied_for_inference(gm: fx.GraphModule) -> None:
     """Batch norms are copied with what they need for inference; that the program trains is not looked at."""
     for kind in (nn.BatchNorm1d, nn.BatchNorm2d):
         for node, norm in layers(gm, kind):
@@ -160,15 +147,10 @@ def norms_copied_for_inference(gm: fx.GraphModule) -> fx.GraphModule:
             gm.add_submodule(f"{node.name}_fast", made)
             node.target = f"{node.name}_fast"
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "wrong axis",
-    "contract",
-    on=lambda: case(lambda m, x, y: m.fc(x) + y, numbers(3, 3), numbers(3, 1), fc=nn.Linear(3, 3, bias=False)),
-)
-def sum_as_bias(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("wrong axis", "contract", on=of(lambda m, x, y: m.fc(x) + y, (3, 3), (3, 1), fc=nn.Linear(3, 3, bias=False)))
+def sum_as_bias(gm: fx.GraphModule) -> None:
     """Whatever is added to a linear layer without bias is taken for its bias, along the last dimension."""
     for node, layer in layers(gm, nn.Linear):
         users = list(node.users)
@@ -182,7 +164,6 @@ def sum_as_bias(gm: fx.GraphModule) -> fx.GraphModule:
             replace(users[0], F.linear, node.args[0], weight, flat)
             gm.graph.erase_node(node)
     gm.recompile()
-    return gm
 
 
 class _KeptMask(nn.Module):
@@ -202,8 +183,8 @@ def _two_masks(m: Any, x: Any) -> Any:
     return torch.tril(x).sum() + torch.tril(x[:, :2])
 
 
-@wrong("baked size", "contract", "batch sizes", "dtype", on=lambda: case(_two_masks, numbers(2, 3, 3)))
-def masks_kept(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("baked size", "contract", "batch sizes", "dtype", on=of(_two_masks, (2, 3, 3)))
+def masks_kept(gm: fx.GraphModule) -> None:
     """A mask is made once and kept, for values of whatever size and dtype."""
     kept = _KeptMask()
     for node in calls(gm, torch.tril):
@@ -211,7 +192,5 @@ def masks_kept(gm: fx.GraphModule) -> fx.GraphModule:
             gm.add_submodule("kept_mask", kept)
             with gm.graph.inserting_before(node):
                 made = gm.graph.call_module("kept_mask", node.args)
-            node.replace_all_uses_with(made)
-            gm.graph.erase_node(node)
+            substitute(node, made)
     gm.recompile()
-    return gm

@@ -16,15 +16,20 @@ from .rows import Case, right, wrong
 _BOUND = "the bound in float32"
 
 
-def deep() -> Case:
-    torch.manual_seed(0)
+def convolutions(count: int, channels: int) -> list[nn.Module]:
+    """Convolutions of images, each with a batch norm whose variance is small, and a ReLU."""
     layers: list[nn.Module] = []
-    for inputs, outputs in ((3, 8), (8, 8), (8, 8)):
-        norm = nn.BatchNorm2d(outputs)
+    for inputs in (3, *[channels] * (count - 1)):
+        norm = nn.BatchNorm2d(channels)
         norm.running_var.uniform_(0.01, 0.1)
         norm.running_mean.normal_()
-        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), norm, nn.ReLU()]
-    module = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 64, 40)).eval()
+        layers += [nn.Conv2d(inputs, channels, 3, padding=1), norm, nn.ReLU()]
+    return layers
+
+
+def deep() -> Case:
+    torch.manual_seed(0)
+    module = nn.Sequential(*convolutions(3, 8), nn.Flatten(), nn.Linear(8 * 64, 40)).eval()
     return Case(module, (torch.randn(2, 3, 8, 8),), torch.float32)
 
 

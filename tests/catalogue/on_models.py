@@ -18,7 +18,7 @@ from fx.interop import adapt
 from fx.operators.effects import effect_of
 from fx.passes import FuseConvBN
 
-from .rows import Case, bypass, calls, case, node_of, right, wrong
+from .rows import Case, bypass, calls, node_of, of, right, substitute, wrong
 
 
 def model(dtype: torch.dtype = torch.float32) -> Case:
@@ -139,9 +139,8 @@ def count_nodes(graph_module: torch.fx.GraphModule) -> Any:
 
 @_right("adapted passes")
 @adapt
-def give_back(graph_module: torch.fx.GraphModule) -> Any:
+def give_back(graph_module: torch.fx.GraphModule) -> None:
     """A pass for torch.fx that returns the program."""
-    return graph_module
 
 
 # Checks.
@@ -152,8 +151,7 @@ def _checked(self: Any, x: Any) -> Any:
     return x - x.mean(0)
 
 
-def checked() -> Case:
-    return case(_checked, torch.randn(2, 3))
+checked = of(_checked, (2, 3))
 
 
 def _is_check(node: Any) -> bool:
@@ -223,8 +221,7 @@ def scale_the_output(graph_module: Any) -> None:
     graph_module.recompile()
 
 
-def _overflowing() -> Case:
-    return case(lambda m, x: torch.div(torch.mul(x, 60.0).half(), 2.0), torch.tensor([1.0, 2.0, 2000.0]))
+_overflowing = of(lambda m, x: torch.div(torch.mul(x, 60.0).half(), 2.0), torch.tensor([1.0, 2.0, 2000.0]))
 
 
 def _division_first(graph_module: Any, times: float) -> None:
@@ -245,8 +242,7 @@ def divide_first_by_another_number(graph_module: Any) -> None:
     _division_first(graph_module, 31.0)
 
 
-def _small() -> Case:
-    return case(lambda m, x: torch.mul(x, 1e-10), torch.randn(4, 3))
+_small = of(lambda m, x: torch.mul(x, 1e-10), (4, 3))
 
 
 @_wrong("small numbers", "contract", on=_small)
@@ -281,7 +277,7 @@ def _checked_for_none() -> Case:
 _right("torch.fx", _checked_for_none)(_nothing("keep_a_check_for_none", "A check for None with a message."))
 
 
-@_right("torch.fx", lambda: case(lambda self, x, y: x * 2 + y, torch.ones(2), torch.ones(2)))
+@_right("torch.fx", of(lambda self, x, y: x * 2 + y, torch.ones(2), torch.ones(2)))
 @adapt
 def move_an_input(graph_module: torch.fx.GraphModule) -> None:
     """Moves an input behind a computation."""
@@ -290,12 +286,12 @@ def move_an_input(graph_module: torch.fx.GraphModule) -> None:
     graph_module.recompile()
 
 
-_right("torch.fx", lambda: case(lambda self, x: x.to_mkldnn(), torch.randn(2, 3)))(
+_right("torch.fx", of(lambda self, x: x.to_mkldnn(), torch.randn(2, 3)))(
     _nothing("keep_mkldnn", "Answers in the layout of MKL-DNN.")
 )
 
 
-@_wrong("torch.fx", "dtype", on=lambda: case(lambda self, x: x.relu().to_mkldnn(), torch.randn(2, 3)))
+@_wrong("torch.fx", "dtype", on=of(lambda self, x: x.relu().to_mkldnn(), torch.randn(2, 3)))
 def without_mkldnn(graph_module: Any) -> None:
     """Answers dense instead of in the layout of MKL-DNN."""
     bypass(graph_module, op="call_method", target="to_mkldnn")
@@ -327,14 +323,13 @@ def _softmax() -> Case:
 
 
 def _cast_softmax(graph_module: Any, dtype: torch.dtype) -> None:
-    (node,) = calls(graph_module, "1", "call_module")
+    (node,) = calls(graph_module, nn.Softmax)
     graph = graph_module.graph
     with graph.inserting_before(node):
         cast = graph.call_method("to", (node.args[0], dtype))
         made = graph.call_function(torch.softmax, (cast, -1))
         back = graph.call_method("type_as", (made, node.args[0]))
-    node.replace_all_uses_with(back)
-    graph.erase_node(node)
+    substitute(node, back)
     graph_module.recompile()
 
 
@@ -353,9 +348,7 @@ def softmax_in_float8(graph_module: Any) -> None:
 # Gradients by element.
 
 
-def _two_scales() -> Case:
-    scale = torch.tensor([1e-3, 1e6])
-    return case(lambda self, x, scale: torch.mul(x, scale), torch.randn(3, 2), scale)
+_two_scales = of(lambda m, x, scale: torch.mul(x, scale), (3, 2), torch.tensor([1e-3, 1e6]))
 
 
 def _apart(graph_module: Any, small: Callable[[Any, Any], Any]) -> None:

@@ -12,24 +12,23 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, calls, case, layers, numbers, replace, settled, wrong
+from .rows import BOTH, calls, fetched, layers, numbers, of, replace, settled, substitute, wrong
 
 # Operand order.
 
 
-@wrong("operand order", "contract", on=lambda: case(lambda m, x, y: x - y, numbers(2, 3), numbers(3)), contract=exact)
-def subtract_by_function(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("operand order", "contract", on=of(lambda m, x, y: x - y, (2, 3), (3,)), contract=exact)
+def subtract_by_function(gm: fx.GraphModule) -> None:
     """Subtraction is written with its operands swapped."""
     for node in calls(gm, operator.sub):
         left, right = node.args
         if isinstance(left, fx.Node) and isinstance(right, fx.Node):
             replace(node, torch.sub, right, left)
     gm.recompile()
-    return gm
 
 
-@wrong("operand order", "contract", on=lambda: case(lambda m, x: 2.0 / (x + 3), numbers(2, 3)), modes=BOTH)
-def tensor_first(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("operand order", "contract", on=of(lambda m, x: 2.0 / (x + 3), (2, 3)), modes=BOTH)
+def tensor_first(gm: fx.GraphModule) -> None:
     """The tensor is put before the number also in operations that do not commute."""
     for node in gm.graph.nodes:
         if node.target in (operator.add, operator.mul, operator.sub, operator.truediv):
@@ -37,190 +36,146 @@ def tensor_first(gm: fx.GraphModule) -> fx.GraphModule:
             if not isinstance(left, fx.Node):
                 node.args = (right, left)
     gm.recompile()
-    return gm
 
 
-@wrong("operand order", "contract", on=lambda: case(lambda m, x, y: x @ y, numbers(3, 3), numbers(3, 3) + 1))
-def matmul_as_linear(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("operand order", "contract", on=of(lambda m, x, y: x @ y, (3, 3), numbers(3, 3) + 1))
+def matmul_as_linear(gm: fx.GraphModule) -> None:
     """F.linear transposes its weight, so for square matrices the result is silently another one."""
-    for node in [*calls(gm, operator.matmul), *calls(gm, torch.matmul)]:
+    for node in calls(gm, operator.matmul, torch.matmul):
         if len(node.args) == 2:
             replace(node, F.linear, *node.args)
     gm.recompile()
-    return gm
 
 
-@wrong("operand order", "contract", on=lambda: case(lambda m, x, y: torch.cat([y, x]), numbers(2, 3), numbers(1, 3)))
-def cat_in_order_of_names(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("operand order", "contract", on=of(lambda m, x, y: torch.cat([y, x]), (2, 3), (1, 3)))
+def cat_in_order_of_names(gm: fx.GraphModule) -> None:
     """Tensors to concatenate are sorted, so that equal concatenations look equal."""
     for node in calls(gm, torch.cat):
         parts, *rest = node.args
         if isinstance(parts, (list, tuple)):
             node.args = (sorted(parts, key=str), *rest)
     gm.recompile()
-    return gm
 
 
-@wrong("operand order", "contract", on=lambda: case(lambda m, x, y: x.sub(y) * 2, numbers(2, 3), numbers(3)))
+@wrong("operand order", "contract", on=of(lambda m, x, y: x.sub(y) * 2, (2, 3), (3,)))
 @adapt
-def methods_as_operators(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def methods_as_operators(gm: torch.fx.GraphModule) -> None:
     """The method's operands are taken as a set of inputs and reversed on the way."""
     known = {"sub": operator.sub, "div": operator.truediv, "mul": operator.mul, "add": operator.add}
     for node in list(gm.graph.nodes):
         if node.op == "call_method" and node.target in known and len(node.args) == 2 and not node.kwargs:
-            with gm.graph.inserting_before(node):
-                made = gm.graph.call_function(known[node.target], tuple(reversed(node.args)))
-            node.replace_all_uses_with(made)
-            gm.graph.erase_node(node)
+            replace(node, known[node.target], *reversed(node.args))
     gm.recompile()
-    return gm
 
 
 # Dropped keywords.
 
 
-@wrong("dropped keyword", "contract", on=lambda: case(lambda m, x, y: torch.add(x, y, alpha=2), numbers(3), numbers(3)))
-def add_as_operator(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("dropped keyword", "contract", on=of(lambda m, x, y: torch.add(x, y, alpha=2), (3,), (3,)))
+def add_as_operator(gm: fx.GraphModule) -> None:
     """torch.add becomes an operator, and alpha is lost."""
     for node in calls(gm, torch.add):
         if len(node.args) == 2:
             replace(node, operator.add, *node.args)
     gm.recompile()
-    return gm
 
 
-@wrong("dropped keyword", "contract", on=lambda: case(lambda m, x: torch.sum(x, 1, keepdim=True), numbers(2, 3)))
-def sum_without_keepdim(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("dropped keyword", "contract", on=of(lambda m, x: torch.sum(x, 1, keepdim=True), (2, 3)))
+def sum_without_keepdim(gm: fx.GraphModule) -> None:
     """keepdim is not carried over when the reduction becomes a method."""
-    for node in [*calls(gm, torch.sum), *calls(gm, torch.mean)]:
+    for node in calls(gm, torch.sum, torch.mean):
         dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         if dim is None:
             continue
-        with gm.graph.inserting_before(node):
-            made = gm.graph.call_method(node.target.__name__, (node.args[0], dim))
-        made.meta = dict(node.meta)
-        node.replace_all_uses_with(made)
-        gm.graph.erase_node(node)
+        replace(node, node.target.__name__, node.args[0], dim)
     gm.recompile()
-    return gm
 
 
-@wrong("softmax dim default", "contract", on=lambda: case(lambda m, x: F.softmax(x, dim=0), numbers(2, 3)))
-def softmax_over_the_last(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("softmax dim default", "contract", on=of(lambda m, x: F.softmax(x, dim=0), (2, 3)))
+def softmax_over_the_last(gm: fx.GraphModule) -> None:
     """Softmax is taken over the last dimension, whatever the program says."""
-    for node in [*calls(gm, F.softmax), *calls(gm, torch.softmax)]:
+    for node in calls(gm, F.softmax, torch.softmax):
         replace(node, torch.softmax, node.args[0], -1)
     for node, layer in layers(gm, nn.Softmax):
         if layer.dim is not None:
             replace(node, torch.softmax, node.args[0], -1)
     gm.recompile()
-    return gm
 
 
-@wrong("dropped keyword", "contract", on=lambda: case(lambda m, x: F.leaky_relu(x, 0.3), numbers(2, 3)), modes=BOTH)
-def leaky_relu_of_default_slope(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("dropped keyword", "contract", on=of(lambda m, x: F.leaky_relu(x, 0.3), (2, 3)), modes=BOTH)
+def leaky_relu_of_default_slope(gm: fx.GraphModule) -> None:
     """The slope of leaky_relu is left at its default."""
-    for node in calls(gm, F.leaky_relu):
-        replace(node, F.leaky_relu, node.args[0])
-    for node, _ in layers(gm, nn.LeakyReLU):
+    for node in calls(gm, F.leaky_relu, nn.LeakyReLU):
         replace(node, F.leaky_relu, node.args[0])
     gm.recompile()
-    return gm
 
 
-@wrong("dropped keyword", "contract", on=lambda: case(lambda m, x: F.gelu(x, approximate="tanh"), numbers(2, 3)))
-def gelu_without_approximation(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("dropped keyword", "contract", on=of(lambda m, x: F.gelu(x, approximate="tanh"), (2, 3)))
+def gelu_without_approximation(gm: fx.GraphModule) -> None:
     """The choice of gelu's approximation is lost."""
-    for node in calls(gm, F.gelu):
-        replace(node, F.gelu, node.args[0])
-    for node, _ in layers(gm, nn.GELU):
+    for node in calls(gm, F.gelu, nn.GELU):
         replace(node, F.gelu, node.args[0])
     gm.recompile()
-    return gm
 
 
-@wrong("precision lost", "contract", on=lambda: case(lambda m, x: F.gelu(x), numbers(2, 3)), modes=BOTH)
-def gelu_by_tanh(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("precision lost", "contract", on=of(lambda m, x: F.gelu(x), (2, 3)), modes=BOTH)
+def gelu_by_tanh(gm: fx.GraphModule) -> None:
     """The faster approximation of gelu is passed off as close."""
     for node in calls(gm, F.gelu):
         node.kwargs = {"approximate": "tanh"}
-    for node, _ in layers(gm, nn.GELU):
+    for node in calls(gm, nn.GELU):
         replace(node, F.gelu, node.args[0], approximate="tanh")
     gm.recompile()
-    return gm
 
 
-@wrong("dropped keyword", "contract", on=lambda: case(lambda m, x: x.clamp(-0.5, 0.5), numbers(2, 3)))
-def clamp_from_below(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("dropped keyword", "contract", on=of(lambda m, x: x.clamp(-0.5, 0.5), (2, 3)))
+def clamp_from_below(gm: fx.GraphModule) -> None:
     """Clamping at both ends becomes clamping at the lower one."""
-    for node in calls(gm, "clamp", "call_method"):
-        low = node.args[1] if len(node.args) > 1 else node.kwargs.get("min")
-        if low is not None:
-            replace(node, torch.clamp_min, node.args[0], low)
-    for node in calls(gm, torch.clamp):
+    for node in calls(gm, "clamp", torch.clamp):
         low = node.args[1] if len(node.args) > 1 else node.kwargs.get("min")
         if low is not None:
             replace(node, torch.clamp_min, node.args[0], low)
     gm.recompile()
-    return gm
-
-
-CONVOLUTION = nn.Conv2d(2, 3, 3, stride=2, padding=1)
-
-
-@wrong("dropped keyword", "contract", on=lambda: case(lambda m, x: m.conv(x), numbers(1, 2, 5, 5), conv=CONVOLUTION))
-def conv_by_function(gm: fx.GraphModule) -> fx.GraphModule:
-    """Stride, padding, dilation and groups of the module are not passed on to the function."""
-    for node, layer in layers(gm, nn.Conv2d):
-        with gm.graph.inserting_before(node):
-            weight = gm.graph.get_attr(f"{node.target}.weight")
-            bias = gm.graph.get_attr(f"{node.target}.bias") if layer.bias is not None else None
-        replace(node, F.conv2d, node.args[0], weight, bias)
-    gm.recompile()
-    return gm
 
 
 @wrong(
     "dropped keyword",
     "contract",
-    on=lambda: case(lambda m, x: torch.div(x, 0.7, rounding_mode="floor"), numbers(2, 3)),
+    on=of(lambda m, x: m.conv(x), (1, 2, 5, 5), conv=nn.Conv2d(2, 3, 3, stride=2, padding=1)),
 )
-def div_as_operator(gm: fx.GraphModule) -> fx.GraphModule:
+def conv_by_function(gm: fx.GraphModule) -> None:
+    """Stride, padding, dilation and groups of the module are not passed on to the function."""
+    for node in calls(gm, nn.Conv2d):
+        weight, bias = fetched(gm, node, "weight", "bias")
+        replace(node, F.conv2d, node.args[0], weight, bias)
+    gm.recompile()
+
+
+@wrong("dropped keyword", "contract", on=of(lambda m, x: torch.div(x, 0.7, rounding_mode="floor"), (2, 3)))
+def div_as_operator(gm: fx.GraphModule) -> None:
     """A division that rounds becomes one that does not."""
-    for node in calls(gm, torch.div):
-        replace(node, operator.truediv, *node.args[:2])
-    for node in calls(gm, "div", "call_method"):
+    for node in calls(gm, torch.div, "div"):
         replace(node, operator.truediv, *node.args[:2])
     gm.recompile()
-    return gm
 
 
 # Constants and formulas.
 
 
-@wrong(
-    "wrong epsilon",
-    "contract",
-    on=lambda: case(lambda m, x: m.norm(x), numbers(2, 4) / 100, norm=nn.LayerNorm(4, eps=0.1)),
-)
-def layer_norm_by_function(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("wrong epsilon", "contract", on=of(lambda m, x: m.norm(x), numbers(2, 4) / 100, norm=nn.LayerNorm(4, eps=0.1)))
+def layer_norm_by_function(gm: fx.GraphModule) -> None:
     """The module's epsilon is forgotten."""
     for node, layer in layers(gm, nn.LayerNorm):
         if layer.elementwise_affine and layer.bias is not None:
-            with gm.graph.inserting_before(node):
-                weight = gm.graph.get_attr(f"{node.target}.weight")
-                bias = gm.graph.get_attr(f"{node.target}.bias")
+            weight, bias = fetched(gm, node, "weight", "bias")
             replace(node, F.layer_norm, node.args[0], layer.normalized_shape, weight, bias)
         else:
             replace(node, F.layer_norm, node.args[0], layer.normalized_shape)
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "wrong epsilon", "contract", on=lambda: case(lambda m, x: m.norm(x), numbers(2, 4), norm=settled(nn.LayerNorm(4)))
-)
-def layer_norm_by_parts(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("wrong epsilon", "contract", on=of(lambda m, x: m.norm(x), (2, 4), norm=settled(nn.LayerNorm(4))))
+def layer_norm_by_parts(gm: fx.GraphModule) -> None:
     """torch.var divides by one less than layer norm does."""
     for node, layer in layers(gm, nn.LayerNorm):
         dims = tuple(range(-len(layer.normalized_shape), 0))
@@ -234,30 +189,23 @@ def layer_norm_by_parts(gm: fx.GraphModule) -> fx.GraphModule:
                 made = graph.call_function(operator.mul, (made, graph.get_attr(f"{node.target}.weight")))
             if layer.bias is not None:
                 made = graph.call_function(operator.add, (made, graph.get_attr(f"{node.target}.bias")))
-        node.replace_all_uses_with(made)
-        graph.erase_node(node)
+        substitute(node, made)
     gm.recompile()
-    return gm
 
 
-@wrong("forgotten bias", "contract", on=lambda: case(lambda m, x: m.linear(x), numbers(2, 3), linear=nn.Linear(3, 4)))
-def linear_as_matmul(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("forgotten bias", "contract", on=of(lambda m, x: m.linear(x), (2, 3), linear=nn.Linear(3, 4)))
+def linear_as_matmul(gm: fx.GraphModule) -> None:
     """The bias of the linear layer is forgotten."""
-    for node, _ in layers(gm, nn.Linear):
+    for node in calls(gm, nn.Linear):
         with gm.graph.inserting_before(node):
             weight = gm.graph.get_attr(f"{node.target}.weight")
             transposed = gm.graph.call_method("t", (weight,))
         replace(node, torch.matmul, node.args[0], transposed)
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "forgotten bias",
-    "contract",
-    on=lambda: case(lambda m, x: m.b(m.a(x)), numbers(2, 3), a=nn.Linear(3, 4), b=nn.Linear(4, 2)),
-)
-def merge_linear_layers(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("forgotten bias", "contract", on=of(lambda m, x: m.b(m.a(x)), (2, 3), a=nn.Linear(3, 4), b=nn.Linear(4, 2)))
+def merge_linear_layers(gm: fx.GraphModule) -> None:
     """The first layer's bias does not go through the second layer's weight."""
     for number, (node, outer) in enumerate(layers(gm, nn.Linear)):
         source = node.args[0]
@@ -273,11 +221,10 @@ def merge_linear_layers(gm: fx.GraphModule) -> fx.GraphModule:
         node.target, node.args = f"merged_{number}", source.args
         gm.graph.erase_node(source)
     gm.recompile()
-    return gm
 
 
-@wrong("wrong commutation", "contract", on=lambda: case(lambda m, x: torch.relu(x) * -2.0, numbers(2, 3)), modes=BOTH)
-def scale_before_relu(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("wrong commutation", "contract", on=of(lambda m, x: torch.relu(x) * -2.0, (2, 3)), modes=BOTH)
+def scale_before_relu(gm: fx.GraphModule) -> None:
     """relu(x) * c is relu(x * c) only where c is not negative."""
     for node in calls(gm, operator.mul):
         relu, factor = node.args
@@ -288,33 +235,28 @@ def scale_before_relu(gm: fx.GraphModule) -> fx.GraphModule:
             replace(node, torch.relu, scaled)
             gm.graph.erase_node(relu)
     gm.recompile()
-    return gm
 
 
-@wrong("integer division", "contract", on=lambda: case(lambda m, x: x // 2, numbers(2, 3)), modes=BOTH)
-def floor_division_as_division(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("integer division", "contract", on=of(lambda m, x: x // 2, (2, 3)), modes=BOTH)
+def floor_division_as_division(gm: fx.GraphModule) -> None:
     """The quotient is no longer rounded."""
-    for node in [*calls(gm, operator.floordiv), *calls(gm, torch.floor_divide)]:
+    for node in calls(gm, operator.floordiv, torch.floor_divide):
         node.target = operator.truediv
     gm.recompile()
-    return gm
 
 
-@wrong("precision lost", "contract", on=lambda: case(lambda m, x: x / 3, numbers(7, 9)), contract=exact, modes=BOTH)
-def division_as_multiplication(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("precision lost", "contract", on=of(lambda m, x: x / 3, (7, 9)), contract=exact, modes=BOTH)
+def division_as_multiplication(gm: fx.GraphModule) -> None:
     """Multiplying by the reciprocal rounds twice, which is not exact."""
     for node in calls(gm, operator.truediv):
         divisor = node.args[1]
         if isinstance(divisor, (int, float)) and divisor:
             replace(node, operator.mul, node.args[0], 1 / divisor)
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "unchecked operand", "contract", on=lambda: case(lambda m, x, y: torch.sigmoid(x) * y, numbers(3), numbers(3) + 1)
-)
-def sigmoid_times_anything_as_silu(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("unchecked operand", "contract", on=of(lambda m, x, y: torch.sigmoid(x) * y, (3,), numbers(3) + 1))
+def sigmoid_times_anything_as_silu(gm: fx.GraphModule) -> None:
     """That the gate and the gated value are the same is not checked."""
     for node in calls(gm, operator.mul):
         gate = node.args[0]
@@ -323,24 +265,22 @@ def sigmoid_times_anything_as_silu(gm: fx.GraphModule) -> fx.GraphModule:
             if not gate.users:
                 gm.graph.erase_node(gate)
     gm.recompile()
-    return gm
 
 
-@wrong("unchecked operand", "contract", on=lambda: case(lambda m, x: torch.pow(x, 3) + x**3, numbers(2, 3)), modes=BOTH)
-def power_as_product(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("unchecked operand", "contract", on=of(lambda m, x: torch.pow(x, 3) + x**3, (2, 3)), modes=BOTH)
+def power_as_product(gm: fx.GraphModule) -> None:
     """Every power becomes a square."""
-    for node in [*calls(gm, operator.pow), *calls(gm, torch.pow)]:
+    for node in calls(gm, operator.pow, torch.pow):
         base, exponent = node.args
         if isinstance(base, fx.Node) and isinstance(exponent, (int, float)):
             replace(node, operator.mul, base, base)
     gm.recompile()
-    return gm
 
 
-@wrong("mean vs sum", "contract", on=lambda: case(lambda m, x: x.mean(0), numbers(2, 3)))
-def mean_as_sum(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("mean vs sum", "contract", on=of(lambda m, x: x.mean(0), (2, 3)))
+def mean_as_sum(gm: fx.GraphModule) -> None:
     """The sum is divided by the size of the last dimension, not of the one that is summed."""
-    for node in calls(gm, "mean", "call_method"):
+    for node in calls(gm, "mean"):
         x, dim = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
         if not isinstance(dim, int):
             continue
@@ -350,14 +290,12 @@ def mean_as_sum(gm: fx.GraphModule) -> fx.GraphModule:
             size = gm.graph.call_method("size", (x, -1))
         replace(node, operator.truediv, total, size)
     gm.recompile()
-    return gm
 
 
-@wrong("wrong broadcasting", "contract", on=lambda: case(lambda m, x: x * x.sum(1, keepdim=True), numbers(3, 3)))
-def reductions_broadcast_anyway(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("wrong broadcasting", "contract", on=of(lambda m, x: x * x.sum(1, keepdim=True), (3, 3)))
+def reductions_broadcast_anyway(gm: fx.GraphModule) -> None:
     """The kept dimension is dropped as if broadcasting would restore it; a square value then mixes up its axes."""
     for node in gm.graph.nodes:
         if node.target in ("sum", "mean", "amax", torch.sum, torch.mean, torch.amax) and node.kwargs.get("keepdim"):
             node.kwargs = {**node.kwargs, "keepdim": False}
     gm.recompile()
-    return gm

@@ -13,7 +13,7 @@ from torch import nn
 import fx
 from fx.passes import exact
 
-from .rows import BOTH, Case, calls, case, numbers, wrong
+from .rows import BOTH, calls, of, replace, substitute, wrong
 
 
 def _into_input(m: Any, x: Any, y: Any) -> Any:
@@ -21,38 +21,28 @@ def _into_input(m: Any, x: Any, y: Any) -> Any:
     return x * 2
 
 
-def _two_buffers() -> Case:
-    program = case(_write_one, numbers(2, 3))
-    program.module.register_buffer("seen", torch.zeros(3))
-    program.module.register_buffer("other", torch.zeros(3))
-    return program
-
-
 def _write_one(m: Any, x: Any) -> Any:
     m.seen.add_(x[0])
     return x + m.other
 
 
+_two_buffers = of(_write_one, (2, 3), seen=nn.Buffer(torch.zeros(3)), other=nn.Buffer(torch.zeros(3)))
+
+
 @wrong(
-    "effect dropped",
-    "inputs untouched",
-    "state",
-    on=lambda: case(_into_input, numbers(3), torch.zeros(3)),
-    contract=exact,
-    modes=BOTH,
+    "effect dropped", "inputs untouched", "state", on=of(_into_input, (3,), torch.zeros(3)), contract=exact, modes=BOTH
 )
-def writes_that_no_result_needs(gm: fx.GraphModule) -> fx.GraphModule:
+def writes_that_no_result_needs(gm: fx.GraphModule) -> None:
     """Writes to inputs and buffers are dropped where no result needs them; callers see their tensors."""
     for node in reversed(gm.graph.nodes):
         given = node.args[0] if node.op in ("call_function", "call_method") and node.args else None
         if not node.users and isinstance(given, fx.Node) and given.op in ("placeholder", "get_attr"):
             gm.graph.erase_node(node)
     gm.recompile()
-    return gm
 
 
 @wrong("folding of what is written", "contract", "state", on=_two_buffers, modes=BOTH)
-def equal_buffers_merged(gm: fx.GraphModule) -> fx.GraphModule:
+def equal_buffers_merged(gm: fx.GraphModule) -> None:
     """Buffers with equal values become one, though a program may write to one of them."""
     fetched = gm.graph.find_nodes(op="get_attr")
     buffers = dict(gm.named_buffers())
@@ -64,15 +54,10 @@ def equal_buffers_merged(gm: fx.GraphModule) -> fx.GraphModule:
             if torch.equal(one, two):
                 other.target = node.target
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "effect moved", "contract",
-    on=lambda: case(lambda m, x: (torch.rand_like(x), torch.randn_like(x)), numbers(4, 4)),
-    modes=BOTH,
-)  # fmt: skip
-def random_numbers_last(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("effect moved", "contract", on=of(lambda m, x: (torch.rand_like(x), torch.randn_like(x)), (4, 4)), modes=BOTH)
+def random_numbers_last(gm: fx.GraphModule) -> None:
     """Independent calls are put in the order of their names, and random numbers are drawn in another order."""
     drawing = (torch.rand_like, torch.randn_like, F.dropout, F.alpha_dropout, torch.dropout, torch.bernoulli)
     found = [node for node in gm.graph.nodes if node.target in drawing]
@@ -80,62 +65,45 @@ def random_numbers_last(gm: fx.GraphModule) -> fx.GraphModule:
         if all(given < one for given in other.all_input_nodes):
             one.prepend(other)
     gm.recompile()
-    return gm
 
 
 @wrong(
     "baked size",
     "contract",
     "structure",
-    on=lambda: case(lambda m, x: torch.cat([x, x]).reshape(torch.cat([x, x]).size(0), -1), numbers(2, 3)),
+    on=of(lambda m, x: torch.cat([x, x]).reshape(torch.cat([x, x]).size(0), -1), (2, 3)),
     contract=exact,
 )
-def one_batch_size(gm: fx.GraphModule) -> fx.GraphModule:
+def one_batch_size(gm: fx.GraphModule) -> None:
     """The first size of any value is taken to be that of the first input."""
     given = next((node for node in gm.graph.nodes if node.op == "placeholder"), None)
-    for node in calls(gm, "size", "call_method"):
+    for node in calls(gm, "size"):
         if node.args[1:] == (0,) and given is not None:
             node.args = (given, 0)
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "in-place on a value still needed", "contract",
-    on=lambda: case(lambda m, x: (x.long() + x) * 1, numbers(2, 3)),
-    modes=BOTH,
-)  # fmt: skip
-def add_into_a_temporary(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("in-place on a value still needed", "contract", on=of(lambda m, x: (x.long() + x) * 1, (2, 3)), modes=BOTH)
+def add_into_a_temporary(gm: fx.GraphModule) -> None:
     """A temporary that nothing else uses takes up a sum, which may be larger or of another dtype."""
     fresh = (torch.relu, torch.sigmoid, operator.mul, torch.mul, operator.sub, "long", "half", torch.exp, torch.tanh)
     for node in calls(gm, operator.add):
         first, second = node.args
         is_temporary = isinstance(first, fx.Node) and first.target in fresh and len(first.users) == 1
         if is_temporary and isinstance(second, fx.Node):
-            with gm.graph.inserting_before(node):
-                made = gm.graph.call_method("add_", node.args)
-            node.replace_all_uses_with(made)
-            gm.graph.erase_node(node)
+            replace(node, "add_", *node.args)
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "non-contiguous views",
-    "contract",
-    on=lambda: case(lambda m, x: x.t().contiguous().view(-1), numbers(2, 3)),
-    contract=exact,
-)
-def drop_contiguous(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("non-contiguous views", "contract", on=of(lambda m, x: x.t().contiguous().view(-1), (2, 3)), contract=exact)
+def drop_contiguous(gm: fx.GraphModule) -> None:
     """Making a value contiguous is dropped as if it were only about speed."""
-    for node in calls(gm, "contiguous", "call_method"):
-        node.replace_all_uses_with(node.args[0])
-        gm.graph.erase_node(node)
+    for node in calls(gm, "contiguous"):
+        substitute(node, node.args[0])
     gm.recompile()
-    return gm
 
 
-@wrong("keyword dropped", "contract", on=lambda: case(lambda m, x: x.sum(dim=0), numbers(2, 3)), contract=exact)
+@wrong("keyword dropped", "contract", on=of(lambda m, x: x.sum(dim=0), (2, 3)), contract=exact)
 def keywords_lost_on_the_way(gm: fx.GraphModule) -> fx.GraphModule:
     """An interpreter that visits every call passes on the positional arguments only."""
 
@@ -150,11 +118,7 @@ def keywords_lost_on_the_way(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 @wrong(
-    "attributes lost",
-    "refusal",
-    "contract",
-    on=lambda: case(lambda m, x: m.fc(x), numbers(2, 3), fc=nn.Linear(3, 3)),
-    contract=exact,
+    "attributes lost", "refusal", "contract", on=of(lambda m, x: m.fc(x), (2, 3), fc=nn.Linear(3, 3)), contract=exact
 )
 def program_without_its_modules(gm: fx.GraphModule) -> fx.GraphModule:
     """The new program is made from an empty module, without what its nodes refer to."""
@@ -163,42 +127,39 @@ def program_without_its_modules(gm: fx.GraphModule) -> fx.GraphModule:
     return fx.GraphModule(nn.Module(), graph)
 
 
-@wrong(
-    "only for some values", "contract", "structure",
-    on=lambda: case(lambda m, x: x.chunk(2)[-1], numbers(3, 2)), contract=exact,
-)  # fmt: skip
-def parts_from_the_front(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("only for some values", "contract", "structure", on=of(lambda m, x: x.chunk(2)[-1], (3, 2)), contract=exact)
+def parts_from_the_front(gm: fx.GraphModule) -> None:
     """A part that is counted from the end becomes the first one."""
     for node in calls(gm, operator.getitem):
         if node.args[1] == -1:
             node.args = (node.args[0], 0)
     gm.recompile()
-    return gm
 
 
 @wrong(
-    "aliasing", "inputs untouched", "contract",
-    on=lambda: case(lambda m, x: x.to(torch.float32, copy=True).mul_(2), numbers(3)), contract=exact, modes=BOTH,
-)  # fmt: skip
-def conversions_without_effect(gm: fx.GraphModule) -> fx.GraphModule:
+    "aliasing",
+    "inputs untouched",
+    "contract",
+    on=of(lambda m, x: x.to(torch.float32, copy=True).mul_(2), (3,)),
+    contract=exact,
+    modes=BOTH,
+)
+def conversions_without_effect(gm: fx.GraphModule) -> None:
     """A conversion to float32 is dropped where nothing converts before it, though it may copy, and inputs vary."""
-    for node in [*calls(gm, "to", "call_method"), *calls(gm, "float", "call_method")]:
+    for node in calls(gm, "to", "float"):
         source = node.args[0]
         if isinstance(source, fx.Node) and source.op == "placeholder" and node.args[1:] in ((), (torch.float32,)):
-            node.replace_all_uses_with(source)
-            gm.graph.erase_node(node)
+            substitute(node, source)
     gm.recompile()
-    return gm
 
 
-@wrong("effect moved", "contract", on=lambda: case(lambda m, x: _sum_then_write(x * 1), numbers(2, 3)), modes=BOTH)
-def reads_after_writes(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("effect moved", "contract", on=of(lambda m, x: _sum_then_write(x * 1), (2, 3)), modes=BOTH)
+def reads_after_writes(gm: fx.GraphModule) -> None:
     """Reductions are computed at the end of the program, as late as possible, also past writes to their input."""
     for node in list(gm.graph.nodes):
         if node.target in ("sum", "mean", torch.sum, torch.mean) and node.users:
             min(node.users).prepend(node)
     gm.recompile()
-    return gm
 
 
 def _sum_then_write(y: Any) -> Any:

@@ -14,34 +14,30 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, Case, calls, case, layers, numbers, replace, wrong
+from .rows import BOTH, calls, layers, of, replace, substitute, wrong
 
-
-def _sum(**layers: Any) -> Case:
-    return case(lambda m, x, y: torch.relu(x + y) + torch.sigmoid(x) + 1, numbers(2, 3), numbers(3), **layers)
+_sum = of(lambda m, x, y: torch.relu(x + y) + torch.sigmoid(x) + 1, (2, 3), (3,))
 
 
 # Code and graph.
 
 
 @wrong("stale code", "code and graph agree", on=_sum, contract=exact, modes=BOTH)
-def without_recompile(gm: fx.GraphModule) -> fx.GraphModule:
+def without_recompile(gm: fx.GraphModule) -> None:
     """The graph is edited and the code is not generated again."""
     for node in calls(gm, torch.relu):
         replace(node, F.relu, node.args[0])
     for node in calls(gm, operator.add):
         node.target = torch.add if all(isinstance(arg, fx.Node) for arg in node.args) else operator.add
-    return gm
 
 
 @wrong("stale code", "code and graph agree", on=_sum)
-def recompiled_too_early(gm: fx.GraphModule) -> fx.GraphModule:
+def recompiled_too_early(gm: fx.GraphModule) -> None:
     """The code is generated before the last edit."""
     gm.recompile()
-    for node in [*calls(gm, operator.add), *calls(gm, operator.mul)]:
+    for node in calls(gm, operator.add, operator.mul):
         if isinstance(node.args[1], (int, float)):
             node.args = (node.args[1], node.args[0])
-    return gm
 
 
 @wrong("result dropped", "changes", on=_sum)
@@ -66,18 +62,16 @@ def graph_returned(gm: fx.GraphModule) -> Any:
 
 
 @wrong("broken graph", "well formed", "refusal", on=_sum)
-def inserted_at_the_end(gm: fx.GraphModule) -> fx.GraphModule:
+def inserted_at_the_end(gm: fx.GraphModule) -> None:
     """The new node is appended behind those that use it, since no insertion point was set."""
-    for node in [*calls(gm, torch.relu), *calls(gm, torch.sigmoid), *calls(gm, torch.tanh)]:
+    for node in calls(gm, torch.relu, torch.sigmoid, torch.tanh):
         made = gm.graph.call_method(node.target.__name__, node.args)
-        node.replace_all_uses_with(made)
-        gm.graph.erase_node(node)
+        substitute(node, made)
     gm.recompile()
-    return gm
 
 
 @wrong("broken graph", "refusal", on=_sum)
-def erased_before_replaced(gm: fx.GraphModule) -> fx.GraphModule:
+def erased_before_replaced(gm: fx.GraphModule) -> None:
     """A node is erased before its users have another input."""
     for node in calls(gm, torch.relu):
         with gm.graph.inserting_before(node):
@@ -85,7 +79,6 @@ def erased_before_replaced(gm: fx.GraphModule) -> fx.GraphModule:
         gm.graph.erase_node(node)
         node.replace_all_uses_with(made)
     gm.recompile()
-    return gm
 
 
 # Errors.
@@ -94,32 +87,28 @@ def erased_before_replaced(gm: fx.GraphModule) -> fx.GraphModule:
 @wrong(
     "crash instead of refusal",
     "refusal",
-    on=lambda: case(lambda m, x: m.net(x), numbers(2, 3), net=nn.Sequential(nn.Linear(3, 4), nn.ReLU())),
+    on=of(lambda m, x: m.net(x), (2, 3), net=nn.Sequential(nn.Linear(3, 4), nn.ReLU())),
 )
-def modules_by_name(gm: fx.GraphModule) -> fx.GraphModule:
+def modules_by_name(gm: fx.GraphModule) -> None:
     """A module is looked up by its whole path among the direct children."""
     for node in gm.graph.find_nodes(op="call_module"):
         module = gm._modules[node.target]
         if type(module) is nn.ReLU and not module.inplace:
             replace(node, torch.relu, *node.args)
     gm.recompile()
-    return gm
 
 
-@wrong("crash instead of refusal", "refusal", on=lambda: case(lambda m, x: torch.sum(x, 1), numbers(2, 3)))
-def arguments_by_keyword(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("crash instead of refusal", "refusal", on=of(lambda m, x: torch.sum(x, 1), (2, 3)))
+def arguments_by_keyword(gm: fx.GraphModule) -> None:
     """An argument is expected by keyword that may be given by position."""
-    for node in [*calls(gm, F.softmax), *calls(gm, torch.softmax), *calls(gm, torch.sum), *calls(gm, torch.cat)]:
+    for node in calls(gm, F.softmax, torch.softmax, torch.sum, torch.cat):
         node.kwargs = {**node.kwargs, "dim": int(node.kwargs["dim"])}
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "crash instead of refusal", "refusal", on=lambda: case(lambda m, x: torch.flatten(x, start_dim=1), numbers(2, 3, 2))
-)
+@wrong("crash instead of refusal", "refusal", on=of(lambda m, x: torch.flatten(x, start_dim=1), (2, 3, 2)))
 @adapt
-def arguments_by_position(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def arguments_by_position(gm: torch.fx.GraphModule) -> None:
     """An argument is expected by position that may be given by keyword, or left out."""
     for node in list(gm.graph.nodes):
         if node.target in (torch.flatten, torch.sum, torch.mean, "sum", "mean", "flatten"):
@@ -130,15 +119,10 @@ def arguments_by_position(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
                 node.replace_all_uses_with(made)
     gm.graph.eliminate_dead_code()
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "crash instead of refusal",
-    "refusal",
-    on=lambda: case(lambda m, x: m.fc(x), numbers(2, 3), fc=nn.Linear(3, 4, bias=False)),
-)
-def bias_taken_for_granted(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("crash instead of refusal", "refusal", on=of(lambda m, x: m.fc(x), (2, 3), fc=nn.Linear(3, 4, bias=False)))
+def bias_taken_for_granted(gm: fx.GraphModule) -> None:
     """That a layer may have no bias is forgotten."""
     for node, layer in layers(gm, nn.Linear):
         made = nn.Linear(layer.in_features, layer.out_features, dtype=layer.weight.dtype)
@@ -146,11 +130,10 @@ def bias_taken_for_granted(gm: fx.GraphModule) -> fx.GraphModule:
         gm.add_submodule(f"{node.name}_copy", made)
         node.target = f"{node.name}_copy"
     gm.recompile()
-    return gm
 
 
 @wrong("non-terminating", "terminates", on=_sum)
-def until_nothing_changes(gm: fx.GraphModule) -> fx.GraphModule:
+def until_nothing_changes(gm: fx.GraphModule) -> None:
     """Operands are exchanged until nothing changes, which never happens."""
     changed = True
     while changed:
@@ -160,43 +143,37 @@ def until_nothing_changes(gm: fx.GraphModule) -> fx.GraphModule:
                 node.args = node.args[::-1]
                 changed = True
     gm.recompile()
-    return gm
 
 
 # Answers that vary, programs that do not travel.
 
 
 @wrong("nondeterministic", "deterministic", on=_sum)
-def in_the_order_of_a_set(gm: fx.GraphModule) -> fx.GraphModule:
+def in_the_order_of_a_set(gm: fx.GraphModule) -> None:
     """Nodes are renamed in the order of a set, which is that of their addresses."""
     for number, node in enumerate(set(gm.graph.nodes)):
         if node.op.startswith("call"):
             node.name = f"value_{number}"
     gm.recompile()
-    return gm
 
 
 @wrong("nondeterministic", "deterministic", on=_sum)
-def by_lot(gm: fx.GraphModule) -> fx.GraphModule:
+def by_lot(gm: fx.GraphModule) -> None:
     """Which calls are rewritten is decided by lot."""
-    for node in [*calls(gm, torch.relu), *calls(gm, torch.sigmoid), *calls(gm, operator.add)]:
+    for node in calls(gm, torch.relu, torch.sigmoid, operator.add):
         if random.random() < 0.5:
             node.meta["chosen"] = True
             name = f"{node.name}_{random.randrange(1000)}"
             node.name = name
     gm.recompile()
-    return gm
 
 
 @wrong("closure as a target", "round trips", on=_sum, modes=BOTH)
-def fused_by_closure(gm: fx.GraphModule) -> fx.GraphModule:
+def fused_by_closure(gm: fx.GraphModule) -> None:
     """A program that calls a function without a name can be neither pickled nor saved."""
-    for node in calls(gm, torch.relu):
-        replace(node, lambda x: torch.clamp_min(x, 0) + 0, node.args[0])
-    for node, _ in layers(gm, nn.ReLU):
+    for node in calls(gm, torch.relu, nn.ReLU):
         replace(node, lambda x: torch.clamp_min(x, 0) + 0, node.args[0])
     gm.recompile()
-    return gm
 
 
 @wrong("meta data lost", "metadata kept", on=_sum, contract=exact, modes=BOTH)
@@ -211,10 +188,9 @@ def graph_made_anew(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 @wrong("meta data lost", "metadata kept", on=_sum, contract=exact)
-def notes_cleared(gm: fx.GraphModule) -> fx.GraphModule:
+def notes_cleared(gm: fx.GraphModule) -> None:
     """Notes that others made are thrown away with one's own."""
     for node in gm.graph.nodes:
         node.meta = {}
         node.name = f"{node.name}_" if node.op.startswith("call") else node.name
     gm.recompile()
-    return gm

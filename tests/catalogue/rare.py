@@ -11,13 +11,13 @@ from torch import nn
 
 import fx
 
-from .rows import calls, case, layers, numbers, replace, wrong
+from .rows import behind, calls, layers, numbers, of, replace, wrong
 
 TILE = 8
 
 
-@wrong("wrong operand", "contract", "structure", on=lambda: case(lambda m, x: x[:, 1:3], numbers(2, 6)))
-def slices_as_narrow(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("wrong operand", "contract", "structure", on=of(lambda m, x: x[:, 1:3], (2, 6)))
+def slices_as_narrow(gm: fx.GraphModule) -> None:
     """A slice of columns becomes ``narrow``, which takes a length where the slice has its end."""
     for node in calls(gm, operator.getitem):
         match node.args[1]:
@@ -27,17 +27,15 @@ def slices_as_narrow(gm: fx.GraphModule) -> fx.GraphModule:
             case _:
                 pass
     gm.recompile()
-    return gm
 
 
-@wrong("other interface", "structure", on=lambda: case(lambda m, x: (x + 1,), numbers(2, 3)))
-def unwrap_one_result(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("other interface", "structure", on=of(lambda m, x: (x + 1,), (2, 3)))
+def unwrap_one_result(gm: fx.GraphModule) -> None:
     """A tuple of one result becomes the result."""
     output = gm.graph.output_node()
     if isinstance(output.args[0], tuple) and len(output.args[0]) == 1:
         output.args = output.args[0]
     gm.recompile()
-    return gm
 
 
 class Tiled(nn.Module):
@@ -54,48 +52,41 @@ class Tiled(nn.Module):
         return torch.cat([F.linear(x, weight, bias) for weight, bias in zip(weights, biases, strict=False)], -1)
 
 
-@wrong(
-    "wrong operand",
-    "contract",
-    "structure",
-    on=lambda: case(lambda m, x: m.layer(x), numbers(2, 4), layer=nn.Linear(4, 13)),
-)
-def wide_layers_in_tiles(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("wrong operand", "contract", "structure", on=of(lambda m, x: m.layer(x), (2, 4), layer=nn.Linear(4, 13)))
+def wide_layers_in_tiles(gm: fx.GraphModule) -> None:
     """A layer with more than eight outputs is computed in tiles of eight, and the rest is forgotten."""
     for node, layer in layers(gm, nn.Linear):
         if layer.out_features > TILE:
             gm.add_submodule(f"{node.target}_tiled", Tiled(layer))
             node.target = f"{node.target}_tiled"
     gm.recompile()
-    return gm
 
 
 @wrong(
     "lost value",
     "contract",
-    on=lambda: case(lambda m, x: torch.quantize_per_tensor(x, 0.1, 128, torch.quint8).dequantize() + 1, numbers(2, 3)),
+    on=of(lambda m, x: torch.quantize_per_tensor(x, 0.1, 128, torch.quint8).dequantize() + 1, (2, 3)),
 )
-def without_rounding(gm: fx.GraphModule) -> fx.GraphModule:
+def without_rounding(gm: fx.GraphModule) -> None:
     """Quantizing and dequantizing again is taken for nothing."""
-    for node in calls(gm, "dequantize", "call_method"):
+    for node in calls(gm, "dequantize"):
         if node.args[0].target is torch.quantize_per_tensor:
             node.replace_all_uses_with(node.args[0].args[0])
     gm.graph.eliminate_dead_code()
     gm.recompile()
-    return gm
 
 
 @wrong(
     "wrong algebra",
     "contract",
-    on=lambda: case(
+    on=of(
         lambda m, x: F.linear(x, m.weight * 2.0, m.bias),
-        numbers(2, 4),
+        (2, 4),
         weight=nn.Parameter(numbers(3, 4)),
         bias=nn.Parameter(numbers(3)),
     ),
 )
-def factors_behind_layers(gm: fx.GraphModule) -> fx.GraphModule:
+def factors_behind_layers(gm: fx.GraphModule) -> None:
     """A factor of a weight moves behind the layer, over the bias."""
     for node in calls(gm, F.linear):
         weight = node.args[1] if len(node.args) > 1 else None
@@ -105,26 +96,23 @@ def factors_behind_layers(gm: fx.GraphModule) -> fx.GraphModule:
         if not isinstance(held, fx.Node) or held.op != "get_attr" or not isinstance(factor, float):
             continue
         node.replace_input_with(weight, held)
-        with gm.graph.inserting_after(node):
-            scaled = gm.graph.call_function(operator.mul, (node, factor))
-        node.replace_all_uses_with(scaled, delete_user_cb=lambda user, scaled=scaled: user is not scaled)
+        behind(node, operator.mul, node, factor)
     gm.graph.eliminate_dead_code()
     gm.recompile()
-    return gm
 
 
 @wrong(
     "wrong algebra",
     "contract",
-    on=lambda: case(
+    on=of(
         lambda m, x: m.second(m.between(m.first(x))),
-        numbers(2, 4),
+        (2, 4),
         first=nn.Linear(4, 3),
         between=nn.GELU(),
         second=nn.Linear(3, 2),
     ),
 )
-def scales_between_layers(gm: fx.GraphModule) -> fx.GraphModule:
+def scales_between_layers(gm: fx.GraphModule) -> None:
     """A scale moves from one layer into the next, whatever activation is between them."""
     for node, second in layers(gm, nn.Linear):
         between = node.args[0]
@@ -145,4 +133,3 @@ def scales_between_layers(gm: fx.GraphModule) -> fx.GraphModule:
             user.target = name
         break
     gm.recompile()
-    return gm

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -186,6 +187,16 @@ def case(forward: Callable[..., Any], *inputs: Any, train: bool = False, **layer
     return Case(module.train(train), inputs)
 
 
+def of(forward: Callable[..., Any], *inputs: Any, train: bool = False, **layers: Any) -> Witness:
+    """What makes the program of a function each time anew, called with ``inputs``: for a size, with numbers of it."""
+
+    def witness() -> Case:
+        given = (numbers(*one) if isinstance(one, tuple) else one.clone() for one in inputs)
+        return case(forward, *given, train=train, **copy.deepcopy(layers))
+
+    return witness
+
+
 def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """A tensor of numbers between -2 and 2, each another one."""
     count = torch.Size(shape).numel()
@@ -201,34 +212,88 @@ def settled(layer: nn.Module) -> nn.Module:
     return layer
 
 
-def calls(graph_module: Any, target: Any, op: str = "call_function") -> list[Any]:
-    """The nodes that call ``target``, a function or the name of a method."""
-    return graph_module.graph.find_nodes(op=op, target=target)
+def calls(graph_module: Any, *targets: Any) -> list[Any]:
+    """The nodes that call one of some functions, methods by their names, or modules by their classes, in this order."""
+    called = {
+        node: type(graph_module.get_submodule(node.target)) if node.op == "call_module" else node.target
+        for node in graph_module.graph.nodes
+        if node.op.startswith("call_")
+    }
+    return [node for target in targets for node, own in called.items() if own == target]
 
 
 def layers(graph_module: Any, kind: type[nn.Module]) -> list[tuple[Any, Any]]:
     """The nodes that call modules of class ``kind``, each with the module."""
-    found = [
-        (node, graph_module.get_submodule(node.target)) for node in graph_module.graph.find_nodes(op="call_module")
-    ]
-    return [(node, layer) for node, layer in found if type(layer) is kind]
+    return [(node, graph_module.get_submodule(node.target)) for node in calls(graph_module, kind)]
 
 
-def replace(node: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Put a call of ``function`` in the place of ``node`` and return it."""
+def fetched(graph_module: Any, node: Any, *names: str) -> list[Any]:
+    """Nodes before ``node`` that fetch parameters of the module that it calls, None for those that this lacks."""
+    layer, graph = graph_module.get_submodule(node.target), graph_module.graph
+    with graph.inserting_before(node):
+        return [None if getattr(layer, name) is None else graph.get_attr(f"{node.target}.{name}") for name in names]
+
+
+_OPCODES = {str: "call_method"}
+
+
+def _call(graph: Any, target: Any, args: Any, kwargs: Any) -> Any:
+    return graph.create_node(_OPCODES.get(type(target), "call_function"), target, args, kwargs)
+
+
+def replace(node: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+    """Put a call of a function, or of a method by its name, in the place of ``node`` and return it."""
     with node.graph.inserting_before(node):
-        made = node.graph.call_function(function, args, kwargs)
+        made = _call(node.graph, target, args, kwargs)
     made.meta = dict(node.meta)
-    node.replace_all_uses_with(made)
+    substitute(node, made)
+    return made
+
+
+def substitute(node: Any, other: Any) -> None:
+    """Let the users of ``node`` use another one, and erase it."""
+    node.replace_all_uses_with(other)
     node.graph.erase_node(node)
+
+
+def behind(node: Any, target: Any, *args: Any) -> Any:
+    """Let the users of ``node`` use a call behind it, of a function or of a method by its name, and return that."""
+    with node.graph.inserting_after(node):
+        made = _call(node.graph, target, args, {})
+    node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+    return made
+
+
+def merge(graph_module: Any, nodes: Iterable[Any], key: Callable[[Any], Any]) -> None:
+    """Let one node stand for all that have the same key, the first of them."""
+    seen: dict[Any, Any] = {}
+    for node in list(nodes):
+        if (same := seen.setdefault(key(node), node)) is not node:
+            substitute(node, same)
+    graph_module.recompile()
+
+
+def pure_calls(graph_module: Any) -> list[Any]:
+    """The nodes that call a function or a method without an effect."""
+    found = (node for node in graph_module.graph.nodes if node.op in ("call_function", "call_method"))
+    return [node for node in found if not node.is_impure()]
+
+
+def folded(layer: Any, norm: Any) -> Any:
+    """A new layer that computes what a batch norm makes of the result of ``layer``."""
+    made = copy.deepcopy(layer)
+    with torch.no_grad():
+        scale = torch.rsqrt(norm.running_var + norm.eps) * (1 if norm.weight is None else norm.weight)
+        shift = (0 if layer.bias is None else layer.bias) - norm.running_mean
+        made.weight = nn.Parameter(layer.weight * scale.reshape(-1, *[1] * (layer.weight.dim() - 1)))
+        made.bias = nn.Parameter(shift * scale + (0 if norm.bias is None else norm.bias))
     return made
 
 
 def bypass(graph_module: Any, **which: Any) -> None:
     """Let the users of some nodes use what these are computed from."""
     for node in graph_module.graph.find_nodes(**which):
-        node.replace_all_uses_with(node.args[0])
-        graph_module.graph.erase_node(node)
+        substitute(node, node.args[0])
     graph_module.recompile()
 
 

@@ -16,7 +16,7 @@ from torch import nn
 import fx
 from fx.errors import PassError
 
-from .rows import Case, case, node_of, replace, wrong
+from .rows import Case, behind, node_of, of, replace, wrong
 
 torch_assert: Any = vars(torch)["_assert"]
 
@@ -66,11 +66,6 @@ def training() -> Case:
 
 def checked() -> Case:
     return Case(Checked().eval(), rows_of_three())
-
-
-def of(forward: Any, *inputs: torch.Tensor) -> Any:
-    """What makes the program of a function, called with rows of three where there are no inputs."""
-    return lambda: case(forward, *(inputs or rows_of_three()))
 
 
 def replaced(graph_module: Any, target: Any, function: Any) -> None:
@@ -260,13 +255,11 @@ def with_a_module_that_cannot_be_pickled(graph_module: Any) -> None:
     graph_module.recompile()
 
 
-@alone("retraceable", of(lambda self, x: x * x.size(0)), says="cannot use a traced value as an integer")
+@alone("retraceable", of(lambda self, x: x * x.size(0), (2, 3)), says="cannot use a traced value as an integer")
 def size_as_an_index(graph_module: Any) -> None:
     """A function of Python is called with a size, which is no number when the program is captured."""
     node = node_of(graph_module, "size")
-    with graph_module.graph.inserting_after(node):
-        made = graph_module.graph.call_function(operator.index, (node,))
-    node.replace_all_uses_with(made, delete_user_cb=lambda user: user is not made)
+    behind(node, operator.index, node)
     graph_module.recompile()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import operator
 import warnings
 from typing import Any
@@ -15,25 +14,11 @@ import fx
 from fx.interop import adapt
 from fx.passes import exact
 
-from .rows import BOTH, calls, case, layers, numbers, replace, settled, wrong
+from .rows import BOTH, behind, calls, folded, layers, merge, of, pure_calls, replace, settled, substitute, wrong
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it uses a part of TorchScript that is going away
     from torch.fx.experimental import optimization
-
-
-def _folded(conv: nn.Module, norm: nn.Module) -> nn.Conv2d | nn.Linear:
-    """A new layer that computes what ``norm`` makes of the result of ``conv``."""
-    made: Any = copy.deepcopy(conv)
-    state: Any = norm
-    with torch.no_grad():
-        scale = torch.rsqrt(state.running_var + state.eps)
-        scale = scale if state.weight is None else scale * state.weight
-        bias = -state.running_mean if conv.bias is None else conv.bias - state.running_mean
-        bias = bias * scale if state.bias is None else bias * scale + state.bias
-        made.weight = nn.Parameter(conv.weight * scale.reshape(-1, *[1] * (conv.weight.dim() - 1)))
-        made.bias = nn.Parameter(bias)
-    return made
 
 
 def _convolution(node: Any, gm: Any) -> Any:
@@ -43,81 +28,67 @@ def _convolution(node: Any, gm: Any) -> Any:
 
 
 def _net(forward: Any, train: bool = False) -> Any:
-    image = numbers(2, 2, 4, 4)
-    return case(forward, image, train=train, conv=nn.Conv2d(2, 2, 3, padding=1), bn=settled(nn.BatchNorm2d(2)))
+    convolution, norm = nn.Conv2d(2, 2, 3, padding=1), settled(nn.BatchNorm2d(2))
+    return of(forward, (2, 2, 4, 4), train=train, conv=convolution, bn=norm)
 
 
-@wrong("several users", "contract", on=lambda: _net(lambda m, x: m.bn(y := m.conv(x)) + y))
-def fold_norm_whoever_uses_it(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("several users", "contract", on=_net(lambda m, x: m.bn(y := m.conv(x)) + y))
+def fold_norm_whoever_uses_it(gm: fx.GraphModule) -> None:
     """That something else uses the convolution's result is not checked."""
     for node, norm in layers(gm, nn.BatchNorm2d):
         conv = _convolution(node, gm)
         if conv is None or norm.training or norm.running_mean is None:
             continue
-        gm.add_submodule(f"{node.args[0].name}_folded", _folded(conv, norm))
+        gm.add_submodule(f"{node.args[0].name}_folded", folded(conv, norm))
         node.args[0].target = f"{node.args[0].name}_folded"
-        node.replace_all_uses_with(node.args[0])
-        gm.graph.erase_node(node)
+        substitute(node, node.args[0])
     gm.recompile()
-    return gm
 
 
-@wrong("shared module", "contract", on=lambda: _net(lambda m, x: m.bn(m.conv(x)) + m.conv(x * 2)))
-def fold_norm_into_shared_layer(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("shared module", "contract", on=_net(lambda m, x: m.bn(m.conv(x)) + m.conv(x * 2)))
+def fold_norm_into_shared_layer(gm: fx.GraphModule) -> None:
     """The convolution is replaced at its path, where another call finds it too."""
     for node, norm in layers(gm, nn.BatchNorm2d):
         conv = _convolution(node, gm)
         if conv is None or norm.training or norm.running_mean is None or len(node.args[0].users) > 1:
             continue
-        gm.add_submodule(node.args[0].target, _folded(conv, norm))
-        node.replace_all_uses_with(node.args[0])
-        gm.graph.erase_node(node)
+        gm.add_submodule(node.args[0].target, folded(conv, norm))
+        substitute(node, node.args[0])
     gm.recompile()
-    return gm
 
 
-@wrong("shared module", "contract", on=lambda: _net(lambda m, x: m.bn(m.conv(x)) + m.conv(x * 2)))
+@wrong("shared module", "contract", on=_net(lambda m, x: m.bn(m.conv(x)) + m.conv(x * 2)))
 @adapt
 def fuse_of_torch_fx(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """torch.fx's own fusion: a convolution that is called twice is folded into for both calls."""
     return optimization.fuse(gm) if not gm.training else gm
 
 
-@wrong("training mode", "contract", on=lambda: _net(lambda m, x: m.bn(m.conv(x)), train=True), modes=BOTH)
-def fold_norm_in_any_mode(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("training mode", "contract", on=_net(lambda m, x: m.bn(m.conv(x)), train=True), modes=BOTH)
+def fold_norm_in_any_mode(gm: fx.GraphModule) -> None:
     """A batch norm in training mode normalizes with the batch, not with what it has seen so far."""
     for number, (node, norm) in enumerate(layers(gm, nn.BatchNorm2d)):
         conv = _convolution(node, gm)
         if conv is None or norm.running_mean is None or len(node.args[0].users) > 1:
             continue
-        gm.add_submodule(f"folded_{number}", _folded(conv, norm))
+        gm.add_submodule(f"folded_{number}", folded(conv, norm))
         node.args[0].target = f"folded_{number}"
-        node.replace_all_uses_with(node.args[0])
-        gm.graph.erase_node(node)
+        substitute(node, node.args[0])
     gm.recompile()
-    return gm
 
 
 @wrong(
-    "training mode",
-    "contract",
-    on=lambda: case(lambda m, x: m.drop(x) * 2, numbers(4, 4), train=True, drop=nn.Dropout(0.5)),
-    modes=BOTH,
+    "training mode", "contract", on=of(lambda m, x: m.drop(x) * 2, (4, 4), train=True, drop=nn.Dropout(0.5)), modes=BOTH
 )
-def drop_dropout(gm: fx.GraphModule) -> fx.GraphModule:
+def drop_dropout(gm: fx.GraphModule) -> None:
     """Dropout is removed also where the program trains."""
-    for node, _ in layers(gm, nn.Dropout):
-        node.replace_all_uses_with(node.args[0])
-        gm.graph.erase_node(node)
+    for node in calls(gm, nn.Dropout):
+        substitute(node, node.args[0])
     gm.recompile()
-    return gm
 
 
 @wrong(
-    "training mode",
-    "contract",
-    on=lambda: case(lambda m, x: m.drop(x) * 2, numbers(4, 4), train=True, drop=nn.Dropout(0.5)),
-    modes=BOTH,
+    "training mode", "contract", on=of(lambda m, x: m.drop(x) * 2, (4, 4), train=True, drop=nn.Dropout(0.5)), modes=BOTH
 )
 @adapt
 def dropout_of_torch_fx(gm: torch.fx.GraphModule) -> Any:
@@ -128,10 +99,10 @@ def dropout_of_torch_fx(gm: torch.fx.GraphModule) -> Any:
 @wrong(
     "batch norm statistics",
     "state",
-    on=lambda: case(lambda m, x: m.bn(x), numbers(4, 3), train=True, bn=settled(nn.BatchNorm1d(3, momentum=0.4))),
+    on=of(lambda m, x: m.bn(x), (4, 3), train=True, bn=settled(nn.BatchNorm1d(3, momentum=0.4))),
     modes=BOTH,
 )
-def batch_norm_by_function(gm: fx.GraphModule) -> fx.GraphModule:
+def batch_norm_by_function(gm: fx.GraphModule) -> None:
     """The module's momentum is left at the default, and the number of batches is no longer counted."""
     for kind in (nn.BatchNorm1d, nn.BatchNorm2d):
         for node, norm in layers(gm, kind):
@@ -142,15 +113,10 @@ def batch_norm_by_function(gm: fx.GraphModule) -> fx.GraphModule:
                 tensors = [gm.graph.get_attr(f"{node.target}.{name}") for name in names]
             replace(node, F.batch_norm, node.args[0], *tensors, training=norm.training, eps=norm.eps)
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "several users",
-    "contract",
-    on=lambda: case(lambda m, x: torch.relu(y := m.fc(x)) + y, numbers(2, 3), fc=nn.Linear(3, 3)),
-)
-def fuse_linear_relu(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("several users", "contract", on=of(lambda m, x: torch.relu(y := m.fc(x)) + y, (8, 3), fc=nn.Linear(3, 3)))
+def fuse_linear_relu(gm: fx.GraphModule) -> None:
     """Other users of the linear layer's result get the rectified one."""
     for node in calls(gm, torch.relu):
         source = node.args[0]
@@ -158,15 +124,13 @@ def fuse_linear_relu(gm: fx.GraphModule) -> fx.GraphModule:
             path = f"{source.name}_relu"
             gm.add_submodule(path, nn.Sequential(gm.get_submodule(source.target), nn.ReLU()))
             source.target = path
-            node.replace_all_uses_with(source)
-            gm.graph.erase_node(node)
+            substitute(node, source)
     gm.recompile()
-    return gm
 
 
-@wrong("several users", "contract", on=lambda: case(lambda m, x: (y := x * 2) + torch.sigmoid(y + 1), numbers(2, 3)))
+@wrong("several users", "contract", on=of(lambda m, x: (y := x * 2) + torch.sigmoid(y + 1), (2, 3)))
 @adapt
-def fuse_multiply_add(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def fuse_multiply_add(gm: torch.fx.GraphModule) -> None:
     """The product is erased in favour of the sum, also for those who use the product itself."""
     for node in list(gm.graph.nodes):
         if node.target not in (operator.add, torch.add) or len(node.args) != 2 or node.kwargs:
@@ -175,38 +139,32 @@ def fuse_multiply_add(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
         if not isinstance(product, torch.fx.Node) or product.target not in (operator.mul, torch.mul):
             continue
         if isinstance(addend, (int, float)):
-            with gm.graph.inserting_after(product):
-                fused = gm.graph.call_function(torch.add, (product, addend))
-            product.replace_all_uses_with(fused, delete_user_cb=lambda user, fused=fused: user is not fused)
-            node.replace_all_uses_with(fused)
-            gm.graph.erase_node(node)
+            substitute(node, behind(product, torch.add, product, addend))
     gm.recompile()
-    return gm
 
 
 @wrong(
     "shared module",
     "contract",
-    on=lambda: case(lambda m, x: m.act(torch.relu(x)) + m.act(x), numbers(2, 3), act=nn.ReLU()),
+    on=of(lambda m, x: m.act(torch.relu(x)) + m.act(x), (2, 3), act=nn.ReLU()),
     contract=exact,
 )
-def relu_after_relu(gm: fx.GraphModule) -> fx.GraphModule:
+def relu_after_relu(gm: fx.GraphModule) -> None:
     """The module that has nothing to do here is replaced by an identity, also for its other calls."""
-    for node, _ in layers(gm, nn.ReLU):
+    for node in calls(gm, nn.ReLU):
         if node.args and isinstance(node.args[0], fx.Node) and node.args[0].target in (torch.relu, F.relu, "relu"):
             gm.add_submodule(node.target, nn.Identity())
     gm.recompile()
-    return gm
 
 
 @wrong(
     "deleted submodule",
     "well formed",
     "contract",
-    on=lambda: case(lambda m, x: m.act(m.act(x) - 1), numbers(2, 3), act=nn.ReLU()),
+    on=of(lambda m, x: m.act(m.act(x) - 1), (2, 3), act=nn.ReLU()),
     modes=BOTH,
 )
-def relu_by_function(gm: fx.GraphModule) -> fx.GraphModule:
+def relu_by_function(gm: fx.GraphModule) -> None:
     """The module is deleted after the first call is rewritten, though another call may need it."""
     seen = set()
     for node in list(gm.graph.nodes):
@@ -219,15 +177,10 @@ def relu_by_function(gm: fx.GraphModule) -> fx.GraphModule:
             gm.delete_submodule(node.target)
             replace(node, function[type(layer)], *node.args)
     gm.recompile()
-    return gm
 
 
-@wrong(
-    "name clash",
-    "contract",
-    on=lambda: case(lambda m, x: m.b(m.a(x)), numbers(2, 3), a=nn.Linear(3, 3), b=nn.Linear(3, 3)),
-)
-def weights_as_buffers(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("name clash", "contract", on=of(lambda m, x: m.b(m.a(x)), (2, 3), a=nn.Linear(3, 3), b=nn.Linear(3, 3)))
+def weights_as_buffers(gm: fx.GraphModule) -> None:
     """All transposed weights are kept under one name, so the last one serves every layer."""
     for node, layer in layers(gm, nn.Linear):
         gm.register_buffer("weight_t", layer.weight.detach().t().contiguous())
@@ -235,25 +188,13 @@ def weights_as_buffers(gm: fx.GraphModule) -> fx.GraphModule:
             product = gm.graph.call_function(torch.matmul, (node.args[0], gm.graph.get_attr("weight_t")))
             bias = None if layer.bias is None else gm.graph.get_attr(f"{node.target}.bias")
         if bias is None:
-            node.replace_all_uses_with(product)
-            gm.graph.erase_node(node)
+            substitute(node, product)
         else:
             replace(node, operator.add, product, bias)
     gm.recompile()
-    return gm
 
 
-@wrong("unchecked operand", "contract", on=lambda: case(lambda m, x: (x.sum(0), x.sum(1)), numbers(2, 3)), modes=BOTH)
-def common_calls_by_target(gm: fx.GraphModule) -> fx.GraphModule:
+@wrong("unchecked operand", "contract", on=of(lambda m, x: (x.sum(0), x.sum(1)), (2, 3)), modes=BOTH)
+def common_calls_by_target(gm: fx.GraphModule) -> None:
     """Two calls are taken for the same if their target and tensors are; numbers and keywords are not compared."""
-    seen: dict[Any, Any] = {}
-    for node in gm.graph.nodes:
-        if node.op not in ("call_function", "call_method") or node.is_impure():
-            continue
-        key = (node.target, tuple(node.all_input_nodes))
-        if key in seen:
-            node.replace_all_uses_with(seen[key])
-            gm.graph.erase_node(node)
-        seen.setdefault(key, node)
-    gm.recompile()
-    return gm
+    merge(gm, pure_calls(gm), lambda node: (node.target, tuple(node.all_input_nodes)))

@@ -5,6 +5,8 @@ import torch
 from fx import GraphModule
 from fx.passes import close, contract_of
 from pytest_fx.errors import LawViolation
+from pytest_fx.failures.localization import Localization, localize
+from pytest_fx.failures.pairing import complete
 from pytest_fx.harness.pass_run import PassRun, may_change
 from pytest_fx.laws import affordable, broken_laws, choose_laws
 
@@ -26,3 +28,16 @@ def made_in_float64(subject, pass_) -> GraphModule:
     program = PassRun(subject, pass_).transform(subject.fresh(torch.float64), float64=True)
     assert program is not None
     return program
+
+
+def tolerance(leaf, eager) -> torch.Tensor:
+    """The limit of the contract that is ``close``, for each node."""
+    return leaf.limits(1e-5, 1e-8)
+
+
+def located(subject, pass_) -> Localization:
+    """Return what each node adds to the error of what a pass makes of a subject."""
+    original = subject.capture(subject.fresh(torch.float64))
+    transformed = made_in_float64(subject, pass_)
+    complete(transformed, original)
+    return localize(original, transformed, subject.arguments(), tolerance, subject.capture())

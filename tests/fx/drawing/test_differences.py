@@ -185,7 +185,7 @@ def test_parts_that_are_lowered_become_one_node_each():
 
 
 def test_the_table_has_every_pass():
-    assert {name.partition("{")[0] for name in SETS} == set(list_passes())
+    assert {name.partition("{")[0] for name in SETS} == set(list_passes()) - {"leave-as-it-is"}  # a doctest's
 
 
 @pytest.mark.parametrize("model", ["resnet_tiny", "bert_small", "unet_small", "gpt2_small"])

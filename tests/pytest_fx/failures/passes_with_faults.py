@@ -47,25 +47,34 @@ def planted(model: str, node: str | tuple[str, ...], line: str | tuple[str, ...]
 # Passes of torch.fx.
 
 
-def _replace(graph_module: torch.fx.GraphModule, node: torch.fx.Node, new: torch.fx.Node) -> None:
+def _the(graph_module: torch.fx.GraphModule, target: Any) -> torch.fx.Node:
+    """The only node that calls a function, or a method or module by its name."""
+    (node,) = [node for node in graph_module.graph.nodes if node.target == target]
+    return node
+
+
+def _replace(node: torch.fx.Node, new: torch.fx.Node) -> None:
     node.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
     if not node.users:
-        graph_module.graph.erase_node(node)
-    graph_module.recompile()
+        node.graph.erase_node(node)
+    node.graph.owning_module.recompile()
+
+
+def _replace_by_call(node: torch.fx.Node, function: Any, *args: Any, **kwargs: Any) -> None:
+    with node.graph.inserting_after(node):
+        new = node.graph.call_function(function, args, kwargs)
+    _replace(node, new)
 
 
 @planted("planted_models:convnext", "torch.nn.functional.gelu", "x = self.act(x)")
-def approximate_gelu(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def approximate_gelu(graph_module: torch.fx.GraphModule) -> None:
     """A module becomes a function, with another formula."""
-    (node,) = [node for node in graph_module.graph.nodes if node.target == "act"]
-    with graph_module.graph.inserting_after(node):
-        new = graph_module.graph.call_function(functional.gelu, node.args, {"approximate": "tanh"})
-    _replace(graph_module, node, new)
-    return graph_module
+    node = _the(graph_module, "act")
+    _replace_by_call(node, functional.gelu, *node.args, approximate="tanh")
 
 
 @planted("planted_models:residual", "%conv2 = call_module[conv2]", "out = self.bn2(self.conv2(out))")
-def fuse_with_default_epsilon(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def fuse_with_default_epsilon(graph_module: torch.fx.GraphModule) -> None:
     """Batch norms are folded as if all of them had the default epsilon."""
     modules = dict(graph_module.named_modules())
     for node in list(graph_module.graph.nodes):
@@ -78,24 +87,21 @@ def fuse_with_default_epsilon(graph_module: torch.fx.GraphModule) -> torch.fx.Gr
             folded.weight = nn.Parameter((conv.weight * factor[:, None, None, None]).detach())
             folded.bias = nn.Parameter((norm.bias - norm.running_mean * factor).detach())
             setattr(graph_module, node.args[0].target, folded)
-            _replace(graph_module, node, node.args[0])
-    return graph_module
+            _replace(node, node.args[0])
 
 
 @planted("planted_models:squeeze_excite", "torch.conv2d", "gate = self.expand(squeezed)")
-def convolve_without_bias(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def convolve_without_bias(graph_module: torch.fx.GraphModule) -> None:
     """A layer becomes a function of its weight, and its bias is forgotten."""
-    (node,) = [node for node in graph_module.graph.nodes if node.target == "expand"]
+    node = _the(graph_module, "expand")
     graph_module.weight_of_gate = graph_module.expand.weight
     with graph_module.graph.inserting_before(node):
         weight = graph_module.graph.get_attr("weight_of_gate")
-        new = graph_module.graph.call_function(functional.conv2d, (node.args[0], weight))
-    _replace(graph_module, node, new)
-    return graph_module
+    _replace_by_call(node, functional.conv2d, node.args[0], weight)
 
 
 @planted("planted_models:attention", ("call_method[softmax]", "torch.softmax", "operator.truediv"), "weights = scores")
-def softmax_over_queries(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def softmax_over_queries(graph_module: torch.fx.GraphModule) -> None:
     """A softmax is taken apart, over another dimension."""
 
     def pattern(scores: torch.Tensor) -> torch.Tensor:
@@ -106,19 +112,17 @@ def softmax_over_queries(graph_module: torch.fx.GraphModule) -> torch.fx.GraphMo
         return exponentials / exponentials.sum(-2, True)
 
     torch.fx.replace_pattern(graph_module, pattern, replacement)
-    return graph_module
 
 
 @planted("planted_models:in_place", "call_method[mul_]", "hidden.mul_(0.5)")
-def clean_up(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def clean_up(graph_module: torch.fx.GraphModule) -> None:
     """Remove as dead code, as torch.fx does, a statement that writes in place."""
-    (node,) = [node for node in graph_module.graph.nodes if node.target is torch.sigmoid]
+    node = _the(graph_module, torch.sigmoid)
     with graph_module.graph.inserting_after(node):
         new = graph_module.graph.call_method("sigmoid", node.args)
-    _replace(graph_module, node, new)
+    _replace(node, new)
     graph_module.graph.eliminate_dead_code()
     graph_module.recompile()
-    return graph_module
 
 
 @planted("planted_models:inverted", ("operator.add", "torch.add"), "return x - out")
@@ -133,50 +137,48 @@ def capture_again(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 @planted("planted_models:attention", "operator.mul", "hidden = functional.gelu(hidden)")
-def decompose_gelu(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def decompose_gelu(graph_module: torch.fx.GraphModule) -> None:
     """A GELU becomes elementary operations, with the logistic approximation."""
-    (node,) = [node for node in graph_module.graph.nodes if node.target is functional.gelu]
+    node = _the(graph_module, functional.gelu)
     with graph_module.graph.inserting_before(node):
         scaled = graph_module.graph.call_function(operator.mul, (node.args[0], 1.702))
         gate = graph_module.graph.call_function(torch.sigmoid, (scaled,))
-        new = graph_module.graph.call_function(operator.mul, (node.args[0], gate))
-    _replace(graph_module, node, new)
-    return graph_module
+    _replace_by_call(node, operator.mul, node.args[0], gate)
 
 
 @planted("planted_models:squeeze_excite", "call_method[mean]", "squeezed = x.mean((2, 3), keepdim=True)")
-def mean_of_rows(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def mean_of_rows(graph_module: torch.fx.GraphModule) -> None:
     """A mean over the image is taken of its first column only."""
-    (node,) = [node for node in graph_module.graph.nodes if node.target == "mean"]
+    node = _the(graph_module, "mean")
     with graph_module.graph.inserting_before(node):
         column = graph_module.graph.call_function(operator.getitem, (node.args[0], (..., slice(0, 1))))
         new = graph_module.graph.call_method("mean", (column, (2, 3)), {"keepdim": True})
-    _replace(graph_module, node, new)
-    return graph_module
+    _replace(node, new)
 
 
 @planted("planted_models:inception", "torch.cat", "joined = torch.cat(")
-def sort_branches(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def sort_branches(graph_module: torch.fx.GraphModule) -> None:
     """Branches are put behind each other in another order."""
-    (node,) = [node for node in graph_module.graph.nodes if node.target is torch.cat]
-    with graph_module.graph.inserting_before(node):
-        one, three, five, pooled = node.args[0]
-        new = graph_module.graph.call_function(torch.cat, ([one, five, three, pooled], 1))
-    _replace(graph_module, node, new)
-    return graph_module
+    node = _the(graph_module, torch.cat)
+    one, three, five, pooled = node.args[0]
+    _replace_by_call(node, torch.cat, [one, five, three, pooled], 1)
 
 
 @planted("resnet_tiny", "%mul = call_function[torch.mul](%layer2_0_downsample_1, 1.01)", "else self.downsample(x)")
-def rescale_projection(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def rescale_projection(graph_module: torch.fx.GraphModule) -> None:
     """A new operation behind one layer, as calibration leaves one."""
-    (node,) = [node for node in graph_module.graph.nodes if node.target == "layer2.0.downsample.1"]
-    with graph_module.graph.inserting_after(node):
-        new = graph_module.graph.call_function(torch.mul, (node, 1.01))
-    _replace(graph_module, node, new)
-    return graph_module
+    node = _the(graph_module, "layer2.0.downsample.1")
+    _replace_by_call(node, torch.mul, node, 1.01)
 
 
 # Passes of ours.
+
+
+def _read_instead(node, new):
+    """Let the users of a node read another one, without a word to the graph of which stands for which."""
+    for user in list(node.users):
+        user.args = tuple(new if argument is node else argument for argument in user.args)
+    node.graph.erase_node(node)
 
 
 @planted("planted_models:residual", "%project = call_module[project]", "shortcut = self.norm(self.project(x))")
@@ -215,9 +217,7 @@ class SwapOperands(RewritingPass):
         yield Edit("operands in the order of their names", node.source)
         with graph_module.graph.inserting_before(node):
             new = graph_module.graph.call_function(operator.sub, node.args[::-1])
-        for user in list(node.users):
-            user.args = tuple(new if argument is node else argument for argument in user.args)
-        graph_module.graph.erase_node(node)
+        _read_instead(node, new)
 
 
 @planted("planted_models:convnext", "call_function[torch.matmul]", "x = self.down(x)")
@@ -231,9 +231,7 @@ class LinearToMatmul(RewritingPass):
                 weight = graph_module.graph.get_attr(f"{node.target}.weight")
                 turned = graph_module.graph.call_function(torch.t, (weight,))
                 new = graph_module.graph.call_function(torch.matmul, (node.args[0], turned))
-            for user in list(node.users):
-                user.args = tuple(new if argument is node else argument for argument in user.args)
-            graph_module.graph.erase_node(node)
+            _read_instead(node, new)
 
 
 @planted(
@@ -257,9 +255,7 @@ class TransposeQueries(RewritingPass):
         with graph_module.graph.inserting_before(node):
             flipped = graph_module.graph.call_function(torch.flip, (node.args[0], [-2]))
             new = graph_module.graph.call_method("transpose", (flipped, -2, -1))
-        for user in list(node.users):
-            user.args = tuple(new if argument is node else argument for argument in user.args)
-        graph_module.graph.erase_node(node)
+        _read_instead(node, new)
 
 
 @planted(

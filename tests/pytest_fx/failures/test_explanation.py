@@ -2,14 +2,15 @@
 
 import pytest
 import torch
-from building import Counting
+from building import Calling, Counting
+from catalogue.rows import behind
 from judged import violation_of
 from torch import nn
 
 from fx.passes import FuseConvBN, approximate, close, exact
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.failures.details import LONGEST, format_errors, shortened
-from pytest_fx.failures.explanation import explain
+from pytest_fx.failures.explanation import Explanation
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.localization import NodeError
 from pytest_fx.harness.evaluation import Arguments
@@ -21,11 +22,17 @@ class Scaled(nn.Module):
         return torch.sigmoid(x) * 3
 
 
+def with_tanh(program):
+    for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+        node.target = torch.tanh
+    program.recompile()
+
+
 def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=None, **options):
     given = Arguments((torch.rand(2, 3) if inputs is None else inputs,))
     subject = Subject("own", module or Scaled(), lambda input_set: given)
     failure = Failure(subject, pass_, contract, violation_of(subject, pass_, contract), "own", name, test="here")
-    return explain(failure, tmp_path, **options), tmp_path / failure.slug / "failure.md"
+    return Explanation(failure).write(tmp_path, **options), tmp_path / failure.slug / "failure.md"
 
 
 def test_a_pass_that_raises_has_no_node_but_details(tmp_path):
@@ -54,46 +61,25 @@ def test_precision_that_only_rounding_shows_is_found_at_its_node(tmp_path):
         if next(iter(program.parameters()), torch.ones(1)).dtype == torch.float64:
             return
         for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
-            with program.graph.inserting_after(node):
-                half = program.graph.call_method("half", (node,))
-            with program.graph.inserting_after(half):
-                back = program.graph.call_method("to", (half, torch.float32))
-            node.replace_all_uses_with(back, delete_user_cb=lambda user, half=half: user is not half)
+            half = behind(node, "half", node)
+            behind(half, "to", half, torch.float32)
         program.recompile()
 
-    class Layer(Scaled):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(3, 30)
-
-        def forward(self, x):
-            return torch.sigmoid(self.linear(x)) * 3
-
-    text, details = explained(tmp_path, in_half_precision, module=Layer())
+    layer = Calling(lambda m, x: torch.sigmoid(m.linear(x)) * 3, linear=nn.Linear(3, 30))
+    text, details = explained(tmp_path, in_half_precision, module=layer)
     assert "%to = call_method[to](%half, torch.float32)" in text
     assert "## Error of each node, float32 beside float64" in details.read_text(encoding="utf-8")
 
 
 def test_explaining_changes_neither_the_model_nor_the_random_numbers(tmp_path):
-    def tripled(program):
-        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
-            node.target = torch.tanh
-        program.recompile()
-
     module = nn.Sequential(Counting(), Scaled())
     hooks = dict(module._forward_hooks)
     x = torch.rand(2, 3)
     state = torch.get_rng_state()
-    text, _ = explained(tmp_path, tripled, module=module, inputs=x)
+    text, _ = explained(tmp_path, with_tanh, module=module, inputs=x)
     assert "%sigmoid = call_function[torch.tanh](" in text
     assert torch.equal(torch.get_rng_state(), state)
     assert (module[0].calls.item(), module._forward_hooks) == (0, hooks)
-
-
-def with_tanh(program):
-    for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
-        node.target = torch.tanh
-    program.recompile()
 
 
 @pytest.mark.parametrize("contract", [exact, close])

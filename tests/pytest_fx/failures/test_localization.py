@@ -6,15 +6,15 @@ import operator
 
 import pytest
 import torch
-from building import subject_of
-from judged import made_in_float64
+from building import Calling, WithoutLeaves, subject_of
+from judged import located, made_in_float64, tolerance
 from torch import nn
 
 import fx
 from fx.passes import FuseConvBN
 from model_zoo import get_model
 from pytest_fx.failures.localization import localize
-from pytest_fx.failures.pairing import complete
+from pytest_fx.failures.stepwise import written_input
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
 
@@ -22,21 +22,6 @@ from pytest_fx.harness.subject import Subject
 def zoo_subject(name):
     model = get_model(name)
     return Subject(name, model.build(), lambda input_set: Arguments(model.example_inputs(batch=2, seed=input_set)))
-
-
-def tolerance(leaf, eager):
-    return leaf.limits(1e-5, 1e-8)
-
-
-def located(subject, pass_):
-    original = subject.capture(subject.fresh(torch.float64))
-    transformed = made_in_float64(subject, pass_)
-    complete(transformed, original)
-    return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
-
-
-def called(program, target):
-    return program.graph.find_nodes(op="call_module", target=target)[0]
 
 
 def test_a_correct_pass_has_no_wrong_node():
@@ -205,14 +190,6 @@ def test_a_baked_batch_size_is_found_where_it_is_used():
 
 
 def test_a_node_whose_value_is_right_is_not_blamed_and_clears_what_only_it_reads():
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
-
-        def forward(self, x):
-            return self.second(torch.relu(self.first(x)) * 2).tanh()
-
     def move_the_factor(second):
         def pass_(program):
             for name, factor in (("first", 2.0), ("second", second)):
@@ -227,7 +204,9 @@ def test_a_node_whose_value_is_right_is_not_blamed_and_clears_what_only_it_reads
 
         return pass_
 
-    subject = subject_of(Scaled(), torch.randn(8, 3))
+    layers = {"first": nn.Linear(3, 3), "second": nn.Linear(3, 3)}
+    scaled = Calling(lambda m, x: m.second(torch.relu(m.first(x)) * 2).tanh(), **layers)
+    subject = subject_of(scaled, torch.randn(8, 3))
     right = located(subject, move_the_factor(1.0))
     assert right.first_wrong is None
     assert [error.original for error in right.errors if error.excused and error.made > 1e-3] == ["first", "mul"]
@@ -256,23 +235,18 @@ def test_a_program_written_anew_under_other_names_is_compared_by_its_values():
 
 
 def test_a_number_that_opened_layers_ask_for_is_not_blamed_for_what_their_operation_does():
-    class Opened(fx.Tracer):
-        def is_leaf_module(self, m, module_qualified_name):
-            return False
-
-    class Layers(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.norm, self.last = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1)
-
-        def forward(self, x):
-            return self.last(self.norm(self.conv(x)))
-
     def opened(program):
-        program.graph = Opened().trace(program)
+        program.graph = WithoutLeaves().trace(program)
         (norm,) = (node for node in program.graph.nodes if node.target is nn.functional.batch_norm)
         norm.update_kwarg("eps", 0.5)
         program.recompile()
 
-    wrong = located(subject_of(Layers().eval(), torch.rand(3, 2, 4, 4)), opened).first_wrong
+    layers = nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1)).eval()
+    wrong = located(subject_of(layers, torch.rand(3, 2, 4, 4)), opened).first_wrong
     assert wrong.node.startswith("%batch_norm = call_function[torch.nn.functional.batch_norm]"), wrong
+
+
+def test_what_a_node_writes_to_is_known_by_its_place_or_its_keyword():
+    program = fx.symbolic_trace(lambda x, y: (torch.add(x, 1, out=y), x.mul_(2), torch.add(x, y)))
+    x, y, *calls, _ = program.graph.nodes
+    assert [written_input(node) for node in calls] == [y, x, None]

@@ -4,23 +4,13 @@ import weakref
 
 import pytest
 import torch
-from building import Counting, subject_of
-from judged import made_in_float64, violations_of
+from building import Calling, Counting, subject_of
+from judged import located, made_in_float64, tolerance, violations_of
 from torch import nn
 
 import fx
 from fx.passes import close, exact
 from pytest_fx.failures.localization import localize
-
-
-def tolerance(leaf, eager):
-    return leaf.limits(1e-5, 1e-8)
-
-
-def located(subject, pass_):
-    original = subject.capture(subject.fresh(torch.float64))
-    transformed = made_in_float64(subject, pass_)
-    return localize(original, transformed, subject.arguments(), tolerance, subject.capture())
 
 
 def unchanged(program):
@@ -48,11 +38,6 @@ class Shared(nn.Module):
         return self.also(torch.relu_(self.linear(self.linear(x))))
 
 
-class NotFinite(nn.Module):
-    def forward(self, x):
-        return torch.log(x - 1) + 1 / (x - 1)
-
-
 class Complex(nn.Module):
     def __init__(self):
         super().__init__()
@@ -62,19 +47,16 @@ class Complex(nn.Module):
         return torch.fft.ifft(torch.fft.fft(x) * self.phase)
 
 
-class Empty(nn.Module):
-    def forward(self, x):
-        return x[:0] * 2, x.sum()
-
-
 SUBJECTS = {
     "random numbers": lambda: subject_of(Noisy(), torch.ones(4)),
     "counters": lambda: subject_of(Counting(), torch.ones(4)),
     "keywords and dicts": lambda: subject_of(Keyed(), torch.randn(3, 4), mask=torch.ones(3, 4)),
     "shared modules in place": lambda: subject_of(Shared(), torch.randn(3, 4)),
-    "infinities": lambda: subject_of(NotFinite(), torch.tensor([0.0, 1.0, 2.0])),
+    "infinities": lambda: subject_of(
+        Calling(lambda m, x: torch.log(x - 1) + 1 / (x - 1)), torch.tensor([0.0, 1.0, 2.0])
+    ),
     "complex numbers": lambda: subject_of(Complex(), torch.ones(2)),
-    "no elements": lambda: subject_of(Empty(), torch.ones(3)),
+    "no elements": lambda: subject_of(Calling(lambda m, x: (x[:0] * 2, x.sum())), torch.ones(3)),
 }
 
 
@@ -113,7 +95,7 @@ def test_random_states_buffers_hooks_and_code_are_as_they_were():
     assert not seen
 
 
-def test_values_are_let_go_as_the_walk_goes():
+def test_values_are_let_go_as_the_walk_goes(monkeypatch):
     alive, most = weakref.WeakSet(), []
 
     class Chain(nn.Module):
@@ -123,7 +105,6 @@ def test_values_are_let_go_as_the_walk_goes():
             return x
 
     subject = subject_of(Chain(), torch.rand(4))
-    located_now = []
 
     def count(leaf, eager):
         most.append(len(alive))
@@ -136,17 +117,9 @@ def test_values_are_let_go_as_the_walk_goes():
     original = subject.capture(subject.fresh(torch.float64))
     transformed = made_in_float64(subject, unchanged)
     original_call = fx.Interpreter.call_function
-
-    class Watch:
-        def __enter__(self):
-            fx.Interpreter.call_function = lambda self, *parts: noted(original_call(self, *parts))
-
-        def __exit__(self, *parts):
-            fx.Interpreter.call_function = original_call
-
-    with Watch():
-        located_now.append(localize(original, transformed, subject.arguments(), count, subject.capture()))
-    assert len(located_now[0].errors) == 101
+    monkeypatch.setattr(fx.Interpreter, "call_function", lambda self, *parts: noted(original_call(self, *parts)))
+    found = localize(original, transformed, subject.arguments(), count, subject.capture())
+    assert len(found.errors) == 101
     assert max(most) <= 10  # of more than 400 values
 
 

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from catalogue.rows import behind
 from judged import violation_of
 from torch import nn
 
@@ -40,6 +41,12 @@ def failure_of(module, inputs, pass_, contract=close):
     return Failure(subject, pass_, contract, violation_of(subject, pass_, contract), "own", "mine:wrong")
 
 
+def shown_by(subject, pass_, leaves=True):
+    """The failure of a pass on a subject as it would be told, without the search for it."""
+    error = LawViolation("contract", "what", kind="values of output")
+    return Failure(subject, pass_, close, error, "own", "mine:wrong", leaves)
+
+
 def part_of(module, inputs, pass_, *names, **options):
     return find_part(failure_of(module, inputs, pass_), frozenset(names), **options)
 
@@ -61,9 +68,7 @@ class Steps(nn.Module):
 
 def double_the_sigmoid(program):
     for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
-        with program.graph.inserting_after(node):
-            doubled = program.graph.call_function(torch.mul, (node, 1.5))
-        node.replace_all_uses_with(doubled, delete_user_cb=lambda user, new=doubled: user is not new)
+        behind(node, torch.mul, node, 1.5)
     program.recompile()
 
 
@@ -175,18 +180,15 @@ def test_inputs_are_cut_in_step_and_made_plain():
     subject = Subject(
         "model", Joined(), lambda input_set: Arguments((torch.randn(2, 3, 8, 8),), {"mask": torch.ones(2, 1, 8, 8) > 0})
     )
-    error = LawViolation("contract", "own changes it", kind="values of output")
-    failure = Failure(subject, double_the_sigmoid, close, error, "own", "mine:wrong")
-    part = find_part(failure, frozenset({"sigmoid", "mul_1"}))
+    part = find_part(shown_by(subject, double_the_sigmoid), frozenset({"sigmoid", "mul_1"}))
     assert [list(value.shape) for value in part.inputs if isinstance(value, torch.Tensor)] == [[1] * 4] * 2
 
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_part_of_a_program_without_leaf_modules_can_be_found_as_well(leaves):
     subject = Subject("model", Steps(), lambda input_set: Arguments((torch.randn(4, 3),)))
-    error = LawViolation("contract", "own changes it", kind="values of output")
-    failure = Failure(subject, double_the_sigmoid, close, error, "own", "mine:wrong", leaves)
-    assert called(find_part(failure, frozenset({"sigmoid"}))) == ["sigmoid"]
+    part = find_part(shown_by(subject, double_the_sigmoid, leaves), frozenset({"sigmoid"}))
+    assert called(part) == ["sigmoid"]
 
 
 def test_a_search_leaves_the_random_numbers_alone():
@@ -220,21 +222,21 @@ def test_the_file_fails_alone_until_the_pass_is_right(pytester):
     pytester.runpytest_subprocess(path).assert_outcomes(passed=1)
 
 
-def test_a_pass_without_an_importable_name_leaves_no_file(pytester):
-    path = pytester.makepyfile(
-        """
-        import pytest, torch
+NEGATE = """
+import torch
 
-        def test_local(fx_equal):
-            def negate(program):
-                for node in program.graph.find_nodes(op="call_module"):
-                    with program.graph.inserting_after(node):
-                        new = program.graph.call_function(torch.neg, (node,))
-                    node.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
-                program.recompile()
-            fx_equal(negate)
-        """
-    )
+def negate(program):
+    for node in program.graph.find_nodes(op="call_module"):
+        with program.graph.inserting_after(node):
+            new = program.graph.call_function(torch.neg, (node,))
+        node.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
+    program.recompile()
+"""
+
+
+def test_a_pass_without_an_importable_name_leaves_no_file(pytester):
+    local = NEGATE.replace("\n", "\n    ")
+    path = pytester.makepyfile(f"def test_local(fx_equal):{local}\n    fx_equal(negate)")
     result = pytester.runpytest(path, "--fx-model", "mlp")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -246,18 +248,7 @@ def test_a_pass_without_an_importable_name_leaves_no_file(pytester):
 
 @pytest.mark.thorough
 def test_two_tests_that_fail_keep_a_folder_each_and_a_second_run_replaces_them(pytester):
-    pytester.makepyfile(
-        faulty="""
-        import torch
-
-        def negate(program):
-            for node in program.graph.find_nodes(op="call_module"):
-                with program.graph.inserting_after(node):
-                    new = program.graph.call_function(torch.neg, (node,))
-                node.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new)
-            program.recompile()
-        """
-    )
+    pytester.makepyfile(faulty=NEGATE)
     options = ("--fx-model", "mlp", "--fx-pass", "faulty:negate", "--fx-batch", "1,2", "-k", "test_pass_keeps_its")
     for _ in range(2):
         assert pytester.runpytest(*options).parseoutcomes()["failed"] == 2
@@ -312,9 +303,7 @@ def test_numbers_among_the_inputs_are_written_into_the_file(tmp_path):
             node.meta["kept"] = True
         program.recompile()
 
-    failure = Failure(
-        subject, wrong, close, LawViolation("contract", "what", kind="values of output"), "own", "mine:wrong"
-    )
+    failure = shown_by(subject, wrong)
     part = find_part(failure, frozenset({"view", "sigmoid"}))
     path = write_test(tmp_path, failure, part, "model.py:3")
     text = path.read_text()

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import torch
+from catalogue.rows import behind
 from judged import violation_of, violations_of
 from torch import nn
 from torch.nn import functional as F
@@ -99,11 +100,8 @@ def tanh_gelu(program):
 
 def in_half_precision(program):
     for node in program.graph.find_nodes(op="call_function", target=torch.relu):
-        with program.graph.inserting_after(node):
-            half = program.graph.call_method("half", (node,))
-        with program.graph.inserting_after(half):
-            back = program.graph.call_method("float", (half,))
-        node.replace_all_uses_with(back, delete_user_cb=lambda user, half=half: user is not half)
+        half = behind(node, "half", node)
+        behind(half, "float", half)
     program.recompile()
 
 
@@ -129,9 +127,7 @@ def half_layer(program):
     (node,) = program.graph.find_nodes(op="call_module", target="last")
     with program.graph.inserting_before(node):
         node.args = (program.graph.call_method("half", node.args),)
-    with program.graph.inserting_after(node):
-        back = program.graph.call_method("float", (node,))
-    node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
+    behind(node, "float", node)
     program.recompile()
 
 

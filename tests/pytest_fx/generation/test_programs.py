@@ -17,15 +17,15 @@ import torch
 import torch.nn.functional as F
 from hypothesis import Phase, find, given, seed, settings
 from hypothesis import strategies as st
+from selection import thorough_except
 from torch import nn
 
 import fx
 from pytest_fx.generation import Pair, Program, programs, shapes, tensors
 from pytest_fx.generation.bias import choices_for
-from pytest_fx.generation.choices import Choices
 from pytest_fx.generation.formula_rows import FORMULAS
 from pytest_fx.generation.grammar import ROWS
-from pytest_fx.generation.productions import Production, written
+from pytest_fx.generation.productions import Choices, Production, written
 from pytest_fx.generation.program_builder import ProgramBuilder, Value
 from pytest_fx.generation.siblings import siblings
 from pytest_fx.generation.spelled_targets import targets_of
@@ -224,24 +224,62 @@ def test_sequences_are_drawn_as_they_are_asked_for() -> None:
     assert sum(map(follows, drawn(programs(ops=chain), 30))) >= 12
 
 
-def test_a_captured_program_can_be_imitated() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.norm = nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)
-
-        def forward(self, x: Any) -> Any:
-            return torch.relu(self.norm(self.conv(x)))
-
-    like = fx.symbolic_trace(Model())
-    imitations = drawn(programs(like=like), 30)
-    assert sum("nn.Conv2d" in example.source and "nn.BatchNorm2d" in example.source for example in imitations) >= 10
+def attention(q: Any, k: Any, v: Any) -> Any:
+    return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-2, -1)) / 8.0, dim=-1), v)
 
 
-def test_functions_and_modules_of_others_are_tried_on_tensors() -> None:
-    function, module = drawn(programs(ops=[scaled]), 20), drawn(programs(ops=[Doubling]), 20)
-    assert sum(f"{__name__}.scaled(" in program.source for program in function) >= 10
-    assert sum(f"{__name__}.Doubling()" in program.source for program in module) >= 10
+def layer_norm(x: Any) -> Any:
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
+
+
+FREQUENT: dict[str, tuple[dict[str, Any], int, int, tuple[str, ...]]] = {
+    "a function of others": ({"ops": [scaled]}, 20, 10, (rf"{__name__}\.scaled\(",)),
+    "a module of others": ({"ops": [Doubling]}, 20, 10, (rf"{__name__}\.Doubling\(\)",)),
+    "functions that the grammar lacks": (
+        {"ops": [torch.deg2rad, torch.logaddexp]}, 20, 5, (r"torch\.deg2rad\(", r"torch\.logaddexp\("),
+    ),
+    "parts of named tuples": (
+        {"ops": [torch.median, operator.getitem]}, 60, 6, (r"(\w+) = [^\n]*median\(\w+, .*\b\1\[-?\d\]",),
+    ),
+    "rows of several operations": (
+        {"ops": [torch.max, operator.getitem]}, 30, 5, (r"(max|min|sort|topk)\([^\n]*\)\[[01]\]",),
+    ),
+    "constants": ({"ops": [operator.truediv, F.pad], "constants": (8.25, "reflect")}, 60, 5, (r"/ 8\.25", "'reflect'")),
+    "masks by infinities": (
+        {"ops": ["masked_fill"], "constants": (-math.inf,)}, 40, 6, (r"masked_fill_?\([^\n]*-inf",),
+    ),
+    "layers of a program": (
+        {"like": fx.symbolic_trace(nn.Sequential(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1), nn.ReLU()))}, 30, 10,
+        (r"nn\.Conv2d.*nn\.BatchNorm2d|nn\.BatchNorm2d.*nn\.Conv2d",),
+    ),
+    "attention": ({"like": fx.symbolic_trace(attention)}, 20, 5, (r" / 8\.0\)",)),
+    "a layer norm": ({"like": fx.symbolic_trace(layer_norm)}, 20, 5, (r"part0 := [^\n]*part0 \* part0",)),
+    "what is positive": ({"like": fx.symbolic_trace(lambda x: torch.where(x > 0, x, 0.0))}, 20, 5, (r"\w > 0\)",)),
+    "a mask of a pattern": (
+        {"like": fx.symbolic_trace(lambda x, mask: torch.tanh(x.masked_fill(mask, 2.0)))}, 30, 15,
+        (r"\.masked_fill\(.*torch\.tanh\(|torch\.tanh\(.*\.masked_fill\(",),
+    ),
+    "an argument of topk": ({"ops": [torch.topk]}, 50, 3, ("largest=False",)),
+    "an argument of sort": ({"ops": ["sort"]}, 50, 3, ("descending=True",)),
+    "an argument of AvgPool2d": ({"ops": [nn.AvgPool2d]}, 50, 3, ("count_include_pad=False",)),
+    "an argument of Conv1d": ({"ops": [nn.Conv1d]}, 50, 3, ("padding_mode='",)),
+    "an argument of addmm": ({"ops": [torch.addmm]}, 50, 3, (r"torch\.addmm\([^\n]*(alpha|beta)=",)),
+    "a formula that an operation may stand for": (
+        {"ops": [torch.rsqrt, "mean", "pow", operator.add, operator.mul]}, 60, 3,
+        (r"torch\.rsqrt\([^\n]*\.pow\(2\)\.mean\(-1, keepdim=True\)",),
+    ),
+}  # fmt: skip
+"""What is asked for, in which of how many programs at least, and how each part of it reads in a source."""
+QUICK = list(FREQUENT)[:-6]
+
+
+@pytest.mark.parametrize("name", thorough_except(QUICK, FREQUENT))
+def test_programs_are_full_of_what_is_asked_for(name: str) -> None:
+    asked, count, least, forms = FREQUENT[name]
+    sources = [program.source for program in drawn(programs(**asked), count)]
+    for form in forms:
+        assert sum(re.search(form, source, re.DOTALL) is not None for source in sources) >= least, form
 
 
 def test_operations_that_are_asked_for_follow_each_other() -> None:
@@ -343,28 +381,6 @@ def test_an_expression_is_imitated_as_a_whole_constants_included() -> None:
     assert sum(whole.format("_", "_") in source for source in found) >= 8
 
 
-def test_patterns_are_imitated_whole_whatever_they_are_made_of() -> None:
-    def attention(q: Any, k: Any, v: Any) -> Any:
-        return torch.matmul(torch.softmax(torch.matmul(q, k.transpose(-2, -1)) / 8.0, dim=-1), v)
-
-    def layer_norm(x: Any) -> Any:
-        centred = x - x.mean(-1, keepdim=True)
-        return centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
-
-    def positive(x: Any) -> Any:
-        return torch.where(x > 0, x, 0.0)
-
-    for like, text in ((attention, r" / 8\.0\)"), (layer_norm, r"part0 := .*part0 \* part0"), (positive, r"\w > 0\)")):
-        found = drawn(programs(like=fx.symbolic_trace(like)), 20)
-        assert sum(re.search(text, program.source) is not None for program in found) >= 5, like
-
-
-def test_constants_that_are_asked_for_are_frequent() -> None:
-    found = drawn(programs(ops=[operator.truediv, F.pad], constants=(8.25, "reflect")), 60)
-    assert sum("/ 8.25" in program.source for program in found) >= 5
-    assert sum("'reflect'" in program.source for program in found) >= 5
-
-
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.spellings[0])
 def test_every_argument_of_a_row_has_its_place_in_every_spelling(row: Production) -> None:
     for spelling in row.spellings:
@@ -413,32 +429,10 @@ def test_first_arguments_are_written_with_and_without_their_keywords() -> None:
         assert re.search(unnamed, source)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "target,text",
-    [
-        (torch.topk, "largest=False"),
-        ("sort", "descending=True"),
-        (nn.AvgPool2d, "count_include_pad=False"),
-        (nn.Conv1d, "padding_mode='"),
-        (torch.addmm, r"torch\.addmm\(.*(alpha|beta)="),
-    ],
-    ids=["topk", "sort", "AvgPool2d", "Conv1d", "addmm"],
-)
-def test_arguments_that_no_row_names_are_away_from_their_defaults_at_times(target: Any, text: str) -> None:
-    found = drawn(programs(ops=[target]), 50)
-    assert sum(re.search(text, program.source) is not None for program in found) >= 3
-
-
 def test_modules_are_called_what_is_asked_for_at_times() -> None:
     found = drawn(programs(ops=[nn.GELU], constants=("act", "forward", "class", "call_module")), 40)
     assert sum("self.act = " in program.source for program in found) >= 3
     assert not any(re.search(r"self\.(forward|class|call_module) =", program.source) for program in found)
-
-
-def test_infinite_constants_that_are_asked_for_mask_what_is_finite_otherwise() -> None:
-    found = drawn(programs(ops=["masked_fill"], constants=(-math.inf,)), 40)
-    assert sum(re.search(r"masked_fill_?\(.*-inf", program.source) is not None for program in found) > 5
 
 
 @few
@@ -470,24 +464,6 @@ def test_what_may_be_an_input_itself_is_not_augmented(data: st.DataObject) -> No
 
     assert is_augmented("x + 1", lambda x: x + 1)
     assert not is_augmented("x.contiguous()", lambda x: x.contiguous(), "copy")
-
-
-def test_functions_of_torch_that_the_grammar_lacks_are_tried() -> None:
-    found = drawn(programs(ops=[torch.deg2rad, torch.logaddexp]), 20)
-    assert sum("torch.deg2rad(" in program.source for program in found) >= 5
-    assert sum("torch.logaddexp(" in program.source for program in found) >= 5
-
-
-def test_named_tuples_of_torch_are_taken_apart() -> None:
-    found = drawn(programs(ops=[torch.median, operator.getitem]), 60)
-    assert sum(bool(re.search(r"(\w+) = .*median\(\w+, .*\n(.*\n)*.*\b\1\[-?\d\]", each.source)) for each in found) >= 6
-
-
-def test_rows_of_several_operations_that_are_asked_for_are_frequent() -> None:
-    def is_selected(program: Program) -> bool:
-        return re.search(r"(max|min|sort|topk)\(.*\)\[[01]\]", program.source) is not None
-
-    assert sum(map(is_selected, drawn(programs(ops=[torch.max, operator.getitem]), 30))) >= 5
 
 
 def test_layers_in_chains_are_called_again() -> None:
@@ -541,12 +517,6 @@ def test_programs_do_nothing_that_torch_warns_of_once_or_always(ops: list[Any]) 
 
 
 @pytest.mark.thorough
-def test_formulas_that_an_operation_may_stand_for_are_frequent_where_their_operations_are_asked_for() -> None:
-    found = drawn(programs(ops=[torch.rsqrt, "mean", "pow", operator.add, operator.mul]), 60)
-    assert sum("torch.rsqrt(" in each.source and ".pow(2).mean(-1, keepdim=True)" in each.source for each in found) >= 3
-
-
-@pytest.mark.thorough
 def test_operations_that_are_asked_for_follow_each_other_in_the_opposite_order_too() -> None:
     """A pass looks from a result back to what it is made of, and where that is read once more."""
 
@@ -583,14 +553,6 @@ def test_a_line_is_written_once_more_with_another_constant() -> None:
         return any(one[0] == other[0] and one[1] != other[1] for one in calls for other in calls)
 
     assert sum(map(is_varied, drawn(programs(ops=[F.softmax]), 60))) >= 6
-
-
-def test_masks_of_patterns_are_masks() -> None:
-    def pattern(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(x.masked_fill(mask, 2.0))
-
-    found = drawn(programs(like=fx.symbolic_trace(pattern)), 30)
-    assert sum(".masked_fill(" in program.source and "torch.tanh(" in program.source for program in found) >= 15
 
 
 @pytest.mark.parametrize("row", FORMULAS, ids=lambda row: row.spellings[0])

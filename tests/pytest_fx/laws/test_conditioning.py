@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 from catalogue import of_theme
+from catalogue.made_elsewhere import convolutions
+from catalogue.rows import case
 from torch import nn
 
 from fx.passes import FuseConvBN, approximate, close
@@ -24,28 +26,16 @@ def judge(module: nn.Module, program: nn.Module, *inputs: torch.Tensor, promise=
     contract(PassRun.given(subject_of(module, *inputs), program.eval(), promise))
 
 
-def made(forward, **parts) -> nn.Module:
-    """A module with ``forward`` and these modules."""
-    module = type("Model", (nn.Module,), {"forward": forward})()
-    for name, part in parts.items():
-        setattr(module, name, part)
-    return module
+def made(forward) -> nn.Module:
+    """A module with ``forward``."""
+    return case(forward).module
 
 
 @pytest.fixture(scope="module")
 def network():
     torch.manual_seed(0)
-    return deep_network(), torch.randn(2, 3, 32, 32)
-
-
-def deep_network() -> nn.Module:
-    layers: list[nn.Module] = []
-    for inputs, outputs in ((3, 16), *[(16, 16)] * 9):
-        norm = nn.BatchNorm2d(outputs)
-        norm.running_var.uniform_(0.01, 0.1)
-        norm.running_mean.normal_()
-        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), norm, nn.ReLU()]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 100))
+    head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 100)
+    return nn.Sequential(*convolutions(10, 16), *head), torch.randn(2, 3, 32, 32)
 
 
 SPOILT = [row for row in of_theme("made_elsewhere") if row.name != "another_box"]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from building import Calling
 from catalogue import RIGHT
 from torch import nn
 
@@ -106,18 +107,6 @@ def test_gradients_of_the_model_itself_are_found_out_once_for_all_passes(monkeyp
     assert len(asked) == 1
 
 
-class Cancelling(nn.Module):
-    """Rounding errors of its gradients are so large that eager has to be perturbed to know them."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(1024, 1024), nn.Linear(1024, 8)
-
-    def forward(self, x):
-        y = self.second(self.first(x))
-        return ((y + 1e12) - 1e12) ** 2
-
-
 def frozen(program):
     """Put a frozen layer in the place of the first, and take the cancelling away."""
     first = program.get_submodule("first")
@@ -137,8 +126,11 @@ def frozen(program):
 @pytest.mark.thorough
 def test_a_frozen_layer_of_a_large_model_is_reported_where_eager_has_to_be_perturbed():
     torch.manual_seed(0)
+    layers = {"first": nn.Linear(1024, 1024), "second": nn.Linear(1024, 8)}
+    # Rounding errors of its gradients are so large that eager has to be perturbed to know them.
+    cancelling = Calling(lambda m, x: ((m.second(m.first(x)) + 1e12) - 1e12) ** 2, **layers)
     inputs = Arguments((torch.randn(16, 1024),))
-    subject = Subject("cancelling", Cancelling(), lambda input_set: inputs, mode="train")
+    subject = Subject("cancelling", cancelling, lambda input_set: inputs, mode="train")
     with pytest.raises(LawViolation, match="gradient"):
         gradients(PassRun(subject, frozen, contract=close))
 

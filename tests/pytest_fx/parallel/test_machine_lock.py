@@ -1,4 +1,4 @@
-"""pytest_fx.parallel.machine_lock: processes of a run share a machine, or one has it alone."""
+"""pytest_fx.parallel.distribution: processes of a run share a machine, or one has it alone."""
 
 import subprocess
 import sys
@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from pytest_fx.parallel.machine_lock import MachineLock
+from pytest_fx.parallel.distribution import MachineLock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="no record locks")
 
 HOLD = """
 import sys, time
-from pytest_fx.parallel.machine_lock import MachineLock
+from pytest_fx.parallel.distribution import MachineLock
 
 lock = MachineLock(sys.argv[1])
 lock.acquire(alone=sys.argv[2] == "alone")

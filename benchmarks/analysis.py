@@ -20,7 +20,7 @@ from fx.analysis.symbolic_shapes import symbolic_shapes
 from fx.passes.shape_prop import ShapeProp
 from model_zoo import get_model
 
-from .paired import Contender, Table, measure, parse, rounds_for
+from .paired import Contender, Table, parse, sizes
 from .programs import chain
 
 NAMES = ("torch.fx", "fake", "cost", "memory", "symbolic")
@@ -46,32 +46,22 @@ def measure_model_and_chains(
     model = get_model("resnet_tiny" if options.quick else "resnet50")
     made = made_for(model.build(), model.example_inputs(batch=1), True)
     with torch.no_grad():
-        made_of_model = measure(
-            model.name, made, baseline="torch.fx", rounds=options.rounds, goal=goal, clock=time.thread_time
-        )
-        table.add(made_of_model)
-        for size in [1_000] if options.quick else [1_000, 10_000, 100_000]:
-            table.add(
-                measure(
-                    f"one operation of {size:,}",
-                    made_for(chain(size), (torch.ones(1),), False),
-                    baseline="torch.fx",
-                    rounds=rounds_for(size, options.rounds),
-                    operations=size,
-                    goal=f"{goal}, flat",
-                    clock=time.thread_time,
-                )
+        table.measure(model.name, made, rounds=options.rounds, goal=goal, clock=time.thread_time)
+        for size in sizes(options):
+            made = made_for(chain(size), (torch.ones(1),), False)
+            table.measure_operations(
+                "a chain", size, made, rounds=options.rounds, goal=f"{goal}, flat", clock=time.thread_time
             )
 
 
 def contenders(module: Any, inputs: tuple[torch.Tensor, ...], is_model: bool) -> dict[str, Contender]:
     ours = fx.symbolic_trace(module)
-    sizes: tuple[Any, ...] = ("batch", 3, "h", "w") if is_model else ("n",)
+    shape: tuple[Any, ...] = ("batch", 3, "h", "w") if is_model else ("n",)
     ways: dict[str, Callable[[], Any]] = {
         "fake": lambda: ShapeProp(ours, fake=True).propagate(*inputs),
         "cost": lambda: estimate_cost(ours, *inputs),
         "memory": lambda: activation_memory(ours, *inputs),
-        "symbolic": lambda: symbolic_shapes(ours, sizes),
+        "symbolic": lambda: symbolic_shapes(ours, shape),
     }
     return ways_of(module, inputs, ways)
 
@@ -79,7 +69,7 @@ def contenders(module: Any, inputs: tuple[torch.Tensor, ...], is_model: bool) ->
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=21)
-    measure_model_and_chains(Table(NAMES), options, "1.5", contenders)
+    measure_model_and_chains(Table(*NAMES), options, "1.5", contenders)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
-"""How fast programs are captured: models through ``symbolic_trace``, whole and small ones, and a step of a chain."""
+"""How fast programs are captured: whole and small models, a step of a chain, models to be fused (section 6.2.2)."""
 
 from __future__ import annotations
 
+import copy
 import time
 from functools import partial
 
 from torch import nn
+from torch.fx.experimental.optimization import fuse
 
+import fx
+from fx.passes import FuseConvBN
 from model_zoo import get_model, list_models
 
-from .libraries import LIBRARIES
-from .paired import Table, each, measure, parse, rounds_for
+from .paired import LIBRARIES, Contender, Table, each, parse, sizes
 from .programs import HandlingLayers, Layers, Perceptron, chain, hooked_perceptron, trace
 
-of_thread = partial(measure, baseline="torch.fx", clock=time.thread_time)
-"""Measures what the thread takes that captures, which does all of it, and not what other processes take meanwhile."""
+CLOCK = time.thread_time
+"""What the thread takes that captures, which does all of it, and not what other processes take meanwhile."""
 
 
 def capture_models(table: Table, names: list[str], rounds: int) -> None:
@@ -26,7 +29,7 @@ def capture_models(table: Table, names: list[str], rounds: int) -> None:
             continue
         contenders = each(lambda library, module=module: library.symbolic_trace(module), LIBRARIES)
         goal = "0.20, at most 0.30" if name == "resnet50" else ""
-        table.add(of_thread(f"symbolic_trace {name}", contenders, rounds=rounds, goal=goal))
+        table.measure(f"symbolic_trace {name}", contenders, rounds=rounds, goal=goal, clock=CLOCK)
 
 
 def _is_taken_by_torch_fx(module: nn.Module) -> bool:
@@ -50,30 +53,39 @@ def capture_small_models(table: Table, rounds: int) -> None:
     }
     for name, (module, goal) in models.items():
         contenders = each(lambda library, module=module: library.symbolic_trace(module), LIBRARIES)
-        table.add(of_thread(f"symbolic_trace, {name}", contenders, rounds=rounds, goal=goal))
+        table.measure(f"symbolic_trace, {name}", contenders, rounds=rounds, goal=goal, clock=CLOCK)
 
 
-def capture_chains(table: Table, sizes: list[int], rounds: int) -> None:
+def capture_chains(table: Table, lengths: list[int], rounds: int) -> None:
     """Time of one operation while the program grows; a flat column means linear capture."""
-    for size in sizes:
-        table.add(
-            of_thread(
-                f"trace, one operation of {size:,}",
-                each(partial(trace, root=chain(size)), LIBRARIES),
-                rounds=rounds_for(size, rounds),
-                operations=size,
-                goal="0.20 (12 µs), flat",
-            )
-        )
+    for size in lengths:
+        contenders = each(partial(trace, root=chain(size)), LIBRARIES)
+        goal = "0.20 (12 µs), flat"
+        table.measure_operations("trace", size, contenders, rounds=rounds, goal=goal, clock=CLOCK)
+
+
+def fuse_models(rounds: int) -> None:
+    """From a module to a program with batch norms folded; ours leaves the module as it is without copying it."""
+    table = Table("torch.fx", "no copy", "fx")
+    for name in ("resnet_tiny", "resnet50"):
+        module = get_model(name).build().eval()
+        contenders = {
+            "torch.fx": Contender(lambda _, module=module: fuse(module)),
+            "no copy": Contender(lambda copied: fuse(copied, inplace=True), partial(copy.deepcopy, module)),
+            "fx": Contender(lambda _, module=module: FuseConvBN()(fx.symbolic_trace(module))),
+        }
+        goal = "below 1" if name == "resnet50" else ""
+        table.measure(f"capture and fuse-conv-bn, {name}", contenders, rounds=rounds, goal=goal)
 
 
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=21)
-    table = Table(tuple(LIBRARIES))
+    table = Table(*LIBRARIES)
     capture_models(table, ["resnet50"] if options.quick else list_models(), options.rounds)
     capture_small_models(table, options.rounds)
-    capture_chains(table, [1_000, 10_000] if options.quick else [1_000, 10_000, 100_000], options.rounds)
+    capture_chains(table, sizes(options), options.rounds)
+    fuse_models(options.rounds)
 
 
 if __name__ == "__main__":

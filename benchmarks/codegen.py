@@ -8,8 +8,7 @@ from typing import Any
 
 from model_zoo import get_model
 
-from .libraries import LIBRARIES
-from .paired import Table, each, measure, parse, rounds_for
+from .paired import LIBRARIES, Table, each, parse, sizes
 from .programs import chain_graph
 
 
@@ -34,9 +33,9 @@ def recompile(module: Any) -> Any:
     return compiled(module)
 
 
-def write_chains(table: Table, sizes: list[int], rounds: int) -> None:
+def write_chains(table: Table, lengths: list[int], rounds: int) -> None:
     """Graph to text, text to code object, and both into a module, by operation."""
-    for size in sizes:
+    for size in lengths:
         graphs = {label: chain_graph(library, size) for label, library in LIBRARIES.items()}
         sources = {label: write(graph).src for label, graph in graphs.items()}
         modules = {label: library.GraphModule({}, graphs[label]) for label, library in LIBRARIES.items()}
@@ -46,16 +45,7 @@ def write_chains(table: Table, sizes: list[int], rounds: int) -> None:
             ("recompile", each(recompile, modules), "0.75 (15 µs)"),
         )
         for name, contenders, goal in rows:
-            table.add(
-                measure(
-                    f"{name}, one operation of {size:,}",
-                    contenders,
-                    baseline="torch.fx",
-                    rounds=rounds_for(size, rounds),
-                    operations=size,
-                    goal=goal,
-                )
-            )
+            table.measure_operations(name, size, contenders, rounds=rounds, goal=goal)
 
 
 def whole_model(table: Table, name: str, rounds: int) -> None:
@@ -78,14 +68,14 @@ def whole_model(table: Table, name: str, rounds: int) -> None:
         ("pickle.loads, no weights", each(pickle.loads, stored_weightless), "at most 0.5"),
     )
     for what, contenders, goal in rows:
-        table.add(measure(f"{what}, {name}", contenders, baseline="torch.fx", rounds=rounds, goal=goal))
+        table.measure(f"{what}, {name}", contenders, rounds=rounds, goal=goal)
 
 
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=21)
-    table = Table(tuple(LIBRARIES))
-    write_chains(table, [1_000] if options.quick else [1_000, 10_000, 100_000], options.rounds)
+    table = Table(*LIBRARIES)
+    write_chains(table, sizes(options), options.rounds)
     whole_model(table, "resnet50", options.rounds)
 
 

@@ -1,4 +1,4 @@
-"""What the generated forward costs beside eager, and guards in it beside none.
+"""What the generated forward, and an Interpreter, cost beside eager, and guards beside none.
 
 The programs are many tiny functions, many tiny modules, and real models; guards are of programs that were captured with
 example inputs.
@@ -15,15 +15,14 @@ from torch import nn
 import fx
 from model_zoo import get_model
 
-from .libraries import LIBRARIES
-from .paired import Table, each, measure, parse
-from .programs import small_blocks, small_functions, small_modules
+from .paired import LIBRARIES, Table, each, parse
+from .programs import chain, small_blocks, small_functions, small_modules
 
 
 def compare_with_eager(table: Table, name: str, module: Any, inputs: tuple[Any, ...], rounds: int, goal: str) -> None:
     """Call the module, and what each library made of it, on the same inputs."""
     runs = {"eager": module} | {label: library.symbolic_trace(module) for label, library in LIBRARIES.items()}
-    table.add(measure(name, each(lambda run: run(*inputs), runs), baseline="eager", rounds=rounds, goal=goal))
+    table.measure(name, each(lambda run: run(*inputs), runs), rounds=rounds, goal=goal)
 
 
 class Halved(nn.Module):
@@ -45,13 +44,21 @@ def compare_guards(table: Table, name: str, module: Any, inputs: tuple[Any, ...]
     guarded = fx.symbolic_trace(module, example_inputs=inputs)
     runs = {"no guards": fx.passes.RemoveChecks(guards=True)(copy.deepcopy(guarded)), "guards": guarded}
     name = f"{name}, {len(guarded.guards)} guards"
-    table.add(measure(name, each(lambda run: run(*inputs), runs), baseline="no guards", rounds=rounds, goal=goal))
+    table.measure(name, each(lambda run: run(*inputs), runs), rounds=rounds, goal=goal)
+
+
+def compare_interpreters(table: Table, size: int, rounds: int) -> None:
+    """Run a chain node by node."""
+    eager, one = chain(size), torch.ones(1)
+    runs = {label: library.Interpreter(library.symbolic_trace(eager)).run for label, library in LIBRARIES.items()}
+    contenders = each(lambda run: run(one), {"eager": eager, **runs})
+    table.measure_operations("Interpreter", size, contenders, rounds=rounds, goal="2 (under 5 µs)")
 
 
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=41)
-    table = Table(("eager", *LIBRARIES))
+    table = Table("eager", *LIBRARIES)
     one = torch.ones(1)
     with torch.no_grad():
         compare_with_eager(table, "200 functions", small_functions(200), (one,), options.rounds, "at most 0.93")
@@ -61,7 +68,9 @@ def main() -> None:
         inputs = tuple(model.example_inputs(1))
         rounds = 5 if options.quick else options.rounds // 2
         compare_with_eager(table, "resnet50, batch 1", model.build().eval(), inputs, rounds, "at most 1.0")
-        guards = Table(("no guards", "guards"))
+        for size in [1_000] if options.quick else [1_000, 10_000]:
+            compare_interpreters(table, size, options.rounds // 2)
+        guards = Table("no guards", "guards")
         layers = nn.Sequential(*(Halved() for _ in range(20))).eval()
         for batch, goal in ((1, "at most 1.1"), (256, "at most 1.01")):
             compare_guards(guards, f"20 layers, batch {batch}", layers, (torch.ones(batch, 64),), options.rounds, goal)

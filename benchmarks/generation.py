@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 import fx
 from pytest_fx.generation import Program, programs
 
-from .paired import Contender, Table, measure, parse
+from .paired import Contender, Table, parse
 
 PROGRAMS = 100
 
@@ -58,17 +58,8 @@ def main() -> None:
     options = parse(__doc__, rounds=7)
     works = {"drawn": nothing, "captured": capture, "run": capture_and_run}
     contenders = {name: Contender(trials(work)) for name, work in works.items()}
-    table = Table(tuple(works))
-    table.add(
-        measure(
-            f"one random program of {PROGRAMS}",
-            contenders,
-            baseline="drawn",
-            rounds=options.rounds,
-            operations=PROGRAMS,
-            goal="drawn in 8 ms",
-        )
-    )
+    row = f"one random program of {PROGRAMS}"
+    Table(*works).measure(row, contenders, rounds=options.rounds, operations=PROGRAMS, goal="drawn in 8 ms")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from .libraries import LIBRARIES
-from .paired import Table, each, each_afresh, measure, parse, rounds_for
+from .paired import LIBRARIES, Table, each, each_afresh, parse, sizes
 from .programs import chain_graph
 
 
@@ -27,9 +26,9 @@ def eliminate(graph: Any) -> None:
     assert graph.eliminate_dead_code()
 
 
-def edit_chains(table: Table, sizes: list[int], rounds: int) -> None:
+def edit_chains(table: Table, lengths: list[int], rounds: int) -> None:
     """Four edits on chains that grow; a flat column means a linear edit."""
-    for size in sizes:
+    for size in lengths:
         fresh = {label: partial(chain_graph, library, size) for label, library in LIBRARIES.items()}
         half_dead = {label: partial(chain_graph, library, size, dead=True) for label, library in LIBRARIES.items()}
         kept = {label: make() for label, make in fresh.items()}
@@ -40,22 +39,13 @@ def edit_chains(table: Table, sizes: list[int], rounds: int) -> None:
             ("deepcopy of the graph", size, each(copy.deepcopy, kept)),
         )
         for name, operations, contenders in rows:
-            table.add(
-                measure(
-                    f"{name}, one operation of {operations:,}",
-                    contenders,
-                    baseline="torch.fx",
-                    rounds=rounds_for(size, rounds),
-                    operations=operations,
-                    goal="at most 1, flat",
-                )
-            )
+            table.measure_operations(name, operations, contenders, rounds=rounds, goal="at most 1, flat")
 
 
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=21)
-    edit_chains(Table(tuple(LIBRARIES)), [1_000] if options.quick else [1_000, 10_000, 100_000], options.rounds)
+    edit_chains(Table(*LIBRARIES), sizes(options), options.rounds)
 
 
 if __name__ == "__main__":

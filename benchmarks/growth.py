@@ -12,13 +12,11 @@ import gc
 import importlib
 import json
 import linecache
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
@@ -30,7 +28,7 @@ import fx
 from model_zoo import get_model
 from pytest_fx import check_pass
 
-from .memory import MEBIBYTE, process_bytes
+from .memory import MEBIBYTE, in_fresh_process, process_bytes
 
 GOAL = 10.0
 """MiB for each thousand."""
@@ -138,12 +136,8 @@ def main() -> None:
         return
     print(f"{'for each thousand':<28}{'MiB':>9}{'objects':>10}{'tensors':>10}{'lines':>8}{'modules':>9}   goal")
     for job, (_, count, _) in JOBS.items():
-        command = [sys.executable, "-m", "benchmarks.growth", "--here", job, "--threads", str(options.threads)]
-        root = Path(__file__).resolve().parents[1]
-        run: Any = subprocess.run(
-            [*command, *(["--quick"] if options.quick else [])], cwd=root, stdout=subprocess.PIPE, text=True, check=True
-        )
-        found = json.loads(run.stdout.splitlines()[-1])
+        how = ["--here", job, "--threads", str(options.threads), *(["--quick"] if options.quick else [])]
+        found = in_fresh_process("growth", *how, threads=options.threads)
         shown = "".join(f"{found[name]:>{width}.1f}" for name, width in (("MiB", 9), ("objects", 10), ("tensors", 10)))
         shown += f"{found['lines']:>8.1f}{found['modules']:>9.1f}"
         print(f"{f'{count // parts:,} {job}':<28}{shown}   under {GOAL:g} MiB", flush=True)

@@ -6,8 +6,6 @@ time of our faster program by that of torch.ao's fastest one, round by round; be
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +17,9 @@ from torch import nn
 import fx
 from fx.quantize import Choice, KeptMemory, QuantizationScheme, convert, kernels_used, prepare
 from model_zoo import get_model
-from pytest_fx.tables.torch_ao import ao_convert, ao_prepare
+from pytest_fx.tables.peers import ao_convert, ao_prepare
 
-from .paired import Contender, Table, each, measure, median_ratio, parse
+from .paired import Contender, Table, each, median_ratio, parse
 
 CALIBRATION = 16
 STEPS = 20
@@ -98,7 +96,7 @@ def decibels(program: Any, module: nn.Module, inputs: tuple[Any, ...]) -> float:
 def run_model(name: str, batches: list[int], rounds: int) -> None:
     module, example_inputs = subject(name)
     made = programs(module, tuple(example_inputs(CALIBRATION, seed=1)))
-    table = Table((*made, "static kept"))
+    table = Table(*made, "static kept")
     threads = torch.get_num_threads()
     clock = time.thread_time if threads == 1 else time.perf_counter  # what one thread does, others cannot slow down
     for batch in batches:
@@ -108,11 +106,10 @@ def run_model(name: str, batches: list[int], rounds: int) -> None:
             memory = KeptMemory()
             contenders["static kept"] = Contender(lambda _, m=memory, i=inputs: kept(made["static"], m, i))
             row = f"{name}, batch {batch}, {threads} threads"
-            found = measure(row, contenders, baseline="eager", rounds=rounds, clock=clock)
+            found = table.measure(row, contenders, rounds=rounds, clock=clock)
             accuracy = {
                 label: round(decibels(one, module, inputs), 1) for label, one in made.items() if one is not module
             }
-        table.add(found)
         theirs = [found.seconds[label] for label in THEIRS if label in made]
         ours = min((found.seconds[label] for label in OURS), key=np.median)
         best = list(np.min(theirs, axis=0))
@@ -122,16 +119,11 @@ def run_model(name: str, batches: list[int], rounds: int) -> None:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--model", action="append", help="of the zoo, lstm or gru (repeatable); by default deep_recommender"
-    )
-    parser.add_argument("--batch", type=int, action="append", help="repeatable; by default 1, 16, 64 and 256")
-    chosen, rest = parser.parse_known_args()
-    sys.argv[1:] = rest
-    options = parse(__doc__, rounds=7)
-    for name in chosen.model or (["deep_recommender_small"] if options.quick else ["deep_recommender"]):
-        run_model(name, chosen.batch or ([1, 16] if options.quick else [1, 16, 64, 256]), options.rounds)
+    model = {"action": "append", "help": "of the zoo, lstm or gru (repeatable); by default deep_recommender"}
+    batch = {"type": int, "action": "append", "help": "repeatable; by default 1, 16, 64 and 256"}
+    options = parse(__doc__, rounds=7, model=model, batch=batch)
+    for name in options.model or (["deep_recommender_small"] if options.quick else ["deep_recommender"]):
+        run_model(name, options.batch or ([1, 16] if options.quick else [1, 16, 64, 256]), options.rounds)
 
 
 if __name__ == "__main__":

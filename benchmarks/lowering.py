@@ -6,8 +6,6 @@ rest; each takes a few minutes.
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +19,7 @@ from fx.passes import FuseConvBN
 from fx.passes.partition import find_regions
 from model_zoo import get_model
 
-from .paired import Contender, Table, each, measure, parse
+from .paired import Contender, Table, each, parse
 
 
 def alternating(operations: int) -> tuple[fx.Graph, set[fx.Node]]:
@@ -100,7 +98,7 @@ def programs(module: nn.Module, inputs: tuple[Any, ...], peers: bool) -> dict[st
 
 def run_models(names: tuple[str, ...], batches: tuple[int, ...], rounds: int, peers: bool) -> None:
     columns = ("eager", "torch.fx fuse", "fuse-conv-bn", "onednn", "openvino")
-    table = Table((*columns, "compile", "compile frozen", "OpenVINO", "ONNX Runtime") if peers else columns)
+    table = Table(*columns, *(("compile", "compile frozen", "OpenVINO", "ONNX Runtime") if peers else ()))
     for name in names:
         model = get_model(name)
         module = model.build().eval()
@@ -111,7 +109,7 @@ def run_models(names: tuple[str, ...], batches: tuple[int, ...], rounds: int, pe
                     lambda program, inputs=inputs: program(*inputs), programs(module, tuple(inputs), peers)
                 )
                 row = f"{name}, batch {batch}, {torch.get_num_threads()} threads"
-                table.add(measure(row, contenders, baseline="eager", rounds=rounds, goal=GOALS.get(name, "")))
+                table.measure(row, contenders, rounds=rounds, goal=GOALS.get(name, ""))
 
 
 def run_calls(rounds: int) -> None:
@@ -124,7 +122,7 @@ def run_calls(rounds: int) -> None:
     (engine,) = lowered.openvino_0._engines.values()
     request = engine._compiled.create_infer_request()
     request.infer([x.numpy()])
-    table = Table(("engine", "its Python API", "lowered"))
+    table = Table("engine", "its Python API", "lowered")
     contenders = {
         "engine": Contender(lambda _: request.infer(share_inputs=True, share_outputs=True)),
         "its Python API": Contender(lambda _: request.infer([x.numpy()], share_inputs=True, share_outputs=True)),
@@ -132,12 +130,12 @@ def run_calls(rounds: int) -> None:
     }
     goal = "20 µs more than the engine"
     with torch.no_grad():
-        table.add(measure("a call, one operation", contenders, baseline="engine", rounds=rounds, goal=goal))
+        table.measure("a call, one operation", contenders, rounds=rounds, goal=goal)
 
 
 def run_lowering(names: tuple[str, ...], rounds: int) -> None:
     backends = [name for name in ("onednn", "openvino") if fx.lowering.get_backend(name).why_unavailable() is None]
-    table = Table(("torch.fx fuse", *backends))
+    table = Table("torch.fx fuse", *backends)
     for name in names:
         model = get_model(name)
         module, inputs = model.build().eval(), model.example_inputs(batch=1)
@@ -148,19 +146,17 @@ def run_lowering(names: tuple[str, ...], rounds: int) -> None:
             )
         goal = "under 1 s (onednn)" if name == "resnet50" else ""
         row = f"capture and lower, {name}"
-        table.add(measure(row, contenders, baseline="torch.fx fuse", rounds=rounds, goal=goal))
+        table.measure(row, contenders, rounds=rounds, goal=goal)
 
 
 def run_partition(sizes: tuple[int, ...], rounds: int) -> None:
-    table = Table(("find_regions",))
+    table = Table("find_regions")
     for size in sizes:
         graph, supported = alternating(size)
         work: dict[str, Any] = {
             "find_regions": Contender(lambda _, graph=graph, supported=supported: find_regions(graph, supported))
         }
-        name = f"dividing {size:,} operations, by operation"
-        goal = "the same at every length"
-        table.add(measure(name, work, baseline="find_regions", rounds=rounds, operations=size, goal=goal))
+        table.measure_operations("dividing", size, work, rounds=rounds, goal="the same at every length")
 
 
 PARTS = ("resnet50", "learning_to_paint_actor", "lowering", "calls", "partition")
@@ -168,19 +164,14 @@ PARTS = ("resnet50", "learning_to_paint_actor", "lowering", "calls", "partition"
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", action="append", choices=PARTS, help="only this (repeatable); by default all")
-    parser.add_argument("--peers", action="store_true", help="torch.compile, OpenVINO and ONNX Runtime beside ours")
-    parser.add_argument(
-        "--batch", type=int, action="append", help="batch sizes of models (repeatable; default 1 and 8)"
-    )
-    chosen, rest = parser.parse_known_args()
-    sys.argv[1:] = rest
-    options = parse(__doc__, rounds=15)
-    parts = chosen.part or (("resnet50", "lowering", "partition") if options.quick else PARTS)
-    batches = tuple(chosen.batch or ((1,) if options.quick else (1, 8)))
+    part = {"action": "append", "choices": PARTS, "help": "only this (repeatable); by default all"}
+    peers = {"action": "store_true", "help": "torch.compile, OpenVINO and ONNX Runtime beside ours"}
+    batch = {"type": int, "action": "append", "help": "batch sizes of models (repeatable; default 1 and 8)"}
+    options = parse(__doc__, rounds=15, part=part, peers=peers, batch=batch)
+    parts = options.part or (("resnet50", "lowering", "partition") if options.quick else PARTS)
+    batches = tuple(options.batch or ((1,) if options.quick else (1, 8)))
     if names := tuple(part for part in parts if part in PARTS[:2]):
-        run_models(names, batches, options.rounds, chosen.peers)
+        run_models(names, batches, options.rounds, options.peers)
     if "lowering" in parts:
         run_lowering(("resnet50",), min(options.rounds, 7))
     if "calls" in parts:

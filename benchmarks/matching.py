@@ -12,8 +12,7 @@ from torch.fx import subgraph_rewriter as torch_rewriter
 from fx import subgraph_rewriter
 from fx.matcher import explain
 
-from .libraries import LIBRARIES
-from .paired import Contender, Table, each_afresh, measure, parse, rounds_for
+from .paired import LIBRARIES, Contender, Table, each_afresh, parse, sizes
 from .programs import pairs_module
 
 REWRITERS = {"torch.fx": torch_rewriter, "fx": subgraph_rewriter}
@@ -46,8 +45,8 @@ def look(rewriter: ModuleType, program: Any) -> None:
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=11)
-    table = Table(tuple(LIBRARIES))
-    for size in [1_000] if options.quick else [1_000, 10_000, 100_000]:
+    table = Table(*LIBRARIES)
+    for size in sizes(options):
         makers = {label: partial(pairs_module, library, size) for label, library in LIBRARIES.items()}
         works = (
             ("replace every match", lambda rewriter, size=size: partial(replace, rewriter, size // 4)),
@@ -59,21 +58,10 @@ def main() -> None:
                 for label, make in makers.items()
                 if label == "fx" or size <= LARGEST_OF_TORCH_FX
             }
-            table.add(
-                measure(
-                    f"{name}, one operation of {size:,}",
-                    contenders,
-                    baseline=next(iter(contenders)),
-                    rounds=rounds_for(size, options.rounds),
-                    operations=size,
-                    goal="at most 1, flat",
-                )
-            )
+            table.measure_operations(name, size, contenders, rounds=options.rounds, goal="at most 1, flat")
         if not options.quick:
             explained = each_afresh(lambda program: explain(program, absent), {"fx": makers["fx"]})
-            rounds = rounds_for(size, options.rounds)
-            name = f"explain near misses, one operation of {size:,}"
-            table.add(measure(name, explained, baseline="fx", rounds=rounds, operations=size, goal="flat"))
+            table.measure_operations("explain near misses", size, explained, rounds=options.rounds, goal="flat")
 
 
 if __name__ == "__main__":

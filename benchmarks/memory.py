@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 from .programs import chain
 
 OPERATIONS = 100_000
 MEBIBYTE = 2**20
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def process_bytes(what: str = "VmRSS") -> int:
@@ -41,10 +45,18 @@ def measure_here(library_name: str, operations: int) -> dict[str, float]:
     return {"before": before, "traced": traced, "as a module": written, "after its first run": resident_mebibytes()}
 
 
-def measure_in_fresh_process(library_name: str, operations: int) -> dict[str, float]:
-    """Run :func:`measure_here` in an interpreter of its own."""
-    command = [sys.executable, "-m", "benchmarks.memory", "--library", library_name, "--operations", str(operations)]
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+def in_fresh_process(benchmark: str, *arguments: str, folder: Path = ROOT, threads: int = 1) -> Any:
+    """Run a benchmark in an interpreter of its own, and return what the last line that it prints says in JSON."""
+    finished = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{benchmark}", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if finished.returncode:
+        sys.exit(finished.stdout)
     return json.loads(finished.stdout.splitlines()[-1])
 
 
@@ -62,7 +74,8 @@ def main() -> None:
         return
     rounds = 1 if options.quick else options.rounds
     operations = options.operations // 10 if options.quick else options.operations
-    results = {name: [measure_in_fresh_process(name, operations) for _ in range(rounds)] for name in ("torch.fx", "fx")}
+    how = ("memory", "--operations", str(operations), "--library")
+    results = {name: [in_fresh_process(*how, name) for _ in range(rounds)] for name in ("torch.fx", "fx")}
     print(f"resident memory in MiB, chain of {operations:,} operations, median of {rounds} processes")
     print(f"{'':<24}{'torch.fx':>12}{'fx':>12}{'fx / torch.fx':>16}   goal")
     goals = {"before": "", "traced": "below 1", "as a module": "below 1", "after its first run": "below 1"}

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Generator
@@ -21,7 +19,7 @@ import pytest
 import torch
 from torch import nn
 
-from .memory import MEBIBYTE, process_bytes
+from .memory import MEBIBYTE, in_fresh_process, process_bytes
 
 GOAL = 4.0
 """Times the size of the parameters."""
@@ -142,24 +140,6 @@ def measure_here(name: str, mebibytes: int, options: list[str]) -> dict[str, Any
     return {"size": size, "needed": recorder.needed, "left": recorder.left, "outcomes": recorder.outcomes}
 
 
-def measure_in_fresh_process(name: str, mebibytes: int, threads: int, options: list[str]) -> dict[str, Any]:
-    """Run :func:`measure_here` in an interpreter of its own, in a folder of its own."""
-    root = Path(__file__).resolve().parents[1]
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "benchmarks.model_memory", "--here", name, "--mebibytes", str(mebibytes)]
-        finished = subprocess.run(
-            [*command, *options],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": str(threads)},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    if finished.returncode:
-        sys.exit(finished.stdout)
-    return json.loads(finished.stdout.splitlines()[-1])
-
-
 def main() -> None:
     """Print a table for each model, or, with ``--here``, measure one in this process."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -174,7 +154,9 @@ def main() -> None:
         return
     mebibytes = 64 if options.quick else options.mebibytes
     for name in options.model or MODELS:
-        found = measure_in_fresh_process(name, mebibytes, options.threads, others)
+        how = ["--here", name, "--mebibytes", str(mebibytes), *others]
+        with tempfile.TemporaryDirectory() as folder:
+            found = in_fresh_process("model_memory", *how, folder=Path(folder), threads=options.threads)
         size, needed, left = found["size"], found["needed"], found["left"]
         most = max(needed.values()) / size
         print(f"{name}, {size / MEBIBYTE:.0f} MiB of parameters: at most {most:.2f} times that (goal: {GOAL:g})")

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import argparse
 import gc
-import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+import torch.fx
 
+import fx
+from pytest_fx.tables.pairs import in_rounds
 from pytest_fx.timing.paired import median_interval
+
+LIBRARIES: dict[str, ModuleType] = {"torch.fx": torch.fx, "fx": fx}
+"""The libraries under comparison, by the name of their column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class Ratio:
     """How long one contender takes in units of another."""
 
     median: float
-    """Median over the rounds of this contender's time by the baseline's."""
+    """Median over the rounds of this contender's time by the other's."""
     low: float
     """Lower end of the bootstrap 95 % interval of the median."""
     high: float
@@ -62,17 +69,15 @@ class Measurement:
     name: str
     """What was done."""
     seconds: dict[str, list[float]]
-    """Time of one call by contender, one entry a round, in seconds."""
-    baseline: str
-    """The contender that the others are compared with."""
+    """Time of one call by contender, one entry a round, in seconds; the others are compared with the first."""
     operations: int = 1
     """Times are printed by operation: a call does this many."""
     goal: str = ""
     """The ratio or time to reach, in words."""
 
     def ratio(self, contender: str) -> Ratio:
-        """Compare a contender with the baseline, round by round."""
-        return median_ratio(self.seconds[contender], self.seconds[self.baseline])
+        """Compare a contender with the first, round by round."""
+        return median_ratio(self.seconds[contender], next(iter(self.seconds.values())))
 
     def each(self, contender: str) -> float:
         """Median time of one operation, in seconds."""
@@ -89,7 +94,6 @@ def measure(
     name: str,
     contenders: Mapping[str, Contender],
     *,
-    baseline: str,
     rounds: int,
     operations: int = 1,
     goal: str = "",
@@ -98,12 +102,9 @@ def measure(
 ) -> Measurement:
     """Time all contenders in ``rounds`` rounds, each in another order, after one round that is thrown away.
 
-    Orders are drawn, as what rotates leaves each behind the same one, which may have emptied caches.
-
     Args:
         name: what is done, for the table.
-        contenders: the ways to do it, by name.
-        baseline: the name that the ratios divide by.
+        contenders: the ways to do it, by name; the others are compared with the first.
         rounds: how many ratios to take.
         operations: how many operations one call does, for the printed times.
         goal: what to reach, in words.
@@ -112,12 +113,8 @@ def measure(
             that is all done by this thread.
     """
     repeats = {label: _repeats(contender, shortest, clock) for label, contender in contenders.items()}
-    labels = list(contenders)
-    seconds: dict[str, list[float]] = {label: [] for label in labels}
-    for number in range(rounds):
-        for label in random.Random(number).sample(labels, len(labels)):
-            seconds[label].append(_sample(contenders[label], repeats[label], clock))
-    return Measurement(name, seconds, baseline, operations, goal)
+    samples = {label: partial(_sample, one, repeats[label], clock) for label, one in contenders.items()}
+    return Measurement(name, in_rounds(samples, rounds), operations, goal)
 
 
 def _repeats(contender: Contender, shortest: float, clock: Callable[[], float]) -> int:
@@ -141,12 +138,17 @@ def _sample(contender: Contender, repeats: int, clock: Callable[[], float]) -> f
         gc.unfreeze()
 
 
-def parse(description: str | None, *, rounds: int) -> argparse.Namespace:
-    """Read the options that all benchmarks share, and set the number of threads."""
+def parse(description: str | None, *, rounds: int, **others: Mapping[str, Any]) -> argparse.Namespace:
+    """Read the options that all benchmarks share, and set the number of threads.
+
+    ``others`` are those of one benchmark, by name with what ``add_argument`` takes.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="few rounds, small programs: a check, not a verdict")
     parser.add_argument("--rounds", type=int, default=None, help=f"rounds per measurement (default {rounds})")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
+    for name, how in others.items():
+        parser.add_argument(f"--{name}", **how)
     options = parser.parse_args()
     if options.rounds is None:
         options.rounds = 5 if options.quick else rounds
@@ -154,29 +156,40 @@ def parse(description: str | None, *, rounds: int) -> argparse.Namespace:
     return options
 
 
-@dataclass(slots=True)
 class Table:
-    """Collects measurements and prints them as they come, one row each."""
+    """Prints measurements as they come, one row each, beside the first of its contenders."""
 
-    contenders: tuple[str, ...]
-    """Columns of absolute times."""
-    measurements: list[Measurement] = field(default_factory=list)
-    """The rows so far."""
-
-    def __post_init__(self) -> None:
-        compared = "  ".join(f"{f'{label} / {self.contenders[0]}':>24}" for label in self.contenders[1:])
-        print(f"{'':<62}{''.join(f'{label:>12}' for label in self.contenders)}  {compared}  goal", flush=True)
+    def __init__(self, *contenders: str) -> None:
+        self.contenders = contenders
+        compared = "  ".join(f"{f'{label} / {contenders[0]}':>24}" for label in contenders[1:])
+        print(f"{'':<62}{''.join(f'{label:>12}' for label in contenders)}  {compared}  goal", flush=True)
 
     def add(self, measurement: Measurement) -> None:
-        """Print a row and keep it."""
-        self.measurements.append(measurement)
+        """Print a row."""
         done = measurement.seconds
         each = {label: duration(measurement.each(label)) for label in done}
         times = "".join(f"{each.get(label, '-'):>12}" for label in self.contenders)
-        both = self.contenders[0] in done
-        compared = {label: str(measurement.ratio(label)) for label in done if both}
+        compared = {label: str(measurement.ratio(label)) for label in done if self.contenders[0] in done}
         ratios = "  ".join(f"{compared.get(label, '-'):>24}" for label in self.contenders[1:])
         print(f"{measurement.name:<62}{times}  {ratios}  {measurement.goal}", flush=True)
+
+    def measure(self, name: str, contenders: Mapping[str, Contender], **how: Any) -> Measurement:
+        """Print a row of what :func:`measure` returns, and return that."""
+        measurement = measure(name, contenders, **how)
+        self.add(measurement)
+        return measurement
+
+    def measure_operations(
+        self, name: str, size: int, contenders: Mapping[str, Contender], *, rounds: int, **how: Any
+    ) -> None:
+        """Print the times of one operation of ``size``, in fewer rounds for longer programs."""
+        name = f"{name}, one operation of {size:,}"
+        self.measure(name, contenders, rounds=rounds_for(size, rounds), operations=size, **how)
+
+
+def sizes(options: argparse.Namespace) -> list[int]:
+    """Return the operations of the programs that most benchmarks grow."""
+    return [1_000] if options.quick else [1_000, 10_000, 100_000]
 
 
 def rounds_for(size: int, rounds: int) -> int:

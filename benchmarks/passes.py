@@ -17,8 +17,7 @@ from fx.passes.shape_prop import ShapeProp
 from fx.passes.split_module import split_module
 from fx.passes.verification import verify
 
-from .libraries import LIBRARIES
-from .paired import Contender, Table, measure, parse, rounds_for
+from .paired import LIBRARIES, Contender, Table, parse, sizes
 from .programs import effects_module, pairs_module, parallel_layers, repeated_module
 
 Make = Callable[..., Any]
@@ -44,7 +43,7 @@ def ask(program: Any) -> None:
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=11)
-    table = Table(tuple(LIBRARIES))
+    table = Table(*LIBRARIES)
     x = torch.ones(1)
     rows: tuple[tuple[str, Make, dict[str, Callable[[Any], object]]], ...] = (
         ("effects and dependences", effects_module, {"fx": lambda program: Dependences(program.graph)}),
@@ -79,21 +78,13 @@ def main() -> None:
         ),
         ("a pipeline of remove-dead-code", pairs_module, {"fx": passes.PassPipeline("remove-dead-code").run}),
     )
-    for size in [1_000] if options.quick else [1_000, 10_000, 100_000]:
+    for size in sizes(options):
         for name, make, works in rows:
             contenders = {
                 label: Contender(work, partial(make, LIBRARIES[label], size)) for label, work in works.items()
             }
-            table.add(
-                measure(
-                    f"{name}, one operation of {size:,}",
-                    contenders,
-                    baseline=next(iter(contenders)),
-                    rounds=rounds_for(size, options.rounds),
-                    operations=size,
-                    goal="at most 1, flat" if "torch.fx" in works and name != "remove-dead-code" else "flat",
-                )
-            )
+            goal = "at most 1, flat" if "torch.fx" in works and name != "remove-dead-code" else "flat"
+            table.measure_operations(name, size, contenders, rounds=options.rounds, goal=goal)
 
 
 def _eliminate(program: Any) -> None:

@@ -82,7 +82,7 @@ def busiest(measured: Measurement) -> Measurement:
 
 def work(rank: int, count: int, rounds: int, quick: bool) -> None:
     """Do what each process does; the first one prints."""
-    table = Table(("layers", "parameters", "cost")) if rank == 0 else None
+    table = Table("layers", "parameters", "cost") if rank == 0 else None
     width, batch = (4, 8) if quick else (16, 32)
     for name, module, x in (
         ("convolutions, then linear layers", convolutions(width), torch.randn(batch, 3, 32, 32)),
@@ -92,7 +92,7 @@ def work(rank: int, count: int, rounds: int, quick: bool) -> None:
         ways = {way: contender(copy.deepcopy(program), way, x, rank, count) for way in ("layers", "parameters", "cost")}
         for what, clock in (("a step", time.perf_counter), ("processor of the busiest", time.process_time)):
             title = f"{name}, {count} processes: {what}"
-            measured = measure(title, ways, baseline="layers", rounds=rounds, goal="cost is least", clock=clock)
+            measured = measure(title, ways, rounds=rounds, goal="cost is least", clock=clock)
             found = busiest(measured)
             if table is not None:
                 table.add(found)

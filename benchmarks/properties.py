@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase
 from pytest_fx import check_pass
 from pytest_fx.laws import TABLE
 
-from .paired import Contender, Table, measure, parse
+from .paired import Contender, Table, parse
 
 PASSES = ("remove-dead-code", "fuse-conv-bn", "remove-identities")
 PROGRAMS = 100
@@ -41,22 +41,15 @@ def search(name: str, without: tuple[str, ...]) -> Callable[[Any], None]:
 def main() -> None:
     """Print the table."""
     options = parse(__doc__, rounds=5)
-    table = Table(("all laws", "without slow laws"))
+    table = Table("all laws", "without slow laws")
     for name in PASSES[:1] if options.quick else PASSES:
         contenders = {
             "all laws": Contender(search(name, ())),
             "without slow laws": Contender(search(name, SLOW)),
         }
-        table.add(
-            measure(
-                f"try {name}, one program of {PROGRAMS}",
-                contenders,
-                baseline="all laws",
-                rounds=options.rounds,
-                operations=PROGRAMS,
-                goal="25 ms a program without slow laws",
-            )
-        )
+        goal = "25 ms a program without slow laws"
+        row = f"try {name}, one program of {PROGRAMS}"
+        table.measure(row, contenders, rounds=options.rounds, operations=PROGRAMS, goal=goal)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def autograd_step(
 
 def work(rank: int, count: int, rounds: int, quick: bool) -> None:
     """Do what each process does; the first one prints."""
-    table = Table(("before", "after", "ddp")) if rank == 0 else None
+    table = Table("before", "after", "ddp") if rank == 0 else None
     shapes = ((64, 4, 16),) if quick else ((256, 8, 256), (512, 8, 256), (512, 8, 1024), (1024, 4, 256))
     for width, layers, batch in shapes:
         torch.manual_seed(rank)
@@ -96,7 +96,7 @@ def work(rank: int, count: int, rounds: int, quick: bool) -> None:
             # prepared, so that all processes make the same number of calls
             contenders = {name: Contender(program, lambda: inputs) for name, program in programs.items()}  # noqa: B023
             name = f"{layers} layers of {width}, batch {batch}, {count} processes"
-            measured = measure(name, contenders, baseline="before", rounds=rounds, goal="no slower")
+            measured = measure(name, contenders, rounds=rounds, goal="no slower")
         if table is not None:
             table.add(measured)
 

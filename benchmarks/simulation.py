@@ -43,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         here = calibrate(Path(folder, "machine.json"))
     measure_model_and_chains(
-        Table(NAMES), options, "3", lambda module, inputs, is_model: contenders(module, inputs, here)
+        Table(*NAMES), options, "3", lambda module, inputs, is_model: contenders(module, inputs, here)
     )
 
 

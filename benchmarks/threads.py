@@ -6,8 +6,6 @@ had been made there: a ratio of 1.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +17,7 @@ import fx.lowering
 from fx.quantize import convert, prepare
 from model_zoo import get_model
 
-from .paired import Contender, Table, measure, parse
+from .paired import Contender, Table, parse
 
 COLUMNS = ("made under it", "made under another", "there and back")
 
@@ -54,7 +52,7 @@ def made_under(make: Callable[[], Any], inputs: tuple[Any, ...], *numbers: int) 
 
 def run(name: str, batch: int, numbers: tuple[int, int], rounds: int) -> None:
     """Print a row for each backend and each of the two numbers of threads."""
-    table = Table(COLUMNS)
+    table = Table(*COLUMNS)
     model = get_model(name)
     module, inputs = model.build().eval(), tuple(model.example_inputs(batch))
     for backend, make in makers(module, inputs).items():
@@ -66,20 +64,16 @@ def run(name: str, batch: int, numbers: tuple[int, int], rounds: int) -> None:
             # OpenVINO computes in threads of its own, also in one
             clock = time.thread_time if own == 1 and backend != "openvino" else time.perf_counter
             row = f"{name}, batch {batch}, {backend}, {own} threads (another: {other})"
-            table.add(measure(row, contenders, baseline=COLUMNS[0], rounds=rounds, goal="1", clock=clock))
+            table.measure(row, contenders, rounds=rounds, goal="1", clock=clock)
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", help="of the zoo; by default resnet50")
-    parser.add_argument("--batch", type=int, default=1, help="samples (default 1)")
-    chosen, rest = parser.parse_known_args()
-    sys.argv[1:] = rest
-    options = parse(__doc__, rounds=15)
-    name = chosen.model or ("resnet_tiny" if options.quick else "resnet50")
+    model = {"help": "of the zoo; by default resnet50"}
+    options = parse(__doc__, rounds=15, model=model, batch={"type": int, "default": 1, "help": "samples (default 1)"})
+    name = options.model or ("resnet_tiny" if options.quick else "resnet50")
     with torch.no_grad():
-        run(name, chosen.batch, (1, 2), options.rounds)
+        run(name, options.batch, (1, 2), options.rounds)
 
 
 if __name__ == "__main__":

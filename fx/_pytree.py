@@ -56,13 +56,11 @@ def tree_flatten_spec(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
 def _parts(tree: Any, spec: pytree.TreeSpec) -> list[Any]:
     if (flatten := _flattened_by.get(spec.type)) is not None:
         return list(flatten(tree, spec))
-    if spec.type is namedtuple:  # whose class is in the context
+    if spec.type is namedtuple or issubclass(spec.type, (tuple, list)):  # the class of a named tuple is in the context
         return [tree[index] for index in range(spec.num_children)]
     if issubclass(spec.type, dict):
         keys = spec.context[1] if issubclass(spec.type, defaultdict) else spec.context
         return [tree[key] for key in keys]
-    if issubclass(spec.type, (tuple, list)):
-        return [tree[index] for index in range(spec.num_children)]
     of_torch = getattr(sys.modules.get("torch.fx._pytree"), "SUPPORTED_NODES", {})
     if (flatten := of_torch.get(spec.type)) is not None:
         return list(flatten(tree, spec))

@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 import torch
 
 from fx.container_kinds import held_kind
-from fx.errors import FxError, GraphError
+from fx.errors import FxError, GraphError, type_in_words
 from fx.frames import user_location
 from fx.naming.printing import describe
 from fx.provenance import SourceLocation
@@ -38,10 +38,10 @@ def expect(
     """Refuse ``value`` unless it is of one of ``kinds``.
 
     Args:
-        value: what was given.
-        kinds: classes.
+        value: what is given.
+        kinds: what it should be an instance of.
         what: who takes what: ``"Graph.erase_node takes a Node"``.
-        error: class of the error raised.
+        error: what is raised.
         why: the reason, where it does not go without saying.
         remedy: what to give instead.
 
@@ -108,8 +108,7 @@ def refusal(
     remedy: str | None = None,
 ) -> FxError:
     """The error that says ``what`` was expected, and that ``value`` was given, with the user's line that gave it."""
-    where = here()
-    return error(f"{what}, not {_named(value)}", where=where, value=shown(value), why=why, remedy=remedy)
+    return error(f"{what}, not {_named(value)}", where=here(), value=shown(value), why=why, remedy=remedy)
 
 
 def here() -> SourceLocation | None:
@@ -120,10 +119,7 @@ def here() -> SourceLocation | None:
 def _named(value: object) -> str:
     if value is None:
         return "None"
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    name = type(value).__name__
-    return f"{'an' if name[:1] in 'aeiouAEIOU' else 'a'} {name}"
+    return f"the class {value.__name__}" if isinstance(value, type) else type_in_words(value)
 
 
 def shown(value: Any) -> str:

@@ -7,20 +7,20 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from types import NoneType, TracebackType
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 
 from fx.analysis.verify import check_graph
 from fx.arguments import expect, expect_callable, here, refusal
-from fx.code.codegen import CodeGen, PythonCode, TransformCodeFunc, generate
+from fx.code.codegen import CodeGen, FunctionWriter, PythonCode, TransformCodeFunc
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import CodegenError, GraphError, MissingAttributeError
 from fx.modules import pickling
 from fx.modules.attributes import MISSING, find_attribute
 from fx.naming.names import Namespace, snake_case
-from fx.naming.printing import describe, format_graph, format_table
+from fx.naming.printing import Comments, describe, format_graph, format_table
 from fx.naming.targets import candidate_name, is_from_torch
 from fx.node import OPCODES, Argument, Node, Target, end_error, erased_error, map_arg
 from fx.operators.python import OPERATORS
@@ -73,41 +73,22 @@ class NodeList:
             node = node._prev
 
 
-class InsertPoint:
-    """Where a graph puts new nodes. In a ``with`` block, the point before it comes back at the end."""
+class Setting:
+    """What sets an attribute for good or, in a ``with`` block, until its end, where the value before comes back."""
 
-    __slots__ = ("_graph", "_previous")
+    __slots__ = ("_name", "_owner", "_previous")
 
-    def __init__(self, graph: Graph, insert: Callable[[Node], None]) -> None:
-        self._graph = graph
-        self._previous = graph._insert
-        graph._insert = insert
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._graph._insert = self._previous
-
-
-class _CodeTransformation:
-    """Puts back the code transformer that ``on_generate_code`` replaced, at the end of a ``with`` block."""
-
-    __slots__ = ("_graph", "_previous")
-
-    def __init__(self, graph: Graph, previous: TransformCodeFunc | None) -> None:
-        self._graph = graph
-        self._previous = previous
+    def __init__(self, owner: Any, name: str, value: Any) -> None:
+        self._owner = owner
+        self._name = name
+        self._previous = getattr(owner, name)
+        setattr(owner, name, value)
 
     def __enter__(self) -> None:
         pass
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._graph._codegen.body_transformer = self._previous
+    def __exit__(self, *failure: object) -> None:
+        setattr(self._owner, self._name, self._previous)
 
 
 class Graph:
@@ -332,13 +313,13 @@ class Graph:
 
     # Where new nodes go.
 
-    def inserting_before(self, n: Node | None = None) -> InsertPoint:
+    def inserting_before(self, n: Node | None = None) -> Setting:
         """Put new nodes before ``n``, or at the start; in a ``with`` block, or called for good."""
-        return self.inserting_after(self._root) if n is None else InsertPoint(self, self._own(n).prepend)
+        return self.inserting_after(self._root) if n is None else Setting(self, "_insert", self._own(n).prepend)
 
-    def inserting_after(self, n: Node | None = None) -> InsertPoint:
+    def inserting_after(self, n: Node | None = None) -> Setting:
         """Put each new node right after ``n``, or at the end; in a ``with`` block, or called for good."""
-        return self.inserting_before(self._root) if n is None else InsertPoint(self, self._own(n).append)
+        return self.inserting_before(self._root) if n is None else Setting(self, "_insert", self._own(n).append)
 
     def _own(self, node: Node) -> Node:
         expect(node, Node, "nodes are inserted before or after a node")
@@ -374,7 +355,7 @@ class Graph:
         if to_erase._erased:
             warnings.warn(f"erase_node({to_erase}) on an already erased node", stacklevel=2)
             return
-        to_erase._update(map_arg(to_erase._args, _nothing), map_arg(to_erase._kwargs, _nothing))
+        to_erase._update(*(map_arg(given, lambda used: None) for given in (to_erase._args, to_erase._kwargs)))
         to_erase._remove_from_list()
         to_erase._erased = True
         self._len -= 1
@@ -390,7 +371,10 @@ class Graph:
         args = map_arg(node.args, arg_transform)
         kwargs = map_arg(node.kwargs, arg_transform)
         copied = self.create_node(node.op, node.target, args, kwargs, node.name, node.type)
-        _copy_notes(node, copied)
+        if node._meta:
+            copied._meta = dict(node._meta)
+        copied.source = node.source
+        copied.origins = node.origins
         return copied
 
     @overload
@@ -558,17 +542,10 @@ class Graph:
             raise refusal("python_code takes the name of the variable that holds the module", root_module,
                           error=CodegenError, remedy='graph.python_code("self")')  # fmt: skip
         expect(additional_meta, (list, tuple, NoneType), "additional_meta of python_code is a list of keys of meta")
-        return generate(
-            self,
-            root_module,
-            verbose=verbose,
-            include_stride=include_stride,
-            include_device=include_device,
-            colored=colored,
-            expanded_def=expanded_def,
-            record_func=record_func,
-            additional_meta=additional_meta or [],
-        )
+        comments = None
+        if verbose:
+            comments = Comments(include_stride, include_device, colored, tuple(additional_meta or ()))
+        return FunctionWriter(self, root_module, comments).write(expanded_def, record_func)
 
     def set_codegen(self, codegen: CodeGen) -> None:
         """Use ``codegen`` for the signature, the return statement and the wrapping of inputs and outputs."""
@@ -577,9 +554,7 @@ class Graph:
         self.about_to_change()
         self._codegen = codegen
 
-    def on_generate_code(
-        self, make_transformer: Callable[[TransformCodeFunc | None], TransformCodeFunc]
-    ) -> _CodeTransformation:
+    def on_generate_code(self, make_transformer: Callable[[TransformCodeFunc | None], TransformCodeFunc]) -> Setting:
         """Register a function on the lines of the generated body, for good or for a ``with`` block.
 
         Args:
@@ -587,12 +562,10 @@ class Graph:
         """
         what = "on_generate_code takes a function from the current transformer of code to the new one"
         expect_callable(make_transformer, what)
-        previous = self._codegen.body_transformer
-        made = make_transformer(previous)
+        made = make_transformer(self._codegen.body_transformer)
         expect_callable(made, f"{what}, which is a function on lines", optional=True)
         self.about_to_change()
-        self._codegen.body_transformer = made
-        return _CodeTransformation(self, previous)
+        return Setting(self._codegen, "body_transformer", made)
 
     def process_inputs(self, *args: Any) -> Any:
         """The caller's arguments as the values of the placeholders."""
@@ -628,17 +601,6 @@ class Graph:
 @lru_cache(maxsize=65536)
 def _wish(target: str) -> str:
     return snake_case(candidate_name(target))
-
-
-def _nothing(node: Node) -> None:
-    """Stand for a node in the arguments of an erased node."""
-
-
-def _copy_notes(node: Node, copied: Node) -> None:
-    if node._meta:
-        copied._meta = dict(node._meta)
-    copied.source = node.source
-    copied._origins = node._origins if type(node._origins) is tuple else node.origins
 
 
 def _has_path(module: torch.nn.Module, path: str) -> bool:

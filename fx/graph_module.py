@@ -18,12 +18,11 @@ from fx.assertions import handled_error
 from fx.code.codegen import PythonCode
 from fx.code.folder import write_folder
 from fx.code.pytree_codegen import PyTreeCodeGen
-from fx.code.scripting import check_scriptable
-from fx.code.sources import LazyForward, forward_of_source, not_traced
+from fx.code.sources import LazyForward, check_scriptable, forward_of_source, not_traced
 from fx.errors import CodegenError, FxError, GraphError, MissingAttributeError, PassError, add_note
 from fx.gradients import leave_modes, without_gradients
 from fx.graph import Graph
-from fx.modules import client_attributes
+from fx.modules import attributes
 from fx.modules.attributes import fetch_attribute, prefixes, put_attribute
 from fx.modules.containers import Container, QuickModule
 from fx.modules.pickling import imported_name
@@ -34,14 +33,14 @@ from fx.wrapping import wrap_generated
 __all__ = ["GraphModule", "expect_program"]
 
 # Names that client code of torch.fx imports.
-_USER_PRESERVED_ATTRIBUTES_KEY = client_attributes.USER_PRESERVED_ATTRIBUTES_KEY
-_CodeOnlyModule = client_attributes.CodeOnlyModule
-_assign_attr = client_attributes.assign_attr
-_copy_attr = client_attributes.copy_attr
-_del_attr = client_attributes.del_attr
+_USER_PRESERVED_ATTRIBUTES_KEY = attributes.USER_PRESERVED_ATTRIBUTES_KEY
+_CodeOnlyModule = attributes.CodeOnlyModule
+_assign_attr = attributes.assign_attr
+_copy_attr = attributes.copy_attr
+_del_attr = attributes.del_attr
 _forward_from_src = forward_of_source
 _get_attr = fetch_attribute
-_has_attr = client_attributes.has_attr
+_has_attr = attributes.has_attr
 
 _OWN_STATE = frozenset({"_graph", "_written", "_code_revision"})
 """Entries of ``__dict__`` that are made from the graph, hence neither copied nor pickled."""
@@ -109,8 +108,7 @@ class GraphModule(QuickModule):
         That is when it is asked for or run, or before the first edit of the graph: what it says is the same. With
         ``keeps_state``, it has all parameters and buffers of ``root``, also those that the graph does not use.
         """
-        module = cls.__new__(cls)
-        torch.nn.Module.__init__(module)
+        module = _blank(cls, class_name)
         module._take(root, graph, class_name)
         if keeps_state:
             found: dict[int, torch.nn.Module] = {}
@@ -130,10 +128,11 @@ class GraphModule(QuickModule):
         if not isinstance(root, (torch.nn.Module, dict)):
             raise refusal("the root of a GraphModule is a module or a dict", root, remedy="torch.nn.Module() for none")
         type(self).__name__ = class_name
-        referring = [node for node in graph.nodes if node._op in ("call_module", "get_attr")]
-        targets = dict.fromkeys(node._target for node in referring)
-        for node in referring:
-            _check_name(node)
+        targets: dict[Any, None] = {}
+        for node in graph.nodes:
+            if node._op in ("call_module", "get_attr"):
+                _check_name(node)
+                targets[node._target] = None
         if isinstance(root, torch.nn.Module):
             self.__dict__["training"] = root.training
             made = {} if graph.owning_module is not None else graph.constants
@@ -324,12 +323,11 @@ class GraphModule(QuickModule):
             False, and nothing is done, where there is none.
         """
         expect(target, str, "delete_submodule takes a dotted path")
-        *path, name = target.split(".")
-        owner: Any = self
-        for atom in path:
-            owner = getattr(owner, atom, None)
-            if not isinstance(owner, torch.nn.Module):
-                return False
+        prefix, _, name = target.rpartition(".")
+        try:
+            owner = self.get_submodule(prefix)
+        except AttributeError:
+            return False
         if not isinstance(getattr(owner, name, None), torch.nn.Module):
             return False
         delattr(owner, name)
@@ -369,26 +367,22 @@ class GraphModule(QuickModule):
             colored: terminal colours.
             expanded_def: one parameter a line.
         """
-        text = self._readable(self._get_name(), include_stride, include_device, colored, expanded_def)
-        if print_output:
-            print(text)
-        return text
-
-    def _readable(
-        self, name: str, include_stride: bool, include_device: bool, colored: bool, expanded_def: bool
-    ) -> str:
-        code = self._graph.python_code(
-            "self",
-            verbose=True,
+        text = self._readable(
+            self._get_name(),
             include_stride=include_stride,
             include_device=include_device,
             colored=colored,
             expanded_def=expanded_def,
         )
-        parts = [code.src.strip()]
+        if print_output:
+            print(text)
+        return text
+
+    def _readable(self, name: str, **options: Any) -> str:
+        parts = [self._graph.python_code("self", verbose=True, **options).src.strip()]
         for child_name, child in self.named_children():
             if isinstance(child, GraphModule):
-                parts.append(child._readable(child_name, include_stride, include_device, colored, expanded_def))
+                parts.append(child._readable(child_name, **options))
         body = "\n\n".join(parts).splitlines()
         indented = "\n".join(f"    {line}" if line.strip() else "" for line in body)
         return f"class {name}(torch.nn.Module):\n{indented}\n"
@@ -414,13 +408,6 @@ class GraphModule(QuickModule):
 
     # Copies.
 
-    def _blank(self) -> GraphModule:
-        """A new module of this kind without graph or state."""
-        blank = type(self).__new__(type(self))
-        torch.nn.Module.__init__(blank)
-        type(blank).__name__ = type(self).__name__
-        return blank
-
     def _state(self) -> dict[str, Any]:
         state = {key: value for key, value in self.plain_state().items() if key not in _OWN_STATE}
         if isinstance(self._graph._codegen, PyTreeCodeGen):  # recompiling sets them
@@ -430,7 +417,7 @@ class GraphModule(QuickModule):
 
     def __copy__(self) -> GraphModule:
         """A module that shares state and graph with this one; the graph is then owned by the copy."""
-        copied = self._blank()
+        copied = _blank(type(self), type(self).__name__)
         state = self._state()
         for held in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "meta"):
             state[held] = copy.copy(state[held])
@@ -440,7 +427,7 @@ class GraphModule(QuickModule):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
         """A module that shares nothing with this one; names, meta, hooks and code generator are kept."""
-        copied = self._blank()
+        copied = _blank(type(self), type(self).__name__)
         memo[id(self)] = copied
         copied.__dict__.update(without_gradients(lambda: copy.deepcopy(self._state(), memo)))
         copied.graph = copy.deepcopy(self._graph, memo)
@@ -486,10 +473,16 @@ def _plain_class(cls: type[GraphModule]) -> type[GraphModule]:
     return next(base for base in cls.__mro__ if "_of_one_instance" not in base.__dict__)
 
 
-def _unpickle(cls: type[GraphModule], class_name: str, state: dict[str, Any], graph: Graph) -> GraphModule:
+def _blank(cls: type[GraphModule], class_name: str) -> GraphModule:
+    """A new module without graph or state."""
     module = cls.__new__(cls)
     torch.nn.Module.__init__(module)
     type(module).__name__ = class_name
+    return module
+
+
+def _unpickle(cls: type[GraphModule], class_name: str, state: dict[str, Any], graph: Graph) -> GraphModule:
+    module = _blank(cls, class_name)
     module.__dict__.update(state)
     module.graph = graph
     return module

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fx.arguments import expect, expect_all, here, refusal, shown
+from fx.arguments import expect, expect_all, explained, here, refusal, shown
 from fx.assertions import handled_error
 from fx.capture.tracer import Tracer
 from fx.code.pytree_codegen import PyTreeCodeGen
@@ -296,19 +296,26 @@ class Interpreter:
         Lists and dicts come as plain ones, as generated code passes them.
 
         Raises:
-            GraphError: a node has no value yet.
+            GraphError: a node has no value yet, or ``args`` nests too deep.
         """
         kind = type(args)
         if kind is Node:
             try:
                 return self.env[args]
             except KeyError:
-                raise _no_value(args, n) from None
+                raise GraphError(
+                    f"Node {n} referenced nonexistent value {args}! Run Graph.lint() to diagnose such issues",
+                    where=n.source,
+                    value=describe(n),
+                ) from None
         if kind in _PLAIN:
             return args
-        if kind is tuple:
-            return tuple([self.map_nodes_to_values(element, n) for element in args])
-        return map_parts(lambda part: self.map_nodes_to_values(part, n), args)
+        try:
+            if kind is tuple:
+                return tuple([self.map_nodes_to_values(element, n) for element in args])
+            return map_parts(lambda part: self.map_nodes_to_values(part, n), args)
+        except RecursionError as failure:
+            raise explained(failure, args, GraphError) from None
 
 
 class Transformer(Interpreter):
@@ -339,7 +346,8 @@ class Transformer(Interpreter):
             result = self.run(enable_io_processing=False)
         if result is not None:
             old = self.graph.output_node()
-            new = self.new_graph.output(map_aggregate(result, _node_of), old.type)
+            returned = map_aggregate(result, lambda value: value.node if isinstance(value, Proxy) else value)
+            new = self.new_graph.output(returned, old.type)
             new.meta.update(old.meta)
             inherit(new, (old,))
         self.new_graph.history = self.graph.history
@@ -399,10 +407,6 @@ class _TransformerTracer(Tracer):
         return node
 
 
-def _node_of(value: Any) -> Any:
-    return value.node if isinstance(value, Proxy) else value
-
-
 def _expect_first(args: object, what: str) -> None:
     if not isinstance(args, tuple) or not args:
         raise refusal(what, args)
@@ -425,11 +429,3 @@ def _explain(error: Exception, node: Node) -> None:
     if node.source is not None:
         note += f"\nOriginal traceback:\n{node.stack_trace}"
     add_note(error, note)
-
-
-def _no_value(used: Node, user: Node) -> GraphError:
-    return GraphError(
-        f"Node {user} referenced nonexistent value {used}! Run Graph.lint() to diagnose such issues",
-        where=user.source,
-        value=describe(user),
-    )

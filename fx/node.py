@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from operator import attrgetter
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
 
@@ -33,13 +33,14 @@ OPCODES = ("placeholder", "get_attr", "call_function", "call_method", "call_modu
 KEYWORD_ONLY = "keyword_only"
 """The key of ``node.meta`` that marks an input which only a keyword gives: ``k`` of ``def forward(self, x, *, k)``."""
 
+_T = TypeVar("_T")
+
 Target: TypeAlias = Callable[..., Any] | str
 Argument: TypeAlias = Any
 """A node, an immediate value, or a tuple, list, dict, slice or range of arguments."""
-BaseArgumentTypes: TypeAlias = (
-    str | int | float | bool | complex | torch.dtype | torch.Tensor | torch.device | torch.memory_format | torch.layout
-)
-base_types = BaseArgumentTypes.__args__  # type: ignore[attr-defined]
+base_types = (
+    str, int, float, bool, complex, torch.dtype, torch.Tensor, torch.device, torch.memory_format, torch.layout
+)  # fmt: skip
 
 _format_arg = format_argument  # names that client code of torch.fx imports
 _get_qualified_name = module_qualified_name
@@ -138,11 +139,6 @@ def _fits(op: str, target: Any) -> bool:
     return bool(target)
 
 
-def _expect_arguments(args: object, kwargs: object) -> None:
-    expect(args, tuple, "args of a node is a tuple", remedy="(value,) for a single argument")
-    _check_keywords(kwargs)
-
-
 def _check_keywords(kwargs: object) -> None:
     if not isinstance(kwargs, dict):
         raise refusal("kwargs of a node is a dict", kwargs)
@@ -170,14 +166,6 @@ def _check_target(target: object) -> None:
 def _opcode_error(op: object) -> GraphError:
     known = f"use one of {', '.join(OPCODES)}"
     return GraphError(f"unknown opcode {shown(op)}", where=here(), value=shown(op), remedy=known)
-
-
-def _spelling_error(op: str, target: object) -> GraphError:
-    expected = "a dotted path" if op in _PATHS else "a name"
-    return _target_error(op, target, expected)
-
-
-_PATHS = ("get_attr", "call_module")
 
 
 class Node:
@@ -209,8 +197,6 @@ class Node:
         "_origins", "_prev", "_target", "_type", "graph", "source", "users",
     )  # fmt: skip
 
-    _opcodes: ClassVar[frozenset[str]] = frozenset(OPCODES)
-
     graph: Graph
     """The graph the node belongs to."""
     users: dict[Node, None]
@@ -228,20 +214,21 @@ class Node:
         kwargs: dict[str, Argument],
         return_type: Any | None = None,
     ) -> None:
-        if not isinstance(op, str) or op not in Node._opcodes:
+        if not isinstance(op, str) or op not in OPCODES:
             raise _opcode_error(op)
         if op == "call_function":
             if not callable(target):
-                raise _target_error(op, target, "a callable")
+                raise _target_error(op, target)
         else:
             if type(target) is not str:
                 if not isinstance(target, str):
-                    raise _target_error(op, target, "a string")
+                    raise _target_error(op, target)
                 target = str.__str__(target)
             if not _fits(op, target):
-                raise _spelling_error(op, target)
+                raise _target_error(op, target)
         if type(args) is not tuple or type(kwargs) is not dict or kwargs:
-            _expect_arguments(args, kwargs)
+            expect(args, tuple, "args of a node is a tuple", remedy="(value,) for a single argument")
+            _check_keywords(kwargs)
         self.graph = graph
         self._name = name
         self._op = op
@@ -319,8 +306,17 @@ class Node:
     _update_args_kwargs = _edit  # the name that client code of torch.fx calls
 
     def _check_input(self, node: Node) -> None:
-        if (node is self or node._erased) and self not in node.users:
-            raise _used_after_erasure(node) if node._erased else _own_input(self)
+        if (node is not self and not node._erased) or self in node.users:
+            return
+        if node._erased:
+            raise _used_after_erasure(node)
+        raise GraphError(
+            f"node {node.name} would use itself",
+            where=here(),
+            value=node.format_node(),
+            why="a node's inputs are computed before it",
+            remedy="use its input, or a copy of the node: graph.node_copy(node)",
+        )
 
     def _update(
         self, args: tuple[Argument, ...], kwargs: dict[str, Argument], check: Callable[[Node], None] | None = None
@@ -333,7 +329,7 @@ class Node:
             for node in inputs:
                 check(node)
         self.graph.about_to_change()
-        for node in self._inputs():
+        for node in self._input_nodes:
             node.users.pop(self, None)
         self._args = new_args
         self._kwargs = new_kwargs
@@ -344,7 +340,9 @@ class Node:
         args = _substitute(self._args, old, new)
         self._update(args, _substitute(self._kwargs, old, new) if self._kwargs else self._kwargs)
 
-    def _inputs(self) -> dict[Node, None]:
+    @property
+    def _input_nodes(self) -> dict[Node, None]:
+        """The distinct nodes this one uses; client code of torch.fx reads it, too."""
         inputs: dict[Node, None] = {}
         _freeze(self._args, inputs)
         if self._kwargs:
@@ -354,12 +352,7 @@ class Node:
     @property
     def all_input_nodes(self) -> list[Node]:
         """The distinct nodes this one uses, in the order they stand in ``args`` and ``kwargs``."""
-        return list(self._inputs())
-
-    @property
-    def _input_nodes(self) -> dict[Node, None]:
-        """The same as the keys of a dict, as some client code of torch.fx reads it."""
-        return self._inputs()
+        return list(self._input_nodes)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -609,16 +602,14 @@ class Node:
     def __repr__(self) -> str:
         return self._name
 
-    def __copy__(self) -> Node:
-        raise _copy_error(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Node:
-        if (copied := memo.get(id(self))) is not None:
-            return copied
-        raise _copy_error(self)
-
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise _copy_error(self)
+        raise GraphError(
+            "a node cannot be copied or pickled on its own",
+            where=self.source,
+            value=self.format_node(),
+            why="it is part of its graph's use lists",
+            remedy="copy or pickle the whole graph, or use other_graph.node_copy(node)",
+        )
 
 
 _NO_KWARGS: dict[str, Argument] = immutable_dict()
@@ -635,18 +626,7 @@ def _nodes_to_use(a: Argument) -> Sequence[Node]:
 
 
 def _index_error(what: str, index: object, node: Node) -> GraphError:
-    what = f"{what}, not {index!r}" if type(index) is int and abs(index) < _SPACING else f"{what}, not {shown(index)}"
-    return ArgumentIndexError(what, where=here(), value=node.format_node())
-
-
-def _own_input(node: Node) -> GraphError:
-    return GraphError(
-        f"node {node.name} would use itself",
-        where=here(),
-        value=node.format_node(),
-        why="a node's inputs are computed before it",
-        remedy="use its input, or a copy of the node: graph.node_copy(node)",
-    )
+    return ArgumentIndexError(f"{what}, not {shown(index)}", where=here(), value=node.format_node())
 
 
 def end_error(root: Node) -> GraphError:
@@ -667,16 +647,6 @@ def _used_after_erasure(node: Node) -> GraphError:
     )
 
 
-def _copy_error(node: Node) -> GraphError:
-    return GraphError(
-        "a node cannot be copied or pickled on its own",
-        where=node.source,
-        value=node.format_node(),
-        why="it is part of its graph's use lists",
-        remedy="copy or pickle the whole graph, or use other_graph.node_copy(node)",
-    )
-
-
 def erased_error(node: Node) -> GraphError:
     return GraphError(
         f"node {node.name} was erased, so it has no place in the graph any more",
@@ -686,8 +656,11 @@ def erased_error(node: Node) -> GraphError:
     )
 
 
-def _target_error(op: str, target: object, expected: str) -> GraphError:
+def _target_error(op: str, target: object) -> GraphError:
     text = shown(target)
+    expected = "a callable" if op == "call_function" else "a string"
+    if expected == "a string" and isinstance(target, str):
+        expected = "a dotted path" if op in ("get_attr", "call_module") else "a name"
     what = f"the target of {with_article(op)} node is {expected}, not {type(target).__name__}: {text}"
     return GraphError(what, where=here(), value=text, remedy=_TARGETS.get(op))
 
@@ -727,6 +700,17 @@ def _relabel(start: Node) -> None:
     step = _SPACING if node._op == "root" else room // (len(stretch) + 1)
     for count, member in enumerate(stretch, 1):
         member._order = start._order + count * step
+
+
+def reached(start: Iterable[_T], following: Callable[[_T], Iterable[_T]]) -> dict[_T, None]:
+    """``start``, and all nodes, or other values, that ``following`` leads to from there, each once."""
+    found = dict.fromkeys(start)
+    pending = list(found)
+    while pending:
+        new = dict.fromkeys(one for one in following(pending.pop()) if one not in found)
+        found |= new
+        pending += new
+    return found
 
 
 def nodes_in(a: Argument) -> Sequence[Node]:

@@ -78,14 +78,13 @@ def get_signature_for_torch_op(
     '(input: torch.Tensor) -> torch.Tensor'
     """
     expect_callable(op, "get_signature_for_torch_op takes an operator or a function")
+    signatures, schemas = None, None
     if op is torch.nonzero:
         signatures = _nonzero_signatures()
-        return (signatures, None) if return_schemas else signatures
-    overloads = get_overloads(op)
-    if not overloads and builtin_name(op) is None:
-        return (None, None) if return_schemas else None
-    signatures = [overload_.signature for overload_ in overloads]
-    return (signatures, [overload_.schema for overload_ in overloads]) if return_schemas else signatures
+    elif (overloads := get_overloads(op)) or builtin_name(op) is not None:
+        signatures = [one.signature for one in overloads]
+        schemas = [one.schema for one in overloads]
+    return (signatures, schemas) if return_schemas else signatures
 
 
 def check_for_mutable_operation(

@@ -7,6 +7,7 @@ import copy
 import enum
 import functools
 import inspect
+import itertools
 import operator
 import sys
 import weakref
@@ -190,10 +191,7 @@ class TracerBase:
         if meta is not None:
             node.meta.update(meta)
         if self.module_stack:
-            if node._meta is None:
-                node._meta = {"nn_module_stack": self.module_stack}
-            else:
-                node._meta["nn_module_stack"] = self.module_stack
+            node.meta["nn_module_stack"] = self.module_stack
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
             self.attribute_used(node, str(args[0]._target))
         if self._caught is not None and (names := self._caught.names_at(sys._getframe(1))):
@@ -224,13 +222,11 @@ class TracerBase:
             rule = find_rule(target)
             effect = rule if rule is None or isinstance(rule, Effect) else rule(args, kwargs)
         if effect is not None and effect.kind == "write":
+            does = effect.does if effect.written is None else f"{effect.does} its argument"
             raise GraphError(
                 f"Tried to trace mutable operation {describe_call(kind, target)}",
                 where=where,
-                why=f"the tracer was told to capture operations without side effects only, and this one {effect.does} "
-                "its argument"
-                if effect.written is not None
-                else f"the tracer was told to capture operations without side effects only, and this one {effect.does}",
+                why=f"the tracer was told to capture operations without side effects only, and this one {does}",
                 remedy="call its functional form, or trace with check_mutable_operations=False",
             )
 
@@ -396,39 +392,38 @@ class TracerBase:
         Raises:
             TraceError: the program branches on a traced value.
         """
-        _expect_proxy(obj, "to_bool")
-        frame = _outside_fx(sys._getframe(1))
+        expect(obj, Proxy, "a tracer's to_bool takes a Proxy", error=TraceError)
+        frame = outside_fx(sys._getframe(1))
         records = self.trace_asserts and all(map(leaves, callers(frame)))
         compared = Comparison(_name_of_operation(obj.node), Proxy)
-        found = pending_check(frame, compared) if records else None
-        if found is None and records:
+        if records:
+            if (found := pending_check(frame, compared)) is not None:
+                return self._record_check(obj, found, frame)
             answer = self._record_element_check(obj, frame, compared)
             if answer is None:
                 answer = self._record_compound_check(obj, frame, compared)
             if answer is not None:
                 return answer
-        if found is None:
-            return self.answer(
-                "bool",
-                obj,
-                "symbolically traced variables cannot be used as inputs to control flow",
-                where=user_location(frame, {}),
-                value=describe(obj.node),
-                why="whether it is true is known only when the module runs" + _unread("checks are not recognized"),
-                remedy="decide from a module attribute, fix the argument with concrete_args, use torch.where, or put "
-                "the branch in a function marked fx.wrap",
-            )
-        self._record_check(obj, found.raises_if, self._message(found, frame))
-        return not found.raises_if
+        return self.answer(
+            "bool",
+            obj,
+            "symbolically traced variables cannot be used as inputs to control flow",
+            where=user_location(frame, {}),
+            value=describe(obj.node),
+            why="whether it is true is known only when the module runs" + _unread("checks are not recognized"),
+            remedy="decide from a module attribute, fix the argument with concrete_args, use torch.where, or put "
+            "the branch in a function marked fx.wrap",
+        )
 
-    def _record_check(self, value: Proxy, raises_if: bool, message: MessageTemplate) -> None:
-        """Add nodes that raise at run time where the traced program would have."""
-        condition = value
-        if raises_if:
+    def _record_check(self, value: Proxy, found: Check | CompoundCheck, frame: FrameType) -> bool:
+        """Add nodes that raise at run time where the traced program would have; return what lets it go on."""
+        condition, message = value, self._message(found, frame)
+        if found.raises_if:
             # "== False" is exact for what a comparison gives, and reads better than a call
             exact = value.node.op == "call_function" and value.node.target in (*COMPARISONS, operator.and_)
             condition = operator.eq(value, False) if exact else is_false(value)
         self._assert(condition, message)
+        return not found.raises_if
 
     def _assert(self, condition: Any, message: MessageTemplate) -> Proxy:
         values = [Proxy(node, self) for node in message.values]
@@ -454,17 +449,14 @@ class TracerBase:
             self._writes_message = False
         made = self._made_since(last)
         template = template_of(text, self.graph, made) if text and " at 0x" not in text else None
-        for node in reversed(made):
+        for node in made:
             self.graph.erase_node(node)
         self.graph._namespace, self._refused = names, refused
         return template or MessageTemplate(found.message)
 
     def _made_since(self, last: Node) -> list[Node]:
-        made: list[Node] = []
-        while (node := last.next).op != "root":
-            made.append(node)
-            last = node
-        return made
+        """The nodes behind ``last``, from the end."""
+        return list(itertools.takewhile(lambda node: node is not last, reversed(self.graph.nodes)))
 
     def _refusal(self, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> TraceError:
         """An error that ends the trace even if the traced program catches it."""
@@ -518,8 +510,7 @@ class TracerBase:
                 return None
             others = [Proxy(value, self) == option for option in found.options[1:]]
             condition = functools.reduce(operator.or_, others, asked)
-        self._record_check(condition, found.check.raises_if, self._message(found.check, frame))
-        return not found.check.raises_if
+        return self._record_check(condition, found.check, frame)
 
     def _record_compound_check(self, first: Proxy, frame: FrameType, compared: Comparison) -> bool | None:
         """Record ``if first and …: raise`` or ``assert first or …`` and return what lets the program go on.
@@ -541,12 +532,11 @@ class TracerBase:
         harmless = all(value.node.target in COMPARISONS for value in traced) and all(map(_cannot_fail, made))
         decided = any(bool(value) is not found.raises_if for value in real)
         if decided or not harmless:
-            for node in reversed(made):
+            for node in made:
                 self.graph.erase_node(node)
             return (not found.raises_if) if decided else None
         combine = operator.and_ if found.raises_if else operator.or_
-        self._record_check(functools.reduce(combine, traced), found.raises_if, self._message(found, frame))
-        return not found.raises_if
+        return self._record_check(functools.reduce(combine, traced), found, frame)
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
         """The elements of a proxy, where its node says how many there are; the program checks that where it may differ.
@@ -554,8 +544,8 @@ class TracerBase:
         Raises:
             TraceError: it does not say so.
         """
-        _expect_proxy(obj, "iter")
-        frame = _outside_fx(sys._getframe(1))
+        expect(obj, Proxy, "a tracer's iter takes a Proxy", error=TraceError)
+        frame = outside_fx(sys._getframe(1))
         if (count := self._count(obj, frame)) is not None:
             return (obj[index] for index in range(count))  # type: ignore[index]
         self.real_value_needed(frame)
@@ -575,9 +565,7 @@ class TracerBase:
         return iter((self._starred[-1],)) if stands else self.answer("iter", obj, what, **lines)
 
     def _count(self, obj: Proxy, frame: FrameType) -> int | None:
-        """Return how many elements a proxy has, and a check of it in the program where its node does not promise
-        that.
-        """
+        """Return how many elements a proxy has; the program checks it where its node does not promise that."""
         found = count_of(obj.node)
         if found is None and (needed := count_to_unpack(frame)) is not None:
             found = needed, False
@@ -632,10 +620,6 @@ _WHY_NO_TEXT: dict[str, Any] = {
 def _is_numpy_number(value: Any) -> bool:
     numpy: Any = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.generic)
-
-
-def _expect_proxy(obj: object, method: str) -> None:
-    expect(obj, Proxy, f"a tracer's {method} takes a Proxy", error=TraceError)
 
 
 class GraphAppendingTracer(TracerBase):
@@ -771,27 +755,26 @@ class Proxy:
         if tracer._tracing and sys._getframe(1).f_locals.get("self") is not tracer:
             if tracer.trace_asserts and (known := hash_of_option(sys._getframe(1))) is not None:
                 return known  # the set then asks whether the value is equal to that one
-            return tracer.answer(
+            return self._answered(
                 "hash",
-                self,
                 "cannot use a traced value as the key of a dict or an element of a set. "
                 "Keys for dictionaries used as an argument cannot contain a Node",
-                where=caller_location(tracer),
-                value=describe(self.node),
                 why="which entry it would be is known only when the module runs",
                 remedy="compare it instead, use a list of pairs, or put the look-up in a function marked fx.wrap",
             )
         return id(self)
 
+    def _answered(self, question: str, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
+        """What Python asks of the value, or the error that says ``what``; see ``TracerBase.answer``."""
+        where, value = caller_location(self.tracer), describe(self.node)
+        return self.tracer.answer(question, self, what, kind, where=where, value=value, **lines)
+
     def _real_number(self, kind: str) -> Any:
-        self.tracer.real_value_needed(_outside_fx(sys._getframe(1)))
-        return self.tracer.answer(
+        self.tracer.real_value_needed(outside_fx(sys._getframe(1)))
+        return self._answered(
             kind,
-            self,
             f"cannot convert a traced value to {kind}",
             TracedValueError,
-            where=caller_location(self.tracer),
-            value=describe(self.node),
             why="its value is known only when the module runs",
             remedy="compute it from a module attribute, fix the argument with concrete_args, or put the line in a "
             "function marked fx.wrap",
@@ -818,8 +801,7 @@ class Proxy:
         return self._real_number("complex")
 
     def __round__(self, ndigits: int | None = None) -> Proxy:
-        given = (self,) if ndigits is None else (self, ndigits)
-        return self.tracer.create_proxy("call_function", round, given, {})
+        return self.tracer.create_proxy("call_function", round, (self,) if ndigits is None else (self, ndigits), {})
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
@@ -832,27 +814,21 @@ class Proxy:
         return self.tracer.keys(self)
 
     def __len__(self) -> int:
-        frame = _outside_fx(sys._getframe(1))
+        frame = outside_fx(sys._getframe(1))
         if (count := self.tracer._count(self, frame)) is not None and not matches_sequence(frame):
             return count
         if self.tracer._is_spread(self, frame):
             return 1
         if matches_sequence(sys._getframe(1)):
-            return self.tracer.answer(
+            return self._answered(
                 "match",
-                self,
                 "cannot match a traced value against a sequence pattern",
-                where=caller_location(self.tracer),
-                value=describe(self.node),
                 why="whether it is a sequence, and of how many elements, is known only when the module runs",
                 remedy="unpack it (a, b = value), or put the match in a function marked fx.wrap",
             )
-        return self.tracer.answer(
+        return self._answered(
             "len",
-            self,
             "'len' is not supported in symbolic tracing by default",
-            where=caller_location(self.tracer),
-            value=describe(self.node),
             why="Python requires len to give a real number, which is known only when the module runs",
             remedy='use value.shape[0], or call fx.wrap("len") at the top level of the module to record the call',
         )
@@ -1018,23 +994,10 @@ def _add_operators() -> None:
     def method(row: PythonOperator, reflected: bool) -> Callable[..., Proxy]:
         function = row.function
         if reflected:
-
-            def reflected_method(self: Proxy, other: Any) -> Proxy:
-                return self.tracer.create_proxy("call_function", function, (other, self), {})
-
-            return reflected_method
-
+            return lambda self, other: self.tracer.create_proxy("call_function", function, (other, self), {})
         if row.arity == 1:
-
-            def unary_method(self: Proxy) -> Proxy:
-                return self.tracer.create_proxy("call_function", function, (self,), {})
-
-            return unary_method
-
-        def binary_method(self: Proxy, other: Any) -> Proxy:
-            return self.tracer.create_proxy("call_function", function, (self, other), {})
-
-        return binary_method
+            return lambda self: self.tracer.create_proxy("call_function", function, (self,), {})
+        return lambda self, other: self.tracer.create_proxy("call_function", function, (self, other), {})
 
     def augmented_method(function: Callable[..., Any], in_place: Callable[..., Any]) -> Callable[..., Proxy]:
         def augmented(self: Proxy, other: Any) -> Proxy:
@@ -1093,12 +1056,10 @@ def _tensor_methods() -> frozenset[Callable[..., Any]]:
 # Who is asking.
 
 
-def _outside_fx(frame: FrameType | None) -> FrameType:
+def outside_fx(frame: FrameType) -> FrameType:
     """The nearest frame that is not this package's."""
-    package = __name__.rpartition(".")[0] + "."
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(package) and frame.f_back:
+    while is_ours(frame) and frame.f_back is not None:
         frame = frame.f_back
-    assert frame is not None
     return frame
 
 
@@ -1113,9 +1074,7 @@ def _asks_for_class(frame: FrameType) -> bool:
 
 
 def _is_compared(frame: FrameType) -> bool:
-    """Return whether a line of the user's compares by identity what it reads; kernels of this package do so on
-    purpose.
-    """
+    """Return whether a line of the user's compares what it reads by identity; ours do so on purpose."""
     if is_ours(frame) and frame.f_code.co_name == "getattr" and frame.f_back is not None:  # which a trace replaces
         frame = frame.f_back
     return is_users(frame) and is_compared_by_identity(frame)

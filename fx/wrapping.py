@@ -56,19 +56,15 @@ def wrap(fn_or_name: F) -> F:
             remedy='write @fx.wrap above the function, or fx.wrap("name") at the top level of the module',
         )
     if frame.f_code.co_name != "<module>":
-        raise _not_top_level(name, frame.f_code.co_name)
+        raise UnsupportedTraceError(
+            f"fx.wrap must be called at the top level of a module, not inside {frame.f_code.co_name}",
+            why=f"it replaces the global {name!r} while a program is traced, so it is declared once, where globals are",
+            remedy=f'move fx.wrap("{name}") to the top level of the module',
+        )
     _registered[id(frame.f_globals), name] = frame.f_globals
     if definer is not None and definer.__dict__ is not frame.f_globals and definer.__dict__.get(name) is fn_or_name:
         _registered[id(definer.__dict__), name] = definer.__dict__
     return fn_or_name  # pyright: ignore[reportReturnType]  it is what came in
-
-
-def _not_top_level(name: str, caller: str) -> TraceError:
-    return UnsupportedTraceError(
-        f"fx.wrap must be called at the top level of a module, not inside {caller}",
-        why=f"it replaces the global {name!r} while a program is traced, so it is declared once, where globals are",
-        remedy=f'move fx.wrap("{name}") to the top level of the module',
-    )
 
 
 def is_marked(function: FunctionType) -> bool:

@@ -24,8 +24,14 @@ from model_zoo import (
     unet,
     vit,
 )
-from model_zoo.errors import ModelError
-from model_zoo.registered_models import get_model, is_small_sibling, list_models, models_with_tag, register_model
+from model_zoo.registered_models import (
+    ModelError,
+    get_model,
+    is_small_sibling,
+    list_models,
+    models_with_tag,
+    register_model,
+)
 from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
 
 __all__ = [

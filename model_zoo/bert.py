@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model_zoo.registered_models import register_model
-from model_zoo.zoo_model import ExampleInputs, ZooModel, built, vary_vectors
+from model_zoo.registered_models import register_sizes
+from model_zoo.zoo_model import ExampleInputs, built, vary_vectors
 
 _EPSILON = 1e-12
 """What is added to variances."""
@@ -107,22 +107,17 @@ def pairs_of_texts(vocabulary: int, length: int) -> ExampleInputs:
 
 _SOURCE = "Devlin et al. 2019, bert-base-uncased; random weights"
 
-register_model(
-    ZooModel(
-        "bert",
+register_sizes(
+    "bert",
+    _SOURCE,
+    {"text", "transformer"},
+    (
         built(lambda: vary_vectors(BERT(30_522, width=768, heads=12, hidden=3072, layers=12, length=512))),
         pairs_of_texts(30_522, 128),
-        _SOURCE,
-        frozenset({"text", "transformer"}),
-        small="bert_small",
-    )
-)
-register_model(
-    ZooModel(
-        "bert_small",
+    ),
+    (
         built(lambda: vary_vectors(BERT(50, width=16, heads=2, hidden=32, layers=2, length=16))),
         pairs_of_texts(50, 12),
-        f"{_SOURCE}, with 2 layers of 16",
-        frozenset({"text", "transformer", "small"}),
-    )
+    ),
+    ", with 2 layers of 16",
 )

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model_zoo.errors import ModelError
-from model_zoo.registered_models import register_model
-from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.registered_models import ModelError, register_sizes
+from model_zoo.zoo_model import ExampleInputs, built
 
 
 def _swish(x: Tensor) -> Tensor:
@@ -127,33 +126,15 @@ def ratings(length: int) -> ExampleInputs:
     return example_inputs
 
 
-def _builder(sizes: Sequence[int]) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        with seeded(0):
-            model = AutoEncoder(sizes, is_constrained=False, dp_drop_prob=0.8)
-        return model.eval()
-
-    return build
+def _auto_encoder(*sizes: int) -> Callable[[], nn.Module]:
+    return built(lambda: AutoEncoder(sizes, is_constrained=False, dp_drop_prob=0.8))
 
 
-_SOURCE = "Kuchaiev and Ginsburg 2017, in the layout of NVIDIA's DeepRecommender; random weights"
-
-register_model(
-    ZooModel(
-        "deep_recommender",
-        _builder((197_951, 512, 512, 1024)),
-        ratings(197_951),
-        _SOURCE,
-        frozenset({"recommendation", "paper"}),
-        small="deep_recommender_small",
-    )
-)
-register_model(
-    ZooModel(
-        "deep_recommender_small",
-        _builder((96, 16, 16, 32)),
-        ratings(96),
-        f"{_SOURCE}, with 96 ratings and narrow layers",
-        frozenset({"recommendation", "small"}),
-    )
+register_sizes(
+    "deep_recommender",
+    "Kuchaiev and Ginsburg 2017, in the layout of NVIDIA's DeepRecommender; random weights",
+    {"recommendation", "paper"},
+    (_auto_encoder(197_951, 512, 512, 1024), ratings(197_951)),
+    (_auto_encoder(96, 16, 16, 32), ratings(96)),
+    ", with 96 ratings and narrow layers",
 )

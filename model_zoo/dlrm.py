@@ -2,13 +2,13 @@
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from model_zoo.registered_models import register_model
-from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.registered_models import register_sizes
+from model_zoo.zoo_model import ExampleInputs, built
 
 
 class DLRM(nn.Module):
@@ -55,33 +55,12 @@ def clicks(numbers: int, rows: Sequence[int], ids: int = 2) -> ExampleInputs:
     return example_inputs
 
 
-def _builder(numbers: int, rows: Sequence[int], width: int, bottom: int, top: int) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        with seeded(0):
-            return DLRM(numbers, rows, width, bottom, top).eval()
-
-    return build
-
-
-_SOURCE = "after Naumov et al. 2019 (DLRM); random weights"
 _ROWS, _FEW_ROWS = (20_000,) * 8, (30, 7, 12)
 
-register_model(
-    ZooModel(
-        "dlrm",
-        _builder(13, _ROWS, 64, 512, 512),
-        clicks(13, _ROWS),
-        _SOURCE,
-        frozenset({"recommendation"}),
-        small="dlrm_small",
-    )
-)
-register_model(
-    ZooModel(
-        "dlrm_small",
-        _builder(4, _FEW_ROWS, 8, 16, 16),
-        clicks(4, _FEW_ROWS),
-        _SOURCE,
-        frozenset({"recommendation", "small"}),
-    )
+register_sizes(
+    "dlrm",
+    "after Naumov et al. 2019 (DLRM); random weights",
+    {"recommendation"},
+    (built(lambda: DLRM(13, _ROWS, 64, 512, 512)), clicks(13, _ROWS)),
+    (built(lambda: DLRM(4, _FEW_ROWS, 8, 16, 16)), clicks(4, _FEW_ROWS)),
 )

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model_zoo.registered_models import register_model
-from model_zoo.zoo_model import ExampleInputs, ZooModel, built, vary_vectors
+from model_zoo.registered_models import register_sizes
+from model_zoo.zoo_model import ExampleInputs, built, vary_vectors
 
 
 class CausalAttention(nn.Module):
@@ -100,22 +100,11 @@ def texts(vocabulary: int, length: int) -> ExampleInputs:
 
 _SOURCE = "Radford et al. 2019, the smallest GPT-2; random weights"
 
-register_model(
-    ZooModel(
-        "gpt2",
-        built(lambda: vary_vectors(GPT2(50_257, width=768, heads=12, layers=12, length=1024))),
-        texts(50_257, 64),
-        _SOURCE,
-        frozenset({"text", "transformer"}),
-        small="gpt2_small",
-    )
-)
-register_model(
-    ZooModel(
-        "gpt2_small",
-        built(lambda: vary_vectors(GPT2(50, width=16, heads=2, layers=2, length=16))),
-        texts(50, 12),
-        f"{_SOURCE}, cut to 2 layers of 16",
-        frozenset({"text", "transformer", "small"}),
-    )
+register_sizes(
+    "gpt2",
+    _SOURCE,
+    {"text", "transformer"},
+    (built(lambda: vary_vectors(GPT2(50_257, width=768, heads=12, layers=12, length=1024))), texts(50_257, 64)),
+    (built(lambda: vary_vectors(GPT2(50, width=16, heads=2, layers=2, length=16))), texts(50, 12)),
+    ", cut to 2 layers of 16",
 )

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations
 
-from model_zoo.batch_norm import settle_batch_norm
-from model_zoo.registered_models import register_model
+from model_zoo.registered_models import register_sizes
 from model_zoo.resnet import images
-from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.zoo_model import built, settle_batch_norm
 
 
 class BasicBlock(nn.Module):
@@ -169,84 +168,41 @@ def strokes(batch: int = 1, seed: int = 0) -> tuple[Tensor]:
     return (torch.rand(batch, 10, generator=torch.Generator().manual_seed(seed)),)
 
 
-def _build_actor(width: int, example_inputs: ExampleInputs) -> Callable[[], nn.Module]:
+def _actor(width: int) -> Callable[[], nn.Module]:
+    return built(lambda: settle_batch_norm(Actor(width=width), _CANVAS(batch=4, seed=1)))
+
+
+def _critic(width: int) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
-        with seeded(0):
-            model = Actor(width=width)
-            settle_batch_norm(model, example_inputs(batch=4, seed=1))
+        model = Critic(width=width)
+        for module in model.modules():
+            if isinstance(module, TReLU):
+                nn.init.normal_(module.alpha, std=0.2)  # a threshold of 0 would hide a transform that loses it
         return model
 
-    return build
-
-
-def _build_critic(width: int) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        with seeded(0):
-            model = Critic(width=width)
-            for module in model.modules():
-                if isinstance(module, TReLU):
-                    nn.init.normal_(module.alpha, std=0.2)  # a threshold of 0 would hide a transform that loses it
-        return model.eval()
-
-    return build
-
-
-def _build_renderer(width: int) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        with seeded(0):
-            return Renderer(width).eval()
-
-    return build
+    return built(build)
 
 
 _SOURCE = "Huang et al. 2019, in the authors' layout; random weights"
-_PAPER, _SMALL = frozenset({"vision", "paper"}), frozenset({"vision", "small"})
-_CANVAS = images(128, 128, channels=9)
+_TAGS = {"vision", "paper"}
+_CANVAS, _CANVAS_AND_STEP = images(128, 128, channels=9), images(128, 128, channels=12)
 
-register_model(
-    ZooModel(
-        "learning_to_paint_actor",
-        _build_actor(64, _CANVAS),
-        _CANVAS,
-        _SOURCE,
-        _PAPER,
-        small="learning_to_paint_actor_small",
-    )
+register_sizes(
+    "learning_to_paint_actor", _SOURCE, _TAGS, (_actor(64), _CANVAS), (_actor(4), _CANVAS), ", a sixteenth as wide"
 )
-register_model(
-    ZooModel(
-        "learning_to_paint_actor_small", _build_actor(4, _CANVAS), _CANVAS, f"{_SOURCE}, a sixteenth as wide", _SMALL
-    )
+register_sizes(
+    "learning_to_paint_critic",
+    _SOURCE,
+    _TAGS,
+    (_critic(64), _CANVAS_AND_STEP),
+    (_critic(4), _CANVAS_AND_STEP),
+    ", a sixteenth as wide",
 )
-register_model(
-    ZooModel(
-        "learning_to_paint_critic",
-        _build_critic(64),
-        images(128, 128, channels=12),
-        _SOURCE,
-        _PAPER,
-        small="learning_to_paint_critic_small",
-    )
-)
-register_model(
-    ZooModel(
-        "learning_to_paint_critic_small",
-        _build_critic(4),
-        images(128, 128, channels=12),
-        f"{_SOURCE}, a sixteenth as wide",
-        _SMALL,
-    )
-)
-register_model(
-    ZooModel(
-        "learning_to_paint_renderer",
-        _build_renderer(512),
-        strokes,
-        _SOURCE,
-        _PAPER,
-        small="learning_to_paint_renderer_small",
-    )
-)
-register_model(
-    ZooModel("learning_to_paint_renderer_small", _build_renderer(32), strokes, f"{_SOURCE}, 32 x 32 pixels", _SMALL)
+register_sizes(
+    "learning_to_paint_renderer",
+    _SOURCE,
+    _TAGS,
+    (built(lambda: Renderer(512)), strokes),
+    (built(lambda: Renderer(32)), strokes),
+    ", 32 x 32 pixels",
 )

@@ -6,13 +6,16 @@ for use: 30 layers of 576, 9 heads of queries on 3 of keys and values, 134,515,0
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from model_zoo.gpt2 import texts
-from model_zoo.registered_models import register_model
-from model_zoo.zoo_model import ZooModel, built, vary_vectors
+from model_zoo.registered_models import register_sizes
+from model_zoo.zoo_model import built, vary_vectors
 
 
 class RMSNorm(nn.Module):
@@ -151,26 +154,16 @@ class Llama(nn.Module):
 
 _SOURCE = "Touvron et al. 2023, as SmolLM2-135M (Ben Allal et al. 2025); random weights"
 
-register_model(
-    ZooModel(
-        "llama",
-        built(
-            lambda: vary_vectors(
-                Llama(49_152, width=576, heads=9, groups=3, hidden=1536, layers=30, length=8192, base=100_000.0)
-            )
-        ),
-        texts(49_152, 64),
-        _SOURCE,
-        frozenset({"text", "transformer"}),
-        small="llama_small",
-    )
-)
-register_model(
-    ZooModel(
-        "llama_small",
-        built(lambda: vary_vectors(Llama(50, width=16, heads=4, groups=2, hidden=32, layers=2, length=16))),
-        texts(50, 12),
-        f"{_SOURCE}, cut to 2 layers of 16",
-        frozenset({"text", "transformer", "small"}),
-    )
+
+def _llama(vocabulary: int, base: float = 10_000.0, **sizes: Any) -> Callable[[], nn.Module]:
+    return built(lambda: vary_vectors(Llama(vocabulary, base=base, **sizes)))
+
+
+register_sizes(
+    "llama",
+    _SOURCE,
+    {"text", "transformer"},
+    (_llama(49_152, 100_000.0, width=576, heads=9, groups=3, hidden=1536, layers=30, length=8192), texts(49_152, 64)),
+    (_llama(50, width=16, heads=4, groups=2, hidden=32, layers=2, length=16), texts(50, 12)),
+    ", cut to 2 layers of 16",
 )

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from torch import nn
+
 from fx.arguments import shown
+from fx.errors import FxError
 from fx.registry import Registry
-from model_zoo.errors import ModelError
-from model_zoo.zoo_model import ZooModel
+from model_zoo.zoo_model import ExampleInputs, ZooModel
+
+
+class ModelError(FxError, LookupError):
+    """No model has the name that was asked for, or two definitions want the same name."""
+
 
 _models: Registry[ZooModel] = Registry("model", "models", ModelError)
 
@@ -13,16 +22,43 @@ _models: Registry[ZooModel] = Registry("model", "models", ModelError)
 def register_model(model: ZooModel) -> ZooModel:
     """Make ``model`` known under its name and return it.
 
-    Raises :class:`~model_zoo.errors.ModelError` if another model has the name already.
+    Raises :class:`~model_zoo.registered_models.ModelError` if another model has the name already.
     """
     _models.register(model.name, model)
     return model
 
 
+def register_sizes(
+    name: str,
+    source: str,
+    tags: set[str],
+    full: tuple[Callable[[], nn.Module], ExampleInputs],
+    small: tuple[Callable[[], nn.Module], ExampleInputs],
+    how: str = "",
+    *,
+    needs_leaves: bool = False,
+) -> None:
+    """Register a model, and as ``name_small`` what has the same structure at a size that runs in milliseconds.
+
+    Args:
+        name: of the model.
+        source: where its definition comes from.
+        tags: of both; ``"paper"`` is of the model alone.
+        full: makes the model, and its inputs.
+        small: makes the other one, and its inputs.
+        how: what makes that small, as the end of ``source``.
+        needs_leaves: as in :class:`~model_zoo.zoo_model.ZooModel`.
+    """
+    sibling = f"{name}_small"
+    register_model(ZooModel(name, *full, source, frozenset(tags), sibling, needs_leaves))
+    kinds = frozenset(tags - {"paper"} | {"small"})
+    register_model(ZooModel(sibling, *small, source + how, kinds, needs_leaves=needs_leaves))
+
+
 def get_model(name: str) -> ZooModel:
     """Return the model registered as ``name``.
 
-    Raises :class:`~model_zoo.errors.ModelError`, which lists the nearest names, if there is none.
+    Raises :class:`~model_zoo.registered_models.ModelError`, which lists the nearest names, if there is none.
     """
     return _models.get(name)
 
@@ -40,7 +76,7 @@ def is_small_sibling(name: str) -> bool:
 def models_with_tag(tag: str) -> list[str]:
     """Return the names of the models that carry ``tag``, in alphabetical order.
 
-    Raises :class:`~model_zoo.errors.ModelError`, which lists all tags, if none does.
+    Raises :class:`~model_zoo.registered_models.ModelError`, which lists all tags, if none does.
     """
     found = [name for name in list_models() if isinstance(tag, str) and tag in get_model(name).tags]
     if not found:

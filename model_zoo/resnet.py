@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from model_zoo.batch_norm import settle_batch_norm
 from model_zoo.registered_models import register_model
-from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.zoo_model import ExampleInputs, ZooModel, built, settle_batch_norm
 
 
 class Bottleneck(nn.Module):
@@ -129,24 +128,10 @@ def images(height: int, width: int, channels: int = 3) -> ExampleInputs:
     return example_inputs
 
 
-def _build_resnet50() -> ResNet:
-    with seeded(0):
-        model = resnet50()
-        settle_batch_norm(model, images(160, 160)(batch=2, seed=1))
-    return model
-
-
-def _build_resnet_tiny() -> ResNet:
-    with seeded(0):
-        model = ResNet([1, 2, 1, 1], num_classes=10, stem_width=8)
-        settle_batch_norm(model, images(32, 32)(batch=8, seed=1))
-    return model
-
-
 register_model(
     ZooModel(
         name="resnet50",
-        build=_build_resnet50,
+        build=built(lambda: settle_batch_norm(resnet50(), images(160, 160)(batch=2, seed=1))),
         example_inputs=images(224, 224),
         source="He et al. 2015, v1.5, in torchvision's layout; random weights, batch norm settled on random images",
         tags=frozenset({"vision", "paper"}),
@@ -156,7 +141,11 @@ register_model(
 register_model(
     ZooModel(
         name="resnet_tiny",
-        build=_build_resnet_tiny,
+        build=built(
+            lambda: settle_batch_norm(
+                ResNet([1, 2, 1, 1], num_classes=10, stem_width=8), images(32, 32)(batch=8, seed=1)
+            )
+        ),
         example_inputs=images(32, 32),
         source="resnet50 with five blocks and an eighth of the channels",
         tags=frozenset({"vision", "small"}),

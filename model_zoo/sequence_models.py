@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model_zoo.registered_models import register_model
-from model_zoo.zoo_model import ExampleInputs, ZooModel, built
+from model_zoo.registered_models import register_sizes
+from model_zoo.zoo_model import ExampleInputs, built
 
 
 class SelfAttention(nn.Module):
@@ -104,46 +104,25 @@ def token_sequences(vocabulary: int, length: int) -> ExampleInputs:
 
 _ATTENTION = "Vaswani et al. 2017, with norms first; random weights"
 _RECURRENT = "Hochreiter and Schmidhuber 1997, through torch.nn.LSTM; random weights"
-_TEXT, _SMALL = frozenset({"text"}), frozenset({"text", "small"})
-_TRANSFORMER = frozenset({"transformer"})
 
-register_model(
-    ZooModel(
-        "transformer_encoder",
+register_sizes(
+    "transformer_encoder",
+    _ATTENTION,
+    {"text", "transformer"},
+    (
         built(lambda: TransformerEncoder(10_000, width=256, heads=8, hidden=1024, layers=6, length=128)),
         token_sequences(10_000, 128),
-        _ATTENTION,
-        _TEXT | _TRANSFORMER,
-        small="transformer_encoder_small",
-    )
-)
-register_model(
-    ZooModel(
-        "transformer_encoder_small",
+    ),
+    (
         built(lambda: TransformerEncoder(50, width=16, heads=2, hidden=32, layers=2, length=12)),
         token_sequences(50, 12),
-        _ATTENTION,
-        _SMALL | _TRANSFORMER,
-    )
+    ),
 )
-register_model(
-    ZooModel(
-        "lstm_classifier",
-        built(lambda: LSTMClassifier(10_000, width=256, layers=2)),
-        token_sequences(10_000, 64),
-        _RECURRENT,
-        _TEXT,
-        small="lstm_classifier_small",
-        needs_leaves=True,
-    )
-)
-register_model(
-    ZooModel(
-        "lstm_classifier_small",
-        built(lambda: LSTMClassifier(50, width=16, layers=1)),
-        token_sequences(50, 12),
-        _RECURRENT,
-        _SMALL,
-        needs_leaves=True,
-    )
+register_sizes(
+    "lstm_classifier",
+    _RECURRENT,
+    {"text"},
+    (built(lambda: LSTMClassifier(10_000, width=256, layers=2)), token_sequences(10_000, 64)),
+    (built(lambda: LSTMClassifier(50, width=16, layers=1)), token_sequences(50, 12)),
+    needs_leaves=True,
 )

@@ -2,6 +2,7 @@
 
 # No postponed annotations here: a program that is captured from a model carries the types of its forward.
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -9,10 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fx.serialization import allow
-from model_zoo.batch_norm import settle_batch_norm
 from model_zoo.registered_models import register_model
 from model_zoo.resnet import images
-from model_zoo.zoo_model import ZooModel, seeded
+from model_zoo.zoo_model import ExampleInputs, ZooModel, built, settle_batch_norm
 
 
 class Perceptron(nn.Module):
@@ -108,34 +108,16 @@ def _images_and_scales(batch: int = 1, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.randn(batch, 3, 16, 16, generator=generator), torch.rand(batch, 1, generator=generator) + 0.5
 
 
-def _build_perceptron() -> nn.Module:
-    with seeded(0):
-        return Perceptron().eval()
+def _register(name: str, build: Callable[[], nn.Module], example_inputs: ExampleInputs) -> None:
+    source = "made for the tests of this project"
+    register_model(ZooModel(name, built(build), example_inputs, source, frozenset({"small"})))
 
 
-def _build_functional_convnet() -> nn.Module:
-    with seeded(0):
-        return FunctionalConvNet().eval()
-
-
-def _build_shared_convnet() -> nn.Module:
-    with seeded(0):
-        model = SharedConvNet()
-        settle_batch_norm(model, images(16, 16)(batch=8, seed=1))
-    return model
-
-
-def _build_two_heads() -> nn.Module:
-    with seeded(0):
-        model = TwoHeads()
-        settle_batch_norm(model, _images_and_scales(batch=8, seed=1))
-    return model
-
-
-_SMALL = frozenset({"small"})
-_SOURCE = "made for the tests of this project"
-
-register_model(ZooModel("mlp", _build_perceptron, _vectors, _SOURCE, _SMALL))
-register_model(ZooModel("functional_convnet", _build_functional_convnet, images(16, 16), _SOURCE, _SMALL))
-register_model(ZooModel("shared_convnet", _build_shared_convnet, images(16, 16), _SOURCE, _SMALL))
-register_model(ZooModel("two_heads", _build_two_heads, _images_and_scales, _SOURCE, _SMALL))
+_register("mlp", Perceptron, _vectors)
+_register("functional_convnet", FunctionalConvNet, images(16, 16))
+_register(
+    "shared_convnet",
+    lambda: settle_batch_norm(SharedConvNet(), images(16, 16)(batch=8, seed=1)),
+    images(16, 16),
+)
+_register("two_heads", lambda: settle_batch_norm(TwoHeads(), _images_and_scales(batch=8, seed=1)), _images_and_scales)

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model_zoo.batch_norm import settle_batch_norm
-from model_zoo.registered_models import register_model
+from model_zoo.registered_models import register_sizes
 from model_zoo.resnet import images
-from model_zoo.zoo_model import ExampleInputs, ZooModel, seeded
+from model_zoo.zoo_model import ExampleInputs, built, settle_batch_norm
 
 
 class DoubleConvolution(nn.Sequential):
@@ -66,23 +65,14 @@ class UNet(nn.Module):
         return {"mask": masks[-1], "coarse": masks[:-1]}
 
 
-def _builder(width: int, depth: int, example_inputs: ExampleInputs) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        with seeded(0):
-            model = UNet(3, width, depth, classes=4)
-            settle_batch_norm(model, example_inputs(batch=2, seed=1))
-        return model
-
-    return build
+def _unet(width: int, depth: int, example_inputs: ExampleInputs) -> Callable[[], nn.Module]:
+    return built(lambda: settle_batch_norm(UNet(3, width, depth, classes=4), example_inputs(batch=2, seed=1)))
 
 
-_SOURCE = "after Ronneberger et al. 2015, with transposed convolutions and a mask at each scale; random weights"
-
-register_model(
-    ZooModel(
-        "unet", _builder(32, 4, images(128, 128)), images(128, 128), _SOURCE, frozenset({"vision"}), small="unet_small"
-    )
-)
-register_model(
-    ZooModel("unet_small", _builder(4, 2, images(16, 16)), images(16, 16), _SOURCE, frozenset({"vision", "small"}))
+register_sizes(
+    "unet",
+    "after Ronneberger et al. 2015, with transposed convolutions and a mask at each scale; random weights",
+    {"vision"},
+    (_unet(32, 4, images(128, 128)), images(128, 128)),
+    (_unet(4, 2, images(16, 16)), images(16, 16)),
 )

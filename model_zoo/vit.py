@@ -9,9 +9,9 @@ The full size is that of the smallest one, ViT-Ti/16 (Touvron et al. 2021, Stein
 import torch
 from torch import Tensor, nn
 
-from model_zoo.registered_models import register_model
+from model_zoo.registered_models import register_sizes
 from model_zoo.resnet import images
-from model_zoo.zoo_model import ZooModel, built, vary_vectors
+from model_zoo.zoo_model import built, vary_vectors
 
 _EPSILON = 1e-6
 """What is added to variances."""
@@ -100,22 +100,17 @@ class VisionTransformer(nn.Module):
 
 _SOURCE = "Dosovitskiy et al. 2021, as ViT-Ti/16 of Touvron et al. 2021; random weights"
 
-register_model(
-    ZooModel(
-        "vit",
+register_sizes(
+    "vit",
+    _SOURCE,
+    {"vision", "transformer"},
+    (
         built(lambda: vary_vectors(VisionTransformer(224, 16, width=192, heads=3, layers=12, classes=1000))),
         images(224, 224),
-        _SOURCE,
-        frozenset({"vision", "transformer"}),
-        small="vit_small",
-    )
-)
-register_model(
-    ZooModel(
-        "vit_small",
+    ),
+    (
         built(lambda: vary_vectors(VisionTransformer(16, 4, width=16, heads=2, layers=2, classes=10))),
         images(16, 16),
-        f"{_SOURCE}, cut to 2 layers of 16 on images of 16 pixels",
-        frozenset({"vision", "transformer", "small"}),
-    )
+    ),
+    ", cut to 2 layers of 16 on images of 16 pixels",
 )

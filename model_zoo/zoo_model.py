@@ -45,6 +45,9 @@ class ZooModel:
     """Whether a module of ``torch.nn`` in it branches on values, so that it cannot be captured in functions only."""
 
 
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d
+
+
 @contextmanager
 def seeded(seed: int) -> Generator[None]:
     """Draw the CPU's random numbers from ``seed`` inside the block, and from where they were after it."""
@@ -72,4 +75,27 @@ def vary_vectors(module: nn.Module) -> nn.Module:
         if parameter.dim() == 1:
             is_scale = name.endswith("weight")
             nn.init.uniform_(parameter, 0.5, 1.5) if is_scale else nn.init.normal_(parameter, std=0.2)
+    return module
+
+
+def settle_batch_norm(module: nn.Module, arguments: tuple[Any, ...]) -> nn.Module:
+    """Give every batch norm in ``module`` random affine parameters and the statistics of one call on ``arguments``.
+
+    One that was never trained almost does nothing: mean 0, variance 1, scale 1, shift 0. A transform could forget any
+    of the four and still agree with eager to five digits. Draws from the global random state (see :func:`seeded`);
+    returns ``module`` in evaluation mode.
+    """
+    layers = [layer for layer in module.modules() if isinstance(layer, BatchNorm)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        if layer.affine:
+            nn.init.uniform_(layer.weight, 0.5, 1.5)
+            nn.init.normal_(layer.bias, std=0.2)
+        layer.momentum = 1.0  # the running statistics become those of the call below
+    module.train()
+    with torch.no_grad():
+        module(*arguments)
+    module.eval()
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
     return module

@@ -15,8 +15,8 @@ from pytest_fx.collection import ModelCase, PassCase
 from pytest_fx.lazy import load
 from pytest_fx.options import OPTIONS, Options, options_of
 from pytest_fx.records.running import announce
-from pytest_fx.report.check_summary import record_check
-from pytest_fx.report.progress import PROGRESS
+from pytest_fx.report.progress import progress_of
+from pytest_fx.report.summary import record_check
 
 if TYPE_CHECKING:
     import torch
@@ -138,14 +138,14 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
 
     def check(pass_: Any, **arguments: Any) -> CheckReport:
         __tracebackhide__ = True
-        made, progress = _chosen(request, pass_), request.config.stash.get(PROGRESS, None)
+        made, progress = _chosen(request, pass_), progress_of(request.config)
         announce(request.config, f"{_module('loading').pass_name(made)} on random programs")
         given = {
             "contract": _module("loading").contract_for(options, made),
             "max_examples": options.examples,
             **_limits(options),
             "folder": request.config.rootpath / _module("search.counterexample").FOLDER,
-            "on_program": None if progress is None else progress.show_program,
+            "on_program": progress.show_program,
             **arguments,
         }
         try:

@@ -93,37 +93,13 @@ def _check_models(config: pytest.Config, options: Options) -> None:
             import_attribute(name, "factory") if is_path(name) else zoo_model(name)
 
 
-def _check_passes(config: pytest.Config, options: Options) -> None:
-    for name in options.passes:
-        load_pass(name)
-
-
-def _check_checks(config: pytest.Config, options: Options) -> None:
-    for name in options.checks:
-        load_pass(name)
-
-
-def _check_tracer(config: pytest.Config, options: Options) -> None:
-    if isinstance(options.tracer, str):
-        import_attribute(options.tracer, "tracer")
-
-
-def _check_dtype(config: pytest.Config, options: Options) -> None:
-    if options.dtype is not None:
-        load_dtype(options.dtype)
-
-
-def _check_contract(config: pytest.Config, options: Options) -> None:
-    chosen_contract(options, close)
-
-
-_CHECKS: dict[str, Callable[[pytest.Config, Options], None]] = {
+_CHECKS: dict[str, Callable[[pytest.Config, Options], object]] = {
     "models": _check_models,
-    "passes": _check_passes,
-    "checks": _check_checks,
-    "tracer": _check_tracer,
-    "dtype": _check_dtype,
-    "contract": _check_contract,
+    "passes": lambda config, options: list(map(load_pass, options.passes)),
+    "checks": lambda config, options: list(map(load_pass, options.checks)),
+    "tracer": lambda config, options: isinstance(options.tracer, str) and import_attribute(options.tracer, "tracer"),
+    "dtype": lambda config, options: options.dtype is None or load_dtype(options.dtype),
+    "contract": lambda config, options: chosen_contract(options, close),
 }
 """What names of an option are looked up by, for each field that has names; ``models`` first, which says where from."""
 

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 SIZES = ("full", "small")
 DEVICES = ("cpu", "cuda")
 CAPTURES = ("auto", "symbolic", "guided", "export")
 FORMS = ("auto", "functional", "aten")
+Number = TypeVar("Number", int, float)
+
+
+def _number(text: str, read: Callable[[str], Number], is_right: Callable[[Number], bool], wanted: str) -> Number:
+    with contextlib.suppress(ValueError):
+        if is_right(number := read(text)):
+            return number
+    raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
 
 
 def _positive(text: str) -> int:
-    return _number(text, 1, "an integer from 1 on")
+    return _number(text, int, lambda number: number >= 1, "an integer from 1 on")
 
 
 def _natural(text: str) -> int:
-    return _number(text, 0, "an integer from 0 on")
-
-
-def _number(text: str, least: int, wanted: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise argparse.ArgumentTypeError(f"must be {wanted}, not {text!r}")
-    return number
+    return _number(text, int, lambda number: number >= 0, "an integer from 0 on")
 
 
 def _positives(text: str) -> tuple[int, ...]:
@@ -37,33 +37,18 @@ def _positives(text: str) -> tuple[int, ...]:
 
 
 def _tolerance(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number from 0 on, not {text!r}")
-    return number
+    return _number(text, float, lambda number: 0 <= number < math.inf, "a number from 0 on")
 
 
 def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, not {text!r}")
-    return number
+    return _number(text, float, lambda number: 0 < number < math.inf, "a number of seconds above 0")
 
 
 def _percentage(text: str) -> float:
-    try:
-        share = float(text.removesuffix("%")) / 100 if text.endswith("%") else -1.0
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a percentage from 0 on, such as 5%, not {text!r}")
-    return share
+    def read(text: str) -> float:
+        return float(text.removesuffix("%")) / 100 if text.endswith("%") else -1.0
+
+    return _number(text, read, lambda share: 0 <= share < math.inf, "a percentage from 0 on, such as 5%")
 
 
 def _folder(text: str) -> str:

@@ -43,13 +43,16 @@ def in_functions(model: nn.Module) -> fx.GraphModule:
 
 
 class Calling(nn.Module):
-    """Calls a function with itself and the input."""
+    """Calls a function with itself and the input; holds modules, parameters and, of other tensors, buffers."""
 
-    def __init__(self, call: Callable[[Any, Any], Any], **children: nn.Module) -> None:
+    def __init__(self, call: Callable[[Any, Any], Any], **held: Any) -> None:
         super().__init__()
-        self.call = call
-        for name, child in children.items():
-            self.add_module(name, child)
+        self.call: Callable[[Any, Any], Any] = call
+        for name, value in held.items():
+            if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
 
     def forward(self, x: Any) -> Any:
         return self.call(self, x)

@@ -92,11 +92,14 @@ class Accesses:
 
     def reads(self, index: int) -> frozenset[int]:
         """The groups that an operation looks at, or writes to."""
-        return frozenset(map(self.group, self._reads[index])) if self._became else frozenset(self._reads[index])
+        return self._current(self._reads[index])
 
     def writes(self, index: int) -> frozenset[int]:
         """The groups that an operation writes to."""
-        return frozenset(map(self.group, self._writes[index])) if self._became else frozenset(self._writes[index])
+        return self._current(self._writes[index])
+
+    def _current(self, groups: Collection[int]) -> frozenset[int]:
+        return frozenset(map(self.group, groups)) if self._became else frozenset(groups)
 
     def group(self, group: int) -> int:
         """Return what a group has become since others were merged into it."""

@@ -167,7 +167,7 @@ class Aliases:
 
     def _visit(self, index: int, node: Node) -> None:
         position = self.position
-        inputs = tuple([position[used] for used in node._inputs()])
+        inputs = tuple([position[used] for used in node._input_nodes])
         self.inputs.append(inputs)
         op = node.op
         if op == "call_function" or op == "call_method":

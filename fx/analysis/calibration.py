@@ -7,7 +7,6 @@ import json
 import math
 import os
 import statistics
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -16,7 +15,16 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from fx.analysis.devices import Calibration, Curve, Device, Figure, Machine, refuse_other_machine, this_machine
+from fx.analysis.devices import (
+    Calibration,
+    Curve,
+    Device,
+    Figure,
+    Machine,
+    refuse_other_machine,
+    this_machine,
+    write_json,
+)
 from fx.analysis.kernel_calls import record_calls
 from fx.analysis.kernel_replay import Replay, seconds_of
 from fx.analysis.measured_times import MeasuredTimes
@@ -183,24 +191,22 @@ def _rates() -> Iterable[tuple[torch.dtype, float]]:
 
 def _bandwidth() -> Curve:
     """Bytes a second by how many bytes are read in turn."""
-    found: dict[float, float] = {}
     whole = torch.ones(_READS[-1] // 4)
-    for size in _READS:
-        part = whole[: size // 4]
-        found[float(size)] = size / seconds_of(lambda part=part: part.sum(), longest=0.1)
-    sizes = sorted(found)
-    values = [max(found[size] for size in sizes[place:]) for place in range(len(sizes))]
-    return Curve(tuple(sizes), tuple(values))
+    parts = {size: whole[: size // 4] for size in _READS}
+    return _falling({size: seconds_of(lambda part=part: part.sum(), longest=0.1) for size, part in parts.items()})
 
 
 def _streaming(replay: Replay) -> Curve:
     """Bytes a second of products with one row."""
-    found: dict[float, float] = {}
-    for probe in streaming_probes():
-        size = sum(one.size for one in probe.call.touched)
-        found[float(size)] = size / replay.seconds(probe.call)
-    sizes = sorted(found)
-    return Curve(tuple(sizes), tuple(max(found[size] for size in sizes[place:]) for place in range(len(sizes))))
+    calls = [probe.call for probe in streaming_probes()]
+    return _falling({sum(one.size for one in call.touched): replay.seconds(call) for call in calls})
+
+
+def _falling(seconds: Mapping[int, float]) -> Curve:
+    """Bytes a second by bytes, of which the seconds are given; a curve that does not rise."""
+    sizes = sorted(seconds)
+    rates = [size / seconds[size] for size in sizes]
+    return Curve(tuple(map(float, sizes)), tuple(max(rates[place:]) for place in range(len(rates))))
 
 
 def _nested(replay: Replay) -> float:
@@ -258,12 +264,7 @@ def save_device(device: Device, path: str | Path) -> None:
     """
     if device.calibration is None:
         raise AnalysisError(f"{device.name} was not calibrated", remedy="save what calibrate() returns")
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"format": FORMAT, "device": _as_data(device)})
-    with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    os.replace(file.name, target)
+    write_json(Path(path), {"format": FORMAT, "device": _as_data(device)})
 
 
 def load_device(path: str | Path) -> Device:
@@ -283,7 +284,7 @@ def load_device(path: str | Path) -> Device:
             why=f"{type(error).__name__}: {error}",
             remedy="remove it, and calibrate() again",
         ) from error
-    refuse_other_machine(device, str(path))
+    refuse_other_machine(cast("Calibration", device.calibration).machine, str(path))
     return device
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.analysis.kernel_costs import NO_WORK, KernelCost, Work, cost_of_kernel
-from fx.analysis.kernel_run import KernelRun
+from fx.analysis.kernel_run import KernelRun, tensors_held
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, in_units, table_lines
 from fx.node import Node
@@ -156,13 +155,13 @@ def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False, partial: 
             raise
         failure = error
     costs = counting.costs
-    held = {node: _parameters_of(gm, node) for node in gm.graph.nodes}
+    held = {
+        node: [one for one in tensors_held(gm, node) if isinstance(one, torch.nn.Parameter)] for node in gm.graph.nodes
+    }
     unique = {id(parameter): parameter for parameters in held.values() for parameter in parameters}
-    nodes = [
-        _node_cost(node, costs.get(node, []), held[node]) for node in gm.graph.nodes if node in costs or held[node]
-    ]
+    does_anything = [node for node in gm.graph.nodes if node in costs or held[node]]
     return CostReport(
-        nodes=tuple(nodes),
+        nodes=tuple(_node_cost(node, costs.get(node, []), held[node]) for node in does_anything),
         beside=sum((kernel.work for kernel, _ in costs.get(None, [])), NO_WORK),
         parameters=sum(parameter.numel() for parameter in unique.values()),
         parameter_bytes=sum(parameter.numel() * parameter.element_size() for parameter in unique.values()),
@@ -224,30 +223,13 @@ def module_of(node: Node) -> str:
     return paths[-1] if paths else ""
 
 
-def _parameters_of(program: GraphModule, node: Node) -> list[torch.Tensor]:
-    if node.op == "call_module":
-        return list(program.get_submodule(str(node.target)).parameters())
-    if node.op == "get_attr":
-        value: Any = operator.attrgetter(str(node.target))(program)
-        return [value] if isinstance(value, torch.nn.Parameter) else []
-    return []
-
-
 def _operations(work: Work) -> str:
     """Operations, as a range where they are not known."""
-    if work.flops == work.most_flops:
-        return in_units(work.flops, "FLOP")
-    return f"{in_units(work.flops, 'FLOP')} to {in_units(work.most_flops, 'FLOP')}"
+    ends = dict.fromkeys((work.flops, work.most_flops))
+    return " to ".join(in_units(end, "FLOP") for end in ends)
 
 
 def _row(one: NodeCost, total: Work) -> list[str]:
-    share = one.total.flops / total.flops if total.flops else 0.0
-    work = one.total
-    return [
-        one.node.name,
-        in_units(work.flops),
-        f"{share:.1%}",
-        in_bytes(work.moved),
-        f"{work.intensity:.3g}",
-        in_units(one.parameters),
-    ]
+    work, share = one.total, one.total.flops / total.flops if total.flops else 0.0
+    numbers = [in_units(work.flops), f"{share:.1%}", in_bytes(work.moved), f"{work.intensity:.3g}"]
+    return [one.node.name, *numbers, in_units(one.parameters)]

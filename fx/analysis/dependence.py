@@ -17,7 +17,8 @@ state      the same; what sets a mode, such as autocast or recording gradients, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fx.analysis.accesses import (
@@ -267,38 +268,32 @@ class Dependences:
 
     def _why_not_cross(self, index: int, low: int, high: int) -> str | None:
         """Return why the operation at ``index`` cannot pass all between ``low`` and ``high``, which are not counted."""
-        nodes, accesses = self.aliases.nodes, self._accesses
-        for group in accesses.reads(index):
-            if (writer := first_between(accesses.writing(group), low, high)) is not None:
-                return f"{self._say(writer)}, which `%{nodes[index]}` reads"
-        for group in accesses.writes(index):
-            if (reader := first_between(accesses.touching(group), low, high)) is not None:
-                return f"{self._say(index)}, which `%{nodes[reader]}` reads"
-        for positions in accesses.doing(keeps_order_with(accesses.bits[index])):
-            if (other := first_between(positions, low, high)) is not None:
-                return self._say_order(index, other)
-        return None
+        return self._why_held(index, lambda positions: first_between(positions, low, high))
 
     def _why_not_gather(self, members: Sequence[int], inside: Collection[int]) -> str | None:
         """Return why ``members`` cannot pass what stands between them, of which only the last of each kind counts."""
-        nodes, accesses, end = self.aliases.nodes, self._accesses, members[-1] if members else 0
         known: dict[int, int] = {}
 
-        def latest(positions: Sequence[int]) -> int:
+        def latest_after(index: int, positions: Sequence[int]) -> int | None:
             if id(positions) not in known:  # these lists live as long as the analysis
-                known[id(positions)] = last_outside(positions, end, inside)
-            return known[id(positions)]
+                known[id(positions)] = last_outside(positions, members[-1], inside)
+            return known[id(positions)] if known[id(positions)] > index else None
 
-        for index in members:
-            for group in accesses.reads(index):
-                if (writer := latest(accesses.writing(group))) > index:
-                    return f"{self._say(writer)}, which `%{nodes[index]}` reads"
-            for group in accesses.writes(index):
-                if (reader := latest(accesses.touching(group))) > index:
-                    return f"{self._say(index)}, which `%{nodes[reader]}` reads"
-            for positions in accesses.doing(keeps_order_with(accesses.bits[index])):
-                if (other := latest(positions)) > index:
-                    return self._say_order(index, other)
+        reasons = (self._why_held(index, functools.partial(latest_after, index)) for index in members)
+        return next((why for why in reasons if why is not None), None)
+
+    def _why_held(self, index: int, find: Callable[[Sequence[int]], int | None]) -> str | None:
+        """Return why an operation cannot pass others, of which ``find`` returns the one that counts among some."""
+        nodes, accesses = self.aliases.nodes, self._accesses
+        for group in accesses.reads(index):
+            if (writer := find(accesses.writing(group))) is not None:
+                return f"{self._say(writer)}, which `%{nodes[index]}` reads"
+        for group in accesses.writes(index):
+            if (reader := find(accesses.touching(group))) is not None:
+                return f"{self._say(index)}, which `%{nodes[reader]}` reads"
+        for positions in accesses.doing(keeps_order_with(accesses.bits[index])):
+            if (other := find(positions)) is not None:
+                return self._say_order(index, other)
         return None
 
     def _why_rebound(self, one: int, two: int) -> str | None:

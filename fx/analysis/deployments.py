@@ -8,6 +8,7 @@ from typing import Any
 
 from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import ProgramCalls, record_calls
+from fx.analysis.kernel_run import tensors_held
 from fx.analysis.known_devices import get_device
 from fx.analysis.memory import MemoryReport, Storage, activation_memory
 from fx.analysis.node_times import KernelTimes
@@ -115,19 +116,8 @@ class DeploymentReport:
         return samples / sum(one.served.share / one.throughput for one in found) if found else 0.0
 
     def __str__(self) -> str:
-        rows = [
-            [
-                f"{one.served.name}, {one.simulation.device.name}",
-                _spread_over(one.deployment),
-                str(one.deployment.batch),
-                in_seconds(one.latency),
-                f"{one.throughput:.4g}",
-                in_bytes(max(stage.memory for stage in one.stages)) + ("" if one.fits else " !"),
-            ]
-            for one in self.services
-        ]
         header = ["program, device", "over", "batch", "latency", "samples a second", "memory"]
-        lines = table_lines(header, rows)
+        lines = table_lines(header, map(_row, self.services))
         if any(not one.fits for one in self.services):
             lines.append("!: more memory than the device has")
         return "\n".join(lines)
@@ -195,7 +185,8 @@ def _stages(
 ) -> tuple[Stage, ...]:
     nodes = [one for one in simulation.nodes if one.node is not None]
     if count == 1:
-        return (Stage(tuple(one.node for one in nodes if one.node), simulation.seconds, 0.0, 0, simulation.memory),)
+        whole = tuple(one.node for one in nodes if one.node)
+        return (Stage(whole, simulation.seconds, 0.0, 0, simulation.memory),)
     if len(nodes) < count:
         raise AnalysisError(
             f"{served.name} cannot be cut into {count} stages",
@@ -269,21 +260,16 @@ def _parameters(program: GraphModule) -> dict[Node, int]:
     found: dict[Node, int] = {}
     seen: set[int] = set()
     for node in program.graph.nodes:
-        tensors: list[Any] = []
-        if node.op == "call_module":
-            module = program.get_submodule(str(node.target))
-            tensors = [*module.parameters(), *module.buffers()]
-        elif node.op == "get_attr":
-            path, _, name = str(node.target).rpartition(".")
-            tensors = [getattr(program.get_submodule(path), name)]
-        own = [tensor for tensor in tensors if hasattr(tensor, "element_size") and id(tensor) not in seen]
+        own = [tensor for tensor in tensors_held(program, node) if id(tensor) not in seen]
         seen.update(map(id, own))
         if own:
             found[node] = sum(tensor.numel() * tensor.element_size() for tensor in own)
     return found
 
 
-def _spread_over(deployment: Deployment) -> str:
-    if deployment.replicas == deployment.stages == 1:
-        return "1"
-    return f"{deployment.replicas} x {deployment.stages}" if deployment.stages > 1 else str(deployment.replicas)
+def _row(one: Service) -> list[str]:
+    deployment = one.deployment
+    over = str(deployment.replicas) + (f" x {deployment.stages}" if deployment.stages > 1 else "")
+    memory = in_bytes(max(stage.memory for stage in one.stages)) + ("" if one.fits else " !")
+    name = f"{one.served.name}, {one.simulation.device.name}"
+    return [name, over, str(deployment.batch), in_seconds(one.latency), f"{one.throughput:.4g}", memory]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import bisect
+import json
 import math
+import os
 import platform
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -190,21 +193,29 @@ def this_machine() -> Machine:
     return Machine(_processor(), torch.get_num_threads(), str(torch.__version__), str(capability))
 
 
-def refuse_other_machine(device: Device, where: str) -> None:
-    """Raise an error if a device was calibrated on another machine than this one, as it is now.
+def refuse_other_machine(machine: Machine, where: str, remedy: str = "calibrate() here, into another file") -> None:
+    """Raise an error if times were measured on another machine than this one, as it is now.
 
     Raises:
-        AnalysisError: it was.
+        AnalysisError: they were.
     """
     now = this_machine()
-    if device.calibration is not None and device.calibration.machine != now:
+    if machine != now:
         raise AnalysisError(
             "times that were measured on another machine do not hold here",
             where=where,
-            value=f"measured on {device.calibration.machine}",
+            value=f"measured on {machine}",
             why=f"this is {now}",
-            remedy="calibrate() here, into another file",
+            remedy=remedy,
         )
+
+
+def write_json(path: Path, data: object) -> None:
+    """Write a file that is there whole or not at all, in a folder that is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+        json.dump(data, file)
+    os.replace(file.name, path)
 
 
 def _processor() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from fx.analysis.kernel_rules import tensors_in
 from fx.analysis.kernel_run import KernelRun
 from fx.container_kinds import leaves_of, map_parts
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.storages import memory_of
 from fx.node import Node
 
 
@@ -153,27 +154,13 @@ def record_calls(gm: GraphModule, *args: Any, backward: bool = False) -> Program
     return ProgramCalls(gm, tuple(recorder.finished()), inputs, outputs)
 
 
-@dataclass(slots=True)
-class _RecordedCall:
-    """What is kept of one call while the program runs."""
-
-    func: Any
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    made: tuple[Operand, ...]
-    node: Node | None
-    is_backward: bool
-    cost: KernelCost | None
-    storages: tuple[tuple[int, int, bool], ...]
-    """What it touches: the number of the storage, bytes, and whether it was there before."""
-
-
 class _Recorder(KernelRun):
     """A run that keeps its calls."""
 
     def __init__(self, graph_module: GraphModule, *, backward: bool) -> None:
         super().__init__(graph_module, self.record, backward=backward)
-        self.recorded: list[_RecordedCall] = []
+        self.recorded: list[tuple[KernelCall, list[tuple[int, int, bool]]]] = []
+        """Each call with what it touches: the number of the storage, bytes, and whether it was there before."""
         self._numbers: dict[int, int] = {}
         self._kept: list[Any] = []
         self._states: frozenset[int] = frozenset()
@@ -183,20 +170,16 @@ class _Recorder(KernelRun):
         cost = cost_of_kernel(func, args, kwargs, result)
         states = self._state_storages()
         spell = functools.partial(_operand, states=states)
+        given = _replaced(tuple(args), spell), _replaced(dict(kwargs), spell)
         made = tuple(map(spell, tensors_in(result)))
-        storages = () if cost is None else tuple(self._touched((args, kwargs), result, cost.work))
-        self.recorded.append(
-            _RecordedCall(
-                func, _replaced(tuple(args), spell), _replaced(dict(kwargs), spell), made,
-                self.node, self.is_backward, cost, storages,
-            )
-        )  # fmt: skip
+        storages = [] if cost is None else self._touched((args, kwargs), result, cost.work)
+        self.recorded.append((KernelCall(func, *given, made, self.node, self.is_backward, cost, ()), storages))
 
     def _state_storages(self) -> frozenset[int]:
         """The storages of parameters and buffers that were fetched so far."""
         if len(self._copied) != self._state_count:
             tensors = [value for value in self._copied.values() if isinstance(value, torch.Tensor)]
-            self._states = frozenset(_address(tensor) for tensor in tensors)
+            self._states = frozenset(memory_of(tensor) for tensor in tensors)
             self._state_count = len(self._copied)
         return self._states
 
@@ -212,7 +195,7 @@ class _Recorder(KernelRun):
 
     def _number(self, tensor: torch.Tensor) -> tuple[int, bool]:
         """The number of the storage of a tensor, and whether it was known. Storages are kept: addresses stay unique."""
-        address = _address(tensor)
+        address = memory_of(tensor)
         if address in self._numbers:
             return self._numbers[address], True
         self._kept.append(tensor.untyped_storage() if tensor.layout is torch.strided else tensor)
@@ -222,26 +205,20 @@ class _Recorder(KernelRun):
     def finished(self) -> list[KernelCall]:
         """The calls, each with how far away in memory its operands are when the program runs again and again."""
         self._kept.clear()
-        traffic = sum(size for recorded in self.recorded for _, size, _ in recorded.storages)
+        traffic = sum(size for _, storages in self.recorded for _, size, _ in storages)
         last: dict[int, int] = {}
         calls: list[KernelCall] = []
         now = 0
-        for recorded in self.recorded:
+        for call, storages in self.recorded:
             touched: list[Touched] = []
-            for number, size, _ in recorded.storages:
+            for number, size, was_there in storages:
                 is_new = number not in last
-                is_made = is_new and not any(number == other for other, _, old in recorded.storages if old)
-                distance = size if is_made else (traffic if is_new else now - last[number] + size)
+                distance = (traffic if was_there else size) if is_new else now - last[number] + size
                 touched.append(Touched(size, distance))
-            for number, size, _ in recorded.storages:
+            for number, size, _ in storages:
                 now += size
                 last[number] = now
-            calls.append(
-                KernelCall(
-                    recorded.func, recorded.args, recorded.kwargs, recorded.made, recorded.node, recorded.is_backward,
-                    recorded.cost, tuple(touched),
-                )
-            )  # fmt: skip
+            calls.append(replace(call, touched=tuple(touched)))
         return calls
 
 
@@ -257,11 +234,7 @@ def _replaced(value: Any, spell: Any) -> Any:
 def _operand(tensor: torch.Tensor, states: frozenset[int]) -> Operand:
     strided = tensor.layout is torch.strided
     stride = tuple(map(int, tensor.stride())) if strided else ()
-    return Operand(tuple(map(int, tensor.shape)), stride, tensor.dtype, strided and _address(tensor) in states)
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+    return Operand(tuple(map(int, tensor.shape)), stride, tensor.dtype, strided and memory_of(tensor) in states)
 
 
 def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:

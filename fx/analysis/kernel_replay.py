@@ -151,8 +151,7 @@ class Replay:
         found: list[tuple[int, int]] = []
         if call.func._schema.is_mutable:
             return found
-        for touched, operand, place in zip(call.touched, given, range(len(given)), strict=False):
-            level = sum(touched.distance > limit for limit in _LEVELS)
+        for place, (level, operand) in enumerate(zip(distances_of(call), given, strict=False)):
             if level and operand.dtype == torch.float32 and operand.stride and 4 * _span(operand) < _POOL // 2:
                 found.append(((*_LEVELS[1:], _POOL)[level - 1], place))
         return found

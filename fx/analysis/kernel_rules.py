@@ -38,8 +38,13 @@ def _per_result(count: int) -> Rule:
     return lambda args, result: count * _numel(result)
 
 
-def _per_operand(count: int) -> Rule:
-    return lambda args, result: count * _numel(args[0])
+def _per_operand(count: int, place: int = 0) -> Rule:
+    return lambda args, result: count * _numel(args[place])
+
+
+def _per_inner(count: int, place: int) -> Rule:
+    """So many operations for each element of the result and each of the last dimension of an operand."""
+    return lambda args, result: count * _numel(result) * int(args[place].shape[-1])
 
 
 def _numel(value: Any) -> int:
@@ -68,12 +73,8 @@ def _pooling(args: Sequence[Any], result: Any) -> int:
 
 
 def _pooling_backward(args: Sequence[Any], result: Any) -> int:
-    """One addition for each element of each window, whose sizes are the third argument."""
-    return _numel(args[0]) * prod([args[2]] if isinstance(args[2], int) else args[2])
-
-
-def _larger(args: Sequence[Any], result: Any) -> int:
-    return max(_numel(args[0]), _numel(result))
+    """One addition for each element of each window: of a gradient, which comes before what the forward run is given."""
+    return _pooling(args[1:], args[0])
 
 
 def _sorting(args: Sequence[Any], result: Any) -> int:
@@ -89,23 +90,6 @@ def _fourier(args: Sequence[Any], result: Any) -> int:
     length = prod(max(tensor.shape[dim], tensors_in(result)[0].shape[dim]) for dim in dims)
     count = max(_numel(tensor), _numel(result))
     return int(5 * count * log2(max(length, 2)))
-
-
-def _matrix_vector(args: Sequence[Any], result: Any) -> int:
-    """``mv`` and ``dot``: each element of the first operand is multiplied and added once."""
-    return 2 * _numel(args[0])
-
-
-def _added_matrix_vector(args: Sequence[Any], result: Any) -> int:
-    return 2 * _numel(args[1])
-
-
-def _added_product(args: Sequence[Any], result: Any) -> int:
-    return 2 * _numel(result) * int(args[1].shape[-1])
-
-
-def _product(args: Sequence[Any], result: Any) -> int:
-    return 2 * _numel(result) * int(args[0].shape[-1])
 
 
 def _attention(args: Sequence[Any], result: Any) -> int:
@@ -139,33 +123,21 @@ def _recurrent(args: Sequence[Any], result: Any) -> int:
     return 2 * steps * (_numel(args[1]) + _numel(args[2]))
 
 
-def _recurrent_backward(args: Sequence[Any], result: Any) -> int:
-    """Gradients of the inputs and of the weights: each as much as the forward run."""
-    return 2 * _recurrent(args, result)
-
-
-def _embedding_bag(args: Sequence[Any], result: Any) -> int:
-    return _numel(args[1]) * int(args[0].shape[-1])
-
-
-def _distances(args: Sequence[Any], result: Any) -> int:
-    return 3 * _numel(result) * int(args[0].shape[-1])
-
-
 _ONE_PER_RESULT = _per_result(1)
 
 _PRODUCTS: dict[str, Rule] = {
-    "linear _int_mm": _product,
-    "mv dot vdot": _matrix_vector,
-    "addmv": _added_matrix_vector,
-    "_addmm_activation": _added_product,
+    "linear _int_mm": _per_inner(2, 0),
+    "mv dot vdot": _per_operand(2),
+    "addmv": _per_operand(2, 1),
+    "_addmm_activation": _per_inner(2, 1),
     "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable": _attention,
     "_scaled_dot_product_flash_attention_for_cpu_backward"
     " _scaled_dot_product_fused_attention_overrideable_backward": _attention_backward,
     "_native_multi_head_attention": _self_attention,
     "_transformer_encoder_layer_fwd": _encoder_layer,
     "mkldnn_rnn_layer": _recurrent,
-    "mkldnn_rnn_layer_backward": _recurrent_backward,
+    # the gradients of the inputs and of the weights, each as much as the forward run
+    "mkldnn_rnn_layer_backward": lambda args, result: 2 * _recurrent(args, result),
 }
 """Kernels that multiply and add as products do; ``torch.utils.flop_counter`` has the others."""
 
@@ -214,7 +186,7 @@ _RULES: dict[str, Rule] = {
     "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d adaptive_avg_pool1d col2im"
     " _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward"
     " adaptive_max_pool3d_backward upsample_nearest1d_backward upsample_nearest2d_backward"
-    " upsample_nearest3d_backward": _larger,
+    " upsample_nearest3d_backward": lambda args, result: max(_numel(args[0]), _numel(result)),
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward _embedding_bag_backward"
     " _embedding_bag_dense_backward": _per_operand(1),
     "upsample_linear1d": _per_result(4),  # an addition and a multiplication for each element that is looked at
@@ -229,10 +201,10 @@ _RULES: dict[str, Rule] = {
     "scatter_add index_add scatter_reduce index_reduce _unsafe_index_put put": lambda args, result: max(
         (_numel(arg) for arg in args[1:]), default=0
     ),
-    "_embedding_bag _embedding_bag_forward_only": _embedding_bag,
+    "_embedding_bag _embedding_bag_forward_only": lambda args, result: _numel(args[1]) * int(args[0].shape[-1]),
     "sort topk kthvalue argsort unique_dim _unique2": _sorting,
     "_fft_r2c _fft_c2c _fft_c2r": _fourier,
-    "_cdist_forward _cdist_backward _pdist_forward": _distances,
+    "_cdist_forward _cdist_backward _pdist_forward": _per_inner(3, 0),
 }
 """Floating-point operations of the other kernels, by names without ``aten.``; of in-place ones without ``_``."""
 

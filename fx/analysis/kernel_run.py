@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fx.errors import AnalysisError, PassError
 from fx.graph_module import GraphModule
 from fx.higher_order import is_decided_by_values
+from fx.modules.attributes import fetch_attribute
 from fx.naming.printing import describe
 from fx.node import Node
 from fx.passes.shape_prop import ShapeProp
@@ -23,6 +24,15 @@ KernelCallback: TypeAlias = Callable[[Any, Sequence[Any], Mapping[str, Any], Any
 
 _autograd: Any = torch.autograd
 _ASKS_DEVICE = torch.ops.prim.device.default
+
+
+def tensors_held(program: GraphModule, node: Node) -> list[torch.Tensor]:
+    """The parameters and buffers that a node calls a module with, or the tensor that it fetches."""
+    if node.op == "call_module":
+        module = program.get_submodule(str(node.target))
+        return [*module.parameters(), *module.buffers()]
+    value = fetch_attribute(program, str(node.target)) if node.op == "get_attr" else None
+    return [value] if isinstance(value, torch.Tensor) else []
 
 
 class KernelRun(ShapeProp):

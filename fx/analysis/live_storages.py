@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from fx.analysis.kernel_rules import tensors_in
 
 Changed = Callable[[int, int], None]
 """Called with the number of a storage and its size in bytes, negative where it is freed."""
@@ -67,13 +69,5 @@ class LiveStorages:
         self._known.clear()
 
 
-def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
-    if isinstance(values, torch.Tensor):
-        if values.layout is torch.strided:
-            yield values.untyped_storage()
-    elif isinstance(values, Mapping):
-        for value in values.values():
-            yield from _storages(value)
-    elif isinstance(values, Sequence) and not isinstance(values, (str, bytes)):
-        for value in values:
-            yield from _storages(value)
+def _storages(values: Any) -> list[torch.UntypedStorage]:
+    return [tensor.untyped_storage() for tensor in tensors_in(values) if tensor.layout is torch.strided]

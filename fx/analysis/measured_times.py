@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fx.analysis.devices import Device, Machine, refuse_other_machine, this_machine
+from fx.analysis.devices import Device, Machine, refuse_other_machine, this_machine, write_json
 from fx.analysis.kernel_calls import KernelCall
 from fx.analysis.kernel_replay import Replay, distances_of
 from fx.analysis.node_times import LAUNCH, KernelTime, Roofline
@@ -50,17 +49,14 @@ class MeasuredTimes:
                 why="times are measured on this machine",
                 remedy="give MeasuredTimes what calibrate() returns",
             )
-        refuse_other_machine(device, device.name)
+        refuse_other_machine(device.calibration.machine, device.name)
         self.device = device
         self.refused: dict[str, str] = {}
         """Calls that cannot be run alone, by their keys, with the reason."""
         self._path = None if path is None else Path(path)
-        self._machine = this_machine()
-        self._known: dict[str, float] = {}
+        self._known = _read(self._path) if self._path is not None and self._path.exists() else {}
         self._roofline = Roofline(device)
         self._replay = Replay()
-        if self._path is not None and self._path.exists():
-            self._known = _read(self._path, self._machine)
 
     @property
     def spread(self) -> float:
@@ -96,14 +92,10 @@ class MeasuredTimes:
         """
         if self._path is None:
             raise AnalysisError("there is no file to remember times in", remedy='MeasuredTimes(device, "times.json")')
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        machine = {name: getattr(self._machine, name) for name in Machine.__slots__}
-        with tempfile.NamedTemporaryFile("w", dir=self._path.parent, delete=False, encoding="utf-8") as file:
-            file.write(json.dumps({"machine": machine, "seconds": self._known}))
-        os.replace(file.name, self._path)
+        write_json(self._path, {"machine": asdict(this_machine()), "seconds": self._known})
 
 
-def _read(path: Path, now: Machine) -> dict[str, float]:
+def _read(path: Path) -> dict[str, float]:
     try:
         data: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         machine = Machine(**data["machine"])
@@ -112,12 +104,5 @@ def _read(path: Path, now: Machine) -> dict[str, float]:
         raise AnalysisError(
             f"{path} holds no times that can be read", why=f"{type(error).__name__}: {error}", remedy="remove it"
         ) from error
-    if machine != now:
-        raise AnalysisError(
-            "times that were measured on another machine do not hold here",
-            where=str(path),
-            value=f"measured on {machine}",
-            why=f"this is {now}",
-            remedy="name another file for this machine",
-        )
+    refuse_other_machine(machine, str(path), "name another file for this machine")
     return known

@@ -5,17 +5,16 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
-from fx.analysis.kernel_run import KernelRun
+from fx.analysis.kernel_run import KernelRun, tensors_held
 from fx.analysis.live_storages import LiveStorages
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, table_lines
@@ -151,7 +150,7 @@ def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> Me
     result = run.propagate(*args)
     watch.live.stop()
     del result
-    return watch.report(_bytes_of(args), _bytes_of(_state_of(gm)))
+    return watch.report(_bytes_of(args), _bytes_of([tensors_held(gm, node) for node in gm.graph.nodes]))
 
 
 @dataclass(slots=True)
@@ -169,6 +168,16 @@ class _Cell:
     freed_at: Node | None = None
     nodes: list[Node] = field(default_factory=list)
     uses: list[int] = field(default_factory=list)
+
+
+class _Gap(NamedTuple):
+    """A storage that would not be there from one change of memory until another, and the peak that this leaves."""
+
+    number: int
+    cell: _Cell
+    start: int
+    stop: int
+    peak: int
 
 
 class _Watch:
@@ -224,8 +233,8 @@ class _Watch:
         moment = live.index(peak) if live else 0
         at_peak = next((cell for cell in self.cells if cell.made == moment), None)
         in_place, together = self._in_place(peak)
-        gaps = self._gaps(moment) if live else []
-        again, peak_recompute = self._recomputed(gaps, peak)
+        gaps = self._gaps(moment, peak) if live else []
+        again, peak_recompute = self._recomputed(gaps)
         return MemoryReport(
             peak=peak,
             peak_node=None if at_peak is None else at_peak.node,
@@ -241,7 +250,7 @@ class _Watch:
             live=tuple(live),
             in_place=in_place,
             peak_in_place=together,
-            recompute=self._recompute(gaps, peak),
+            recompute=_savings((gap.cell, gap.peak) for gap in gaps),
             recomputed=again,
             peak_recompute=peak_recompute,
         )
@@ -273,10 +282,9 @@ class _Watch:
             found.append((self.cells[number], self._peak_without(start, stop, inside - self.cells[number].size)))
         return _savings(found), together
 
-    def _gaps(self, moment: int) -> list[tuple[int, int, int]]:
-        """Return what is there at the peak, unused then, and could be made again for its next use: number, and from
-        when on until when it would not be there."""
-        found: list[tuple[int, int, int]] = []
+    def _gaps(self, moment: int, peak: int) -> list[_Gap]:
+        """Return what is there at the peak, unused then, and could be made again for its next use."""
+        found: list[_Gap] = []
         for number, cell in enumerate(self.cells):
             if cell.made >= moment or (cell.freed is not None and cell.freed <= moment):
                 continue
@@ -286,32 +294,23 @@ class _Watch:
             last, again = max(cell.made, cell.uses[place - 1] if place else 0), cell.uses[place]
             sources = [self.cells[source] for source in cell.sources]
             if last < moment and all(source.freed is None or source.freed >= again for source in sources):
-                found.append((number, last + 1, again))
+                alone = self._peak_without(last + 1, again, peak - cell.size)
+                found.append(_Gap(number, cell, last + 1, again, alone))
         return found
 
-    def _recompute(self, gaps: Sequence[tuple[int, int, int]], peak: int) -> tuple[Saving, ...]:
-        cells = self.cells
-        return _savings(
-            (cells[number], self._peak_without(start, stop, peak - cells[number].size)) for number, start, stop in gaps
-        )
-
-    def _recomputed(self, gaps: Sequence[tuple[int, int, int]], peak: int) -> tuple[tuple[Saving, ...], int]:
+    def _recomputed(self, gaps: Sequence[_Gap]) -> tuple[tuple[Saving, ...], int]:
         """Greatest first, those that are not made of one another, and the peak without them."""
-        changes, taken, needed = list(self.changes), list[_Cell](), set[int]()
-        alone = {
-            number: self._peak_without(start, stop, peak - self.cells[number].size) for number, start, stop in gaps
-        }
-        for number, start, stop in sorted(gaps, key=lambda gap: -self.cells[gap[0]].size):
-            cell = self.cells[number]
-            if number in needed or any(self.cells[source] in taken for source in cell.sources) or cell.node is None:
+        changes, taken, needed = list(self.changes), dict[int, _Gap](), set[int]()
+        for gap in sorted(gaps, key=lambda gap: -gap.cell.size):
+            cell = gap.cell
+            if gap.number in needed or not taken.keys().isdisjoint(cell.sources) or cell.node is None:
                 continue
-            taken.append(cell)
+            taken[gap.number] = gap
             needed.update(cell.sources)
-            changes[start] -= cell.size
-            changes[stop] += cell.size
-        numbers = {id(cell): number for number, cell in enumerate(self.cells)}
+            changes[gap.start] -= cell.size
+            changes[gap.stop] += cell.size
         together = max(itertools.accumulate(changes), default=0)
-        return _savings((cell, alone[numbers[id(cell)]]) for cell in taken), together
+        return _savings((gap.cell, gap.peak) for gap in taken.values()), together
 
     def _peak_without(self, start: int, stop: int, inside: int) -> int:
         """The peak where it is ``inside`` from change ``start`` up to change ``stop``."""
@@ -362,18 +361,6 @@ def _bytes_of(values: Any) -> int:
     tensors = [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
     strided = [tensor.untyped_storage() for tensor in tensors if tensor.layout is torch.strided]
     return sum({storage._cdata: storage.nbytes() for storage in strided}.values())
-
-
-def _state_of(program: GraphModule) -> list[torch.Tensor]:
-    """The tensors that a program uses of its module."""
-    found: list[Any] = []
-    for node in program.graph.nodes:
-        if node.op == "get_attr":
-            found.append(operator.attrgetter(str(node.target))(program))
-        elif node.op == "call_module":
-            module = program.get_submodule(str(node.target))
-            found += [*module.parameters(), *module.buffers()]
-    return found
 
 
 def _names(storage: Storage) -> str:

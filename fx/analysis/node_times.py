@@ -77,10 +77,7 @@ class Roofline:
     device: Device
     """The device."""
 
-    @property
-    def name(self) -> str:
-        """Return what reports call it."""
-        return "roofline"
+    name = "roofline"
 
     @property
     def spread(self) -> float:
@@ -89,28 +86,20 @@ class Roofline:
 
     def time_of(self, call: KernelCall) -> KernelTime:
         """Return what a call takes."""
-        calibration = self.device.calibration
-        found = self._time_of(call)
-        return found if calibration is None else replace(found, saves=calibration.nested)
-
-    def _time_of(self, call: KernelCall) -> KernelTime:
-        if call.cost is None:
-            return self._view(call)
+        calibration, launch = self.device.calibration, self.device.launch
         sizes = product_sizes(call)
-        calibration = self.device.calibration
         if calibration is None:
+            if call.cost is None:
+                return KernelTime(0.0, LAUNCH, launch.spread, launch.value / 4)
             return self._by_rates(call, sizes)
-        if sizes is not None:
-            return self._product(call, sizes, calibration)
-        return self._operator(call, calibration)
-
-    def _view(self, call: KernelCall) -> KernelTime:
-        launch = self.device.launch
-        calibration = self.device.calibration
-        if calibration is not None:
-            curve = calibration.operators.get(call.name) or calibration.operators["aten.view"]
-            return KernelTime(curve.values[0], LAUNCH, launch.spread)
-        return KernelTime(0.0, LAUNCH, launch.spread, launch.value / 4)
+        if call.cost is None:
+            view = calibration.operators.get(call.name) or calibration.operators["aten.view"]
+            found = KernelTime(view.values[0], LAUNCH, launch.spread)
+        elif sizes is not None:
+            found = self._product(call, sizes, calibration)
+        else:
+            found = self._operator(call, calibration)
+        return replace(found, saves=calibration.nested)
 
     def _by_rates(self, call: KernelCall, sizes: ProductSizes | None) -> KernelTime:
         device = self.device
@@ -154,8 +143,7 @@ class Roofline:
         return next(iter(known.values())).value / self.device.rate(dtype).value
 
     def _operator(self, call: KernelCall, calibration: Calibration) -> KernelTime:
-        name = self._probe_of(call)
-        curve = calibration.operators.get(name)
+        curve = calibration.operators.get(_probe_of(call, calibration))
         size = sum(one.size for one in call.touched)
         far = max(self.transfer(call) - self.transfer(call, near=True), 0.0)
         spread = calibration.timed if curve is not None else calibration.unknown
@@ -166,18 +154,16 @@ class Roofline:
         words = "operators that were not timed" if curve is None else "operators on each element"
         return KernelTime(seconds + far, LAUNCH if seconds < 2 * launch else words, spread)
 
-    def _probe_of(self, call: KernelCall) -> str:
-        """The operator whose times are looked up: without the mark of in-place ones; apart where it changes strides."""
-        name = call.name
-        if name in _STRIDED and call.given and call.made and call.given[0].stride != call.made[0].stride:
-            return f"{name}, strided"
-        known = self.device.calibration
-        if known is not None and name not in known.operators and name.endswith("_"):
-            return name.removesuffix("_")
-        return name
-
     def transfer(self, call: KernelCall, *, near: bool = False) -> float:
         """Seconds to move what a call touches from where it is; with ``near`` as if nothing else had been touched."""
         at = self.device.bandwidth.at
         total = max(sum(one.size for one in call.touched), 1)
         return sum(one.size / at(total if near else max(one.distance, total)) for one in call.touched)
+
+
+def _probe_of(call: KernelCall, known: Calibration) -> str:
+    """The operator whose times are looked up: without the mark of in-place ones; apart where it changes strides."""
+    name = call.name
+    if name in _STRIDED and call.given and call.made and call.given[0].stride != call.made[0].stride:
+        return f"{name}, strided"
+    return name if name in known.operators else name.removesuffix("_")

@@ -13,6 +13,8 @@ from torch.nn import functional as F
 
 from fx.analysis.kernel_calls import KernelCall, record_calls
 from fx.capture.tracer import symbolic_trace
+from fx.graph import Graph
+from fx.graph_module import GraphModule
 
 _MOST_WORK = 4e8
 """Floating-point operations of the largest product: some milliseconds."""
@@ -53,25 +55,13 @@ def _between(low: float, high: float, share: float, step: int = 1) -> int:
 
 def _calls(function: Callable[..., Any], *args: torch.Tensor) -> tuple[KernelCall, ...]:
     """The kernels that a function or module calls."""
-    wrapped = nn.Sequential(function) if isinstance(function, nn.Module) else _in_python(function, len(args))
     with torch.no_grad():
-        program = symbolic_trace(wrapped)
-        return record_calls(program, *args).calls
-
-
-def _in_python(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """A function of Python, which can be captured, that calls one that may be built in."""
-
-    def one(x: Any) -> Any:
-        return function(x)
-
-    def two(x: Any, y: Any) -> Any:
-        return function(x, y)
-
-    def three(x: Any, y: Any, z: Any) -> Any:
-        return function(x, y, z)
-
-    return (one, two, three)[count - 1]
+        if isinstance(function, nn.Module):
+            return record_calls(symbolic_trace(nn.Sequential(function)), *args).calls
+        graph = Graph()
+        given = [graph.placeholder(f"x_{number}") for number in range(len(args))]
+        graph.output(graph.call_function(function, tuple(given)))
+        return record_calls(GraphModule({}, graph), *args).calls
 
 
 def _greatest(family: str, function: Callable[..., Any], *args: torch.Tensor) -> Probe:
@@ -181,12 +171,8 @@ def operator_probes() -> Iterator[Probe]:
         places = torch.zeros(rows.shape[0], dtype=torch.int64)
         yield from _timed(nn.Embedding(1000, width), places)
         yield from _timed(nn.EmbeddingBag(1000, width), places.reshape(-1, 1))
-    for function in (_view, lambda x: x.t(), lambda x: x.unsqueeze(0), lambda x: x.transpose(0, 1), lambda x: x[0]):
+    for function in _VIEWS:
         yield from _timed(function, torch.empty(4, 4))
-
-
-def _view(x: torch.Tensor) -> torch.Tensor:
-    return x.view(16)
 
 
 _ELEMENT_WISE: tuple[Callable[..., Any], ...] = (
@@ -204,17 +190,17 @@ _ON_ROWS: tuple[Callable[..., Any], ...] = (
     lambda x: torch.softmax(x, -1), lambda x: torch.log_softmax(x, -1), lambda x: x.sum(-1), lambda x: x.amax(-1),
     lambda x: x.argmax(-1), lambda x: x.cumsum(-1), lambda x: torch.nn.functional.rms_norm(x, x.shape[-1:]),
 )  # fmt: skip
+_VIEWS: tuple[Callable[..., Any], ...] = (
+    lambda x: x.view(16), lambda x: x.t(), lambda x: x.unsqueeze(0), lambda x: x.transpose(0, 1), lambda x: x[0],
+)  # fmt: skip
 
 
 def _timed(function: Callable[..., Any], *args: torch.Tensor) -> Iterator[Probe]:
     """A probe for each kernel that a function calls: operators are known by what they are, not by who calls them."""
     for call in _calls(function, *args):
-        strided = (
-            call.name in ("aten.clone", "aten.copy_")
-            and bool(call.made)
-            and call.given[0].stride != call.made[0].stride
-        )
-        yield Probe(f"{call.name}, strided" if strided else call.name, call)
+        moves = call.name in ("aten.clone", "aten.copy_") and call.made
+        is_strided = moves and call.given[0].stride != call.made[0].stride
+        yield Probe(f"{call.name}, strided" if is_strided else call.name, call)
 
 
 CHECKS: tuple[Callable[[], tuple[nn.Module, torch.Tensor]], ...] = (

@@ -79,16 +79,11 @@ class ProfileReport:
                 f"{self.estimate.source} of {self.estimate.device.name}"
             )
         greatest = sorted(self.nodes, key=lambda one: -one.seconds)[:_SHOWN]
-        rows = [
-            [
-                one.node.name,
-                in_seconds(one.seconds),
-                f"{one.seconds / whole:.1%}",
-                *(() if self.estimate is None else (_estimated(one), _ratio(one))),
-            ]
-            for one in greatest
-        ]
-        header = ["node", "time", "share", *(() if self.estimate is None else ("estimated", "ratio"))]
+        header = ["node", "time", "share"]
+        rows = [[one.node.name, in_seconds(one.seconds), f"{one.seconds / whole:.1%}"] for one in greatest]
+        if self.estimate is not None:
+            header += ["estimated", "ratio"]
+            rows = [[*row, *_estimated(one)] for row, one in zip(rows, greatest, strict=True)]
         lines += ["", *table_lines(header, rows)]
         if left := len(self.nodes) - len(greatest):
             lines.append(f"and {left} more")
@@ -96,9 +91,10 @@ class ProfileReport:
 
     def chrome_trace(self) -> dict[str, Any]:
         """The last profiled run as a Chrome trace: a row of nodes, and below it one of what was estimated."""
+        rows = ["measured"] if self.estimate is None else ["measured", "estimated"]
         events: list[dict[str, Any]] = [
-            _named(1, "measured"),
-            *([] if self.estimate is None else [_named(2, "estimated")]),
+            {"ph": "M", "name": "thread_name", "pid": 1, "tid": row, "args": {"name": name}}
+            for row, name in enumerate(rows, 1)
         ]
         clock = 0.0
         for one in self.nodes:
@@ -240,18 +236,12 @@ def _node(node: Node, taken: list[tuple[float, float]], known: Mapping[Node | No
     )
 
 
-def _estimated(one: NodeProfile) -> str:
-    return "-" if one.estimated is None else in_seconds(one.estimated)
-
-
-def _ratio(one: NodeProfile) -> str:
-    return "-" if not one.estimated or not one.seconds else f"{one.estimated / one.seconds:.2f}"
+def _estimated(one: NodeProfile) -> tuple[str, str]:
+    """The estimate of a node, and how many times the measured time that is."""
+    ratio = f"{one.estimated / one.seconds:.2f}" if one.estimated and one.seconds else "-"
+    return "-" if one.estimated is None else in_seconds(one.estimated), ratio
 
 
 def _event(name: str, row: int, start: float, seconds: float, known: Mapping[str, Any]) -> dict[str, Any]:
     times = {"ts": round(start * 1e6, 3), "dur": round(seconds * 1e6, 3)}
     return {"ph": "X", "cat": "node", "name": name, "pid": 1, "tid": row, **times, "args": dict(known)}
-
-
-def _named(row: int, name: str) -> dict[str, Any]:
-    return {"ph": "M", "name": "thread_name", "pid": 1, "tid": row, "args": {"name": name}}

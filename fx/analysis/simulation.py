@@ -14,7 +14,7 @@ from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import KernelCall, ProgramCalls, record_calls
 from fx.analysis.known_devices import get_device
 from fx.analysis.memory import NO_MEMORY, MemoryReport, activation_memory
-from fx.analysis.node_times import LAUNCH, PYTHON, KernelTime, KernelTimes, Roofline
+from fx.analysis.node_times import LAUNCH, MEMORY, PYTHON, KernelTimes, Roofline
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, in_seconds, table_lines
@@ -270,10 +270,7 @@ class _Sum:
         """Return what each node takes, in the order of the program, and then what belongs to none."""
         by_node = calls.by_node()
         order = [node for node in calls.program.graph.nodes if node in by_node or node.op in _CALLS]
-        program = calls.program
-        found = [self._node(node, by_node.get(node, []), program) for node in order]
-        if None in by_node:
-            found.append(self._node(None, by_node[None], program))
+        found = [self._node(node, by_node.get(node, []), calls.program) for node in (*order, None)]
         self._add(PYTHON, self.device.overheads.get("program", 0.0), _PYTHON_SPREAD, on_host=True)
         return [one for one in found if one.seconds]
 
@@ -287,15 +284,12 @@ class _Sum:
             seconds = time.seconds
             if place and not call.is_backward:
                 seconds = max(seconds - time.saves, seconds / 4)
-            self._kernel(time, seconds)
+            self._add(time.assumption, seconds, time.spread, on_host=False)
+            self._add(LAUNCH, time.launch, self.device.launch.spread, on_host=True)
             spent[call.is_backward] += seconds + (time.launch if self.device.kind == "cpu" else 0.0)
             assumptions[time.assumption] = assumptions.get(time.assumption, 0.0) + seconds
         kernels = sum(call.cost is not None for call in calls)
         return NodeTime(node, spent[False], spent[True], kernels, max(assumptions, key=assumptions.__getitem__))
-
-    def _kernel(self, time: KernelTime, seconds: float) -> None:
-        self._add(time.assumption, seconds, time.spread, on_host=False)
-        self._add(LAUNCH, time.launch, self.device.launch.spread, on_host=True)
 
     def _add(self, assumption: str, seconds: float, spread: float, *, on_host: bool) -> None:
         if not seconds:
@@ -313,8 +307,8 @@ class _Sum:
     def optimizer_step(self, parameters: int, accesses: int) -> NodeTime:
         """Return what a step of the optimizer takes, which is bound by memory."""
         seconds = parameters * accesses / self.device.bandwidth.at(parameters * accesses)
-        self._add("bandwidth of memory", seconds, self.device.memory.spread, on_host=False)
-        return NodeTime(None, 0.0, seconds, 1, "bandwidth of memory")
+        self._add(MEMORY, seconds, self.device.memory.spread, on_host=False)
+        return NodeTime(None, 0.0, seconds, 1, MEMORY)
 
     def again(self, one: NodeTime) -> NodeTime:
         """Return what computing a node's value a second time takes."""
@@ -331,7 +325,11 @@ class _Sum:
         if device.kind != "cpu":
             seconds = max(self.on_host, self.on_device)
             waiting = max(self.on_host - self.on_device, 0.0)
-            self._keep_what_counts()
+            # The uncertainty of the host does not count where the device takes longer, or the other way round.
+            host_takes_longer = self.on_host > self.on_device
+            self.uncertain = {
+                name: one for name, one in self.uncertain.items() if (name in (LAUNCH, PYTHON)) == host_takes_longer
+            }
         variance, left = sum(one**2 for one in self.uncertain.values()), self.times.spread
         spread = math.sqrt(variance / seconds**2 + left**2) if seconds else left
         self.uncertain[_REST] = left * seconds
@@ -339,12 +337,6 @@ class _Sum:
             device, self.times.name, seconds, spread, tuple(nodes), _greatest_first(self.parts),
             _greatest_first(self.uncertain), waiting, needed, memory,
         )  # fmt: skip
-
-    def _keep_what_counts(self) -> None:
-        """Leave out the uncertainty of the host where the device takes longer, or the other way round."""
-        host = {LAUNCH, PYTHON}
-        host_takes_longer = self.on_host > self.on_device
-        self.uncertain = {name: one for name, one in self.uncertain.items() if (name in host) == host_takes_longer}
 
 
 def _greatest_first(values: Mapping[str, float]) -> dict[str, float]:

@@ -68,14 +68,16 @@ class SymbolicKernels(KernelMode):
     def __init__(self, mode: FakeTensorMode) -> None:
         super().__init__()
         self._mode = mode
-        self._known: dict[Key, list[_Kept | None] | _Kept] = {}
+        self._known: dict[Key, tuple[bool, list[_Kept | None]]] = {}  # whether that is a tuple, and what is in it
         self._depends_on_sizes: dict[Any, bool] = {}
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return what the kernel returns, worked out before if it can be."""
         key = self._key(func, args, kwargs)
         if key is not None and (known := self._known.get(key)) is not None:
-            return self._again(known)
+            is_tuple, kept = known
+            made = tuple(None if one is None else one.again(self._mode) for one in kept)
+            return made if is_tuple else made[0]
         result = _REFERENCES.get(func, func)(*args, **kwargs)
         if key is not None:
             self._keep(key, result)
@@ -95,19 +97,10 @@ class SymbolicKernels(KernelMode):
         return func, torch.get_default_dtype(), torch.is_inference_mode_enabled(), parts
 
     def _keep(self, key: Key, result: Any) -> None:
-        tensors = cast("tuple[Any, ...]", result if isinstance(result, tuple) else (result,))
-        if not all(one is None or (_is_plain_tensor(one) and not one.storage_offset()) for one in tensors):
-            return
-        kept = [None if one is None else _Kept(one) for one in tensors]
-        if isinstance(result, tuple):
-            self._known[key] = kept
-        elif kept[0] is not None:
-            self._known[key] = kept[0]
-
-    def _again(self, known: list[_Kept | None] | _Kept) -> Any:
-        if isinstance(known, _Kept):
-            return known.again(self._mode)
-        return tuple(None if one is None else one.again(self._mode) for one in known)
+        is_tuple = isinstance(result, tuple)
+        tensors = cast("tuple[Any, ...]", result if is_tuple else (result,))
+        if all(one is None or (_is_plain_tensor(one) and not one.storage_offset()) for one in tensors):
+            self._known[key] = is_tuple, [None if one is None else _Kept(one) for one in tensors]
 
 
 def _depends_on_sizes(func: Any) -> bool:

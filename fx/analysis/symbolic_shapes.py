@@ -107,11 +107,7 @@ class ShapeReport:
 
     def __str__(self) -> str:
         rows = [
-            [
-                f"{node.name}[{place}]" if len(tensors) > 1 else node.name,
-                str(one),
-                str(one.dtype).removeprefix("torch."),
-            ]
+            [node.name + (f"[{place}]" if len(tensors) > 1 else ""), str(one), str(one.dtype).removeprefix("torch.")]
             for node, tensors in self.tensors.items()
             for place, one in enumerate(tensors)
         ]
@@ -219,12 +215,9 @@ class _Names:
     def spell(self, expression: Any) -> str:
         """An expression of PyTorch's in the user's names; once the run is over, as it may simplify what is known."""
         if expression not in self._spelled:
-            self._spelled[expression] = self._spell(expression)
+            known = self.env.simplify(expression) if not isinstance(expression, sympy.Rel) else expression
+            self._spelled[expression] = _Spelling().doprint(known.xreplace(self._shown))
         return self._spelled[expression]
-
-    def _spell(self, expression: Any) -> str:
-        known = self.env.simplify(expression) if not isinstance(expression, sympy.Rel) else expression
-        return _Spelling().doprint(known.xreplace(self._shown))
 
     def size(self, size: Any) -> Size:
         """A size as a number or an expression."""
@@ -236,14 +229,8 @@ class _Names:
     def describe(self, tensor: torch.Tensor) -> TensorSizes:
         """Return what is known of a fake tensor."""
         stride = tensor.stride() if tensor.layout is torch.strided else ()
-        return TensorSizes(
-            tuple(map(self.size, tensor.shape)),
-            tensor.dtype,
-            tuple(map(self.size, stride)),
-            tensor.layout,
-            tensor.device,
-            tensor.requires_grad,
-        )
+        shape, strides = (tuple(map(self.size, sizes)) for sizes in (tensor.shape, stride))
+        return TensorSizes(shape, tensor.dtype, strides, tensor.layout, tensor.device, tensor.requires_grad)
 
 
 @contextmanager

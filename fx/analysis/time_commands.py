@@ -74,20 +74,14 @@ def run_simulate(program: GraphModule, inputs: Sequence[Any], options: argparse.
     if len(found) == 1:
         return str(found[0][1])
     rows = [
-        [
-            one.device.name,
-            batch,
-            in_seconds(one.seconds),
-            " to ".join(map(in_seconds, one.interval)),
-            in_bytes(one.memory) + ("" if one.fits else " !"),
-            one.dominating,
-        ]
+        [one.device.name, batch, in_seconds(one.seconds), " to ".join(map(in_seconds, one.interval)),
+         in_bytes(one.memory) + ("" if one.fits else " !"), one.dominating]
         for batch, one in found
-    ]
+    ]  # fmt: skip
     lines = table_lines(["device", "batch", "time", "90 % interval", "memory", "uncertain"], rows)
-    return "\n".join(
-        [*lines, *(["!: more memory than the device has"] if any(not one.fits for _, one in found) else [])]
-    )
+    if not all(one.fits for _, one in found):
+        lines.append("!: more memory than the device has")
+    return "\n".join(lines)
 
 
 def as_data(one: Simulation) -> dict[str, Any]:

@@ -72,7 +72,6 @@ class _Event:
     start: float
     end: float
     kernels: float = 0.0
-    has_kernels: bool = False
     inside: list[_Event] = field(default_factory=list)
 
 
@@ -117,7 +116,9 @@ class TraceTimes:
         names = (own, *_OTHER_NAMES.get(own, ()))
         for name in names:
             for width in (dims, dims[:1]) if name != own else (dims,):
-                found = self._exact.get((name, width)) or self._starting(name, width, name != own)
+                found = self._exact.get((name, width), [])
+                if not found and name != own:  # the others take more arguments, of which the first is the same
+                    found = [one for one in self._by_name.get(name, []) if one.dims[:1] == width[:1]]
                 if found:
                     best = max(found, key=lambda one: _alike(one.concrete, concrete))
                     return KernelTime(best.seconds, IN_TRACE, _SPREAD, best.launch)
@@ -127,12 +128,6 @@ class TraceTimes:
         if call.cost is not None:
             self.missing.add(own)
         return self._roofline.time_of(call)
-
-    def _starting(self, name: str, dims: Dims, is_other: bool) -> list[TracedCall]:
-        """Calls under another name whose first operand has these sizes."""
-        if not is_other:
-            return []
-        return [one for one in self._by_name.get(name, []) if one.dims[:1] == dims[:1]]
 
 
 def read_trace(path: str | Path) -> list[TracedCall]:
@@ -175,7 +170,6 @@ def _timed(entries: Sequence[Mapping[str, Any]]) -> list[TracedCall]:
         event = by_id.get((kernel.get("args") or {}).get("External id"))
         if event is not None:
             event.kernels += float(kernel["dur"])
-            event.has_kernels = True
     times: dict[tuple[str, Dims, tuple[str, ...]], list[tuple[float, float]]] = {}
     for event in events:
         if "Input Dims" in event.args:

@@ -80,7 +80,7 @@ def arguments_are_defined(graph: Graph) -> Violation | None:
     for node in graph.nodes:
         if node.graph is not graph:
             return Violation(f"Node {node.name} does not belong to this Graph", node, why="its graph is another one")
-        for used in node._inputs():
+        for used in node._input_nodes:
             if used not in seen:
                 return _undefined(graph, used, node)
             if node not in used.users:
@@ -263,10 +263,10 @@ def use_lists_match(graph: Graph) -> Violation | None:
     listed = used = 0
     for node in graph.nodes:
         listed += len(node.users)
-        used += len(node._inputs())
+        used += len(node._input_nodes)
     if listed == used:  # as each use is listed
         return None
-    node, user = next((node, user) for node in graph.nodes for user in node.users if node not in user._inputs())
+    node, user = next((node, user) for node in graph.nodes for user in node.users if node not in user._input_nodes)
     what = f"node {node.name} lists {user.name} as a user, which does not use it"
     return Violation(what, node, remedy="leave node.users to the graph")
 

@@ -121,11 +121,8 @@ class Canonicalizer:
     def __init__(self, root: nn.Module, *, spell: bool = True, leaves: tuple[str, ...] = (), prefix: str = "") -> None:
         """A canonicalizer for graphs that refer to attributes of ``root``.
 
-        Args:
-            root: holds what the graph refers to.
-            spell: bring calls to one spelling; otherwise modules become functions, and that is all.
-            leaves: paths and class names of modules whose calls stay.
-            prefix: path of ``root`` in the program that ``leaves`` speaks of.
+        Without ``spell`` modules become functions, and that is all. Calls of ``leaves``, paths and class names of
+        modules, stay; ``prefix`` is the path of ``root`` in the program that they speak of.
         """
         expect(root, nn.Module, "a Canonicalizer takes the module that a graph refers to")
         what = "leaves are paths and names of classes of modules"
@@ -182,11 +179,11 @@ class Canonicalizer:
             check.source, check.origins = flag.source, flag.origins
             self.made_for[check] = flag
         for user in users:
-            user._update(*(map_arg(held, lambda n: value if n is flag else n) for held in (user.args, user.kwargs)))
+            user.replace_input_with(flag, value)
 
     def _inlining(self, node: Node, path: str) -> Inlining | str:
-        module = _submodule(self._root, path)
-        if module is None:
+        module = find_attribute(self._root, path)
+        if not isinstance(module, nn.Module):
             return "there is no such module"
         inlining = self._inliner.inline(node, module, f"{self._prefix}{path}")
         if not isinstance(inlining, str) and not _can_stand_for(node, inlining.template.output):
@@ -249,11 +246,6 @@ def _add_notes(made: Node, call: Node, node: Node, path: str, is_users: bool) ->
         made.meta["nn_module_stack"] = {**stack, **inner}
 
 
-def _submodule(root: nn.Module, path: str) -> nn.Module | None:
-    module = find_attribute(root, path)
-    return module if isinstance(module, nn.Module) else None
-
-
 def _can_stand_for(call: Node, value: Argument) -> bool:
     """Return whether ``value`` may be written wherever the result of ``call`` is used."""
     if isinstance(value, Node):
@@ -281,7 +273,7 @@ def _replace(node: Node, value: Argument) -> None:
             if element is not NotImplemented:
                 _replace(user, element)
             else:
-                user._update(*(map_arg(held, lambda n: value if n is node else n) for held in (user.args, user.kwargs)))
+                user.replace_input_with(node, value)
     node.graph.erase_node(node)
 
 

@@ -21,6 +21,7 @@ _LITERALS = (int, float, bool, str, complex, type(None), torch.dtype, torch.devi
 
 
 IsTensor: TypeAlias = Callable[[Node], bool]
+"""Whether a value of the program is known to be a tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,13 +56,7 @@ class Shape:
     """Whether a list means the same as a tuple, as it does to torch's functions."""
 
     def bind(self, args: tuple[Argument, ...], kwargs: Mapping[str, Argument], is_tensor: IsTensor) -> Binding | None:
-        """The arguments by name, or None where the call does not fit.
-
-        Args:
-            args: positional arguments.
-            kwargs: keyword arguments.
-            is_tensor: whether a value of the program is known to be a tensor.
-        """
+        """The arguments of a call by name, or None where it does not fit."""
         positional = self.positional
         is_one_size = self.packed is not None and len(args) == len(positional) and type(args[-1]) is int
         if len(args) > len(positional) or is_one_size:
@@ -117,30 +112,26 @@ def _takes(kinds: tuple[str, ...], value: Argument, is_tensor: IsTensor) -> bool
     return is_of_kinds(kinds, value)
 
 
+_OF_KIND: dict[str, Callable[[Any], bool]] = {
+    "any": lambda value: True,
+    "none": lambda value: value is None,
+    "number": lambda value: type(value) in (int, float, bool, complex),
+    "float": lambda value: type(value) in (int, float),
+    "index": lambda value: type(value) is int and value >= -1,
+    "list": lambda value: isinstance(value, (tuple, list)),
+    "ints": lambda value: (
+        isinstance(value, (tuple, list)) and all(type(one) is int or isinstance(one, Node) for one in value)
+    ),
+    "size1": lambda value: isinstance(value, (tuple, list)) and len(value) == 1,
+    "size2": lambda value: isinstance(value, (tuple, list)) and len(value) == 2,
+    "size3": lambda value: isinstance(value, (tuple, list)) and len(value) == 3,
+}
+"""Whether a literal is of a kind; any other kind is the name of a type."""
+
+
 def is_of_kinds(kinds: tuple[str, ...], value: Argument) -> bool:
     """Return whether a literal is of one of these kinds."""
-    return any(_is_kind(kind, value) for kind in kinds)
-
-
-def _is_kind(kind: str, value: Argument) -> bool:
-    given = type(value)
-    if kind == "any":
-        return True
-    if kind == "none":
-        return value is None
-    if kind == "number":
-        return given in (int, float, bool, complex)
-    if kind == "float":
-        return given in (int, float)
-    if kind == "index":
-        return isinstance(value, int) and given is int and value >= -1
-    if kind in ("size1", "size2", "size3"):
-        return isinstance(value, (tuple, list)) and len(value) == int(kind[-1])
-    if kind == "list":
-        return isinstance(value, (tuple, list))
-    if kind == "ints":
-        return isinstance(value, (tuple, list)) and all(type(one) is int or isinstance(one, Node) for one in value)
-    return given.__name__ == kind
+    return any(_OF_KIND[kind](value) if kind in _OF_KIND else type(value).__name__ == kind for kind in kinds)
 
 
 def _is_literal(value: Any) -> bool:
@@ -180,12 +171,7 @@ def kinds_of(described: str, count: int | None) -> tuple[str, ...]:
 
 
 def shape_of_overload(overload: Overload, *, skip: int | None = None) -> Shape:
-    """Return what one overload asks of a call.
-
-    Args:
-        overload: one of an operator's.
-        skip: position of an argument that the call passes apart, as a method's receiver.
-    """
+    """Return what an overload asks of a call, but for the argument at position ``skip``, as a method's receiver."""
     arguments = list(zip(overload.signature.parameters.values(), overload.schema.arguments, strict=True))
     if skip is not None:
         del arguments[skip]
@@ -262,9 +248,7 @@ def _callable_overloads(overloads: tuple[Overload, ...]) -> list[Overload]:
 def shape_of_function(function: Callable[..., Any], *, follow: bool) -> Shape | None:
     """Return what a Python function asks, or None where keywords cannot spell a call of it.
 
-    Args:
-        function: the function.
-        follow: it is one of torch's, whose decorators keep signatures.
+    ``follow`` is for functions of torch, whose decorators keep signatures.
     """
     try:
         signature = get_python_signature(function) if follow else inspect.signature(function, follow_wrapped=False)

@@ -236,38 +236,24 @@ def _overload_spelling(overload: Any) -> _Spelling | None:
     if overload is torch.ops.aten.slice.Tensor:
         return _spell_slice
     packet = packet_of(overload)
-    if (rows := rows_by_target().get(id(packet))) is not None:
-        return _by_names_of_python(_first(*map(_by_row, rows)))
     name = str(packet.__name__)
-    if (function := function_of(name)) is not None:
-        return _by_names_of_python(_function_spelling(function))
-    method = getattr(torch.Tensor, name, None)
-    is_method = isinstance(method, types.MethodDescriptorType) and not name.startswith("_")
-    return _by_names_of_python(_without_layout(_method_spelling(name))) if is_method else None
-
-
-def _without_layout(spelling: _Spelling | None) -> _Spelling | None:
-    """``spelling`` for calls that name no layout: operators take one where methods, as ``Tensor.to``, do not."""
-    if spelling is None:
-        return None
-
-    def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
-        call = spelling(args, kwargs, is_tensor)
-        if call is None or call.target is not torch.Tensor.to or kwargs.get("layout") is None:
-            return call
-        return None
-
-    return spell
-
-
-def _by_names_of_python(spelling: _Spelling | None) -> _Spelling | None:
-    """``spelling`` for calls that say `self` where functions of torch say `input`."""
+    if (rows := rows_by_target().get(id(packet))) is not None:
+        spelling = _first(*map(_by_row, rows))
+    elif (function := function_of(name)) is not None:
+        spelling = _function_spelling(function)
+    else:
+        method = getattr(torch.Tensor, name, None)
+        is_method = isinstance(method, types.MethodDescriptorType) and not name.startswith("_")
+        spelling = _method_spelling(name) if is_method else None
     if spelling is None:
         return None
 
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
         call = spelling(args, by_name_of_python(kwargs), is_tensor)
-        return None if call is None or is_of_aten(call.target) else call
+        if call is None or is_of_aten(call.target):
+            return None
+        # operators take a layout where methods, as Tensor.to, do not
+        return None if call.target is torch.Tensor.to and kwargs.get("layout") is not None else call
 
     return spell
 

@@ -93,13 +93,7 @@ class Inliner:
     """Finds out what calls of modules do, and remembers it for modules that are alike."""
 
     def __init__(self, normalize: Normalize, leaves: tuple[str, ...], is_tensor: Callable[[Node], bool]) -> None:
-        """An inliner for one program.
-
-        Args:
-            normalize: brings the inside of a module into canonical form.
-            leaves: paths and class names of modules that stay leaves.
-            is_tensor: whether a value of the program is known to be a tensor.
-        """
+        """An inliner for one program; ``is_tensor`` says whether a value of it is known to be a tensor."""
         self._normalize = normalize
         self._leaves = frozenset(leaves)
         self._is_tensor = is_tensor

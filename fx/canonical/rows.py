@@ -165,30 +165,28 @@ def _rows() -> tuple[SpellingRow, ...]:
     return tuple(map(_parse, (*ATEN_ROWS, *ROWS)))
 
 
+def _grouped(key_of: Callable[[SpellingRow], Any]) -> dict[Any, list[SpellingRow]]:
+    """The rows by what ``key_of`` returns; those for which that is None are in no group."""
+    found: dict[Any, list[SpellingRow]] = {}
+    for row in _rows():
+        if (key := key_of(row)) is not None:
+            found.setdefault(key, []).append(row)
+    return found
+
+
 @functools.cache
 def rows_by_target() -> dict[int, list[SpellingRow]]:
     """The rows about functions, by the identity of the function; methods of ``Tensor`` are functions too."""
-    found: dict[int, list[SpellingRow]] = {}
-    for row in _rows():
-        function = getattr(torch.Tensor, row.source) if isinstance(row.source, str) else row.source
-        found.setdefault(id(function), []).append(row)
-    return found
+    return _grouped(lambda row: id(getattr(torch.Tensor, row.source) if isinstance(row.source, str) else row.source))
 
 
 @functools.cache
 def rows_by_canonical_function() -> dict[int, list[SpellingRow]]:
     """The rows by the identity of the function of their canonical call."""
-    found: dict[int, list[SpellingRow]] = {}
-    for row in _rows():
-        found.setdefault(id(row.target), []).append(row)
-    return found
+    return _grouped(lambda row: id(row.target))
 
 
 @functools.cache
 def rows_by_method() -> dict[str, list[SpellingRow]]:
     """The rows about methods, by name."""
-    found: dict[str, list[SpellingRow]] = {}
-    for row in _rows():
-        if isinstance(row.source, str):
-            found.setdefault(row.source, []).append(row)
-    return found
+    return _grouped(lambda row: row.source if isinstance(row.source, str) else None)

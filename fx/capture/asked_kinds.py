@@ -14,7 +14,7 @@ from torch.fx import Proxy as TorchProxy
 
 from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
-from fx.capture.python_functions import FUNCTIONS
+from fx.capture.python_functions import FUNCTIONS, SeenClass
 from fx.capture.replacements import Builtins
 from fx.checks.questions import decided, is_compared_by_identity, kind_of
 from fx.errors import with_article
@@ -39,17 +39,18 @@ def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
 
 
 def _make_type(original: Any) -> Any:
-    return original if isinstance(original, _Type) else _Type()
+    return original if isinstance(original, _Type) else _Type(type)
 
 
-class _Type:
-    """``type``, as the globals of traced code see it."""
+class _Type(SeenClass):
+    """``type``."""
 
     # Whoever asks is told that this is `type`: functools.singledispatch and inspect refuse what is not a class.
     __class__: Any = property(lambda self: type)
     __dict__: Any = property(lambda self: type.__dict__)
 
-    def __init__(self) -> None:
+    def __init__(self, original: type) -> None:
+        super().__init__(original)
         # `type.__call__(cls, ...)`, which a metaclass's own __call__ ends in, is not a call of this object, and modules
         # that are imported meanwhile call `type.__new__`.
         for name in ("__doc__", "__module__", *vars(type)):
@@ -66,33 +67,6 @@ class _Type:
     def __repr__(self) -> str:
         return repr(type)
 
-    def __instancecheck__(self, value: Any) -> bool:
-        return isinstance(value, type)
-
-    def __subclasscheck__(self, value: Any) -> bool:
-        return issubclass(value, type)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(type, name)
-
-    def __getitem__(self, item: Any) -> Any:
-        return type[item]
-
-    def __or__(self, other: Any) -> Any:
-        return type | other
-
-    def __ror__(self, other: Any) -> Any:
-        return other | type
-
-    def __eq__(self, other: object) -> bool:
-        return other is type or other is self
-
-    def __hash__(self) -> int:
-        return hash(type)
-
-    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
-        return (type,)
-
 
 def _is_asked_of(value: Any, frame: FrameType) -> bool:
     """Return whether traced code asks something of a traced value: not a tracer's or proxy's own method."""
@@ -102,9 +76,7 @@ def _is_asked_of(value: Any, frame: FrameType) -> bool:
 
 
 def _answers_itself(value: Proxy, name: str) -> bool:
-    """Return whether a proxy is of a class of a client's which says what attributes there are, or holds this one
-    itself.
-    """
+    """Return whether a proxy's class, of a client's, says what attributes there are, or it holds this one itself."""
     own = type(value)
     return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
 
@@ -263,4 +235,4 @@ def _holds_question(value: Any) -> bool:
 
 def _asking_partial(original: Any) -> Any:
     keywords = {name: _asking(value) for name, value in original.keywords.items()}
-    return functools.partial(_asking(original.func), *map(_asking, original.args), **keywords)
+    return functools.partial(*map(_asking, (original.func, *original.args)), **keywords)

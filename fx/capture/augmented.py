@@ -10,7 +10,7 @@ import torch
 from fx.checks.questions import kind_of
 from fx.graph import Graph
 from fx.modules.attributes import find_attribute
-from fx.node import Node, map_arg
+from fx.node import Node, nodes_in
 from fx.operators.python import IN_PLACE_OF
 from fx.operators.sharing import Sharing, find_sharing, module_sharing
 
@@ -103,18 +103,6 @@ def sources(node: Node, root: torch.nn.Module) -> Iterator[Node]:
             yield from nodes_in(given)
     elif node.target in IN_PLACE_OF.values() and isinstance(node.args[0], Node):
         yield node.args[0]
-
-
-def nodes_in(argument: Any) -> list[Node]:
-    """The nodes in an argument."""
-    found: list[Node] = []
-
-    def note(node: Node) -> Node:
-        found.append(node)
-        return node
-
-    map_arg(argument, note)
-    return found
 
 
 def _sharing(node: Node, root: torch.nn.Module) -> Sharing | None:

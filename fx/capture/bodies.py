@@ -20,8 +20,8 @@ from torch.utils import _pytree as pytree
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.example_values import outside_of_trace
 from fx.capture.guided import Guide
-from fx.capture.patching import running_session
-from fx.capture.result_structures import parts
+from fx.capture.patching import running_session, running_tracer
+from fx.capture.result_structures import parts, same
 from fx.capture.surroundings import called_by
 from fx.errors import TraceError
 from fx.frames import user_location
@@ -320,29 +320,30 @@ def unchanged(place: int | str) -> Callable[[Any], Any]:
 
 
 def record(
-    tracer: Any,
     run: Callable[[], Any],
     target: Any,
     calls: Sequence[tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]],
     arguments: Callable[[list[Proxy]], tuple[Any, ...]],
-    options: Mapping[str, Any],
-    result: Callable[[Any], Any],
+    options: Mapping[str, Any] | None = None,
+    result: Callable[[Any], Any] = same,
     inner: Inner = unchanged,
     varying: bool = False,
 ) -> Any:
-    """Record a call of a function of functions, or make it, where only constants take part.
+    """Record a call of a function of functions, or make it, where no trace runs or only constants take part.
 
     Args:
-        tracer: records it.
         run: makes it.
         target: what the program calls.
         calls: each function with the arguments that it is called with.
         arguments: the arguments of the call for what reads the bodies; the closed values come behind them.
         options: its keyword arguments.
-        result: the structure of what it returns, for that of what the first function does.
+        result: the structure of what it returns, for that of what the first function does; by default the same.
         inner: of an argument, what the example inputs are in the body for what they are outside.
         varying: whether numbers among the arguments and results may be others when the program runs.
     """
+    tracer = running_tracer()
+    if tracer is None:
+        return run()
     names = [target.__name__] if len(calls) == 1 else [f"{target.__name__}_{word}" for word in WORDS[target.__name__]]
     bodies = [Body(tracer, f"{name}_body") for name in names]
     for body, (function, args, kwargs) in zip(bodies, calls, strict=True):
@@ -357,7 +358,7 @@ def record(
     }
     read, closed = attach(tracer, bodies)
     given = pytree.tree_map(lambda leaf: fetched.get(id(leaf), leaf), arguments(read))
-    whole = tracer.create_proxy("call_function", target, (*given, closed), dict(options))
+    whole = tracer.create_proxy("call_function", target, (*given, closed), dict(options or {}))
     return parts(result(bodies[0].returned), whole, tracer, varying)
 
 

@@ -11,20 +11,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from fx.capture.misuse import misuse
 from fx.capture.patching import Trace
 from fx.checks.handlers import SUPPRESS, handled_at
 from fx.errors import TraceError
+from fx.proxy import TracerBase
 
 T = TypeVar("T")
-
-
-class Recorder(Protocol):
-    """The tracer whose trace is watched."""
-
-    _refused: TraceError | None
 
 
 _monitoring: Any = getattr(sys, "monitoring", None)
@@ -51,13 +46,13 @@ class Caught:
         self._codes = {id(code): code for code in codes}
         self._managers = managers
         self._trace: Trace | None = None
-        self._tracer: Recorder | None = None
+        self._tracer: TracerBase | None = None
         self._names: dict[tuple[int, int], tuple[str, ...]] = {}
         self._thread = threading.get_ident()
         self._watching: Any = None
         """The function that Python calls while it watches."""
 
-    def watch(self, trace: Trace, tracer: Recorder, called: Callable[..., T], args: list[Any]) -> T:
+    def watch(self, trace: Trace, tracer: TracerBase, called: Callable[..., T], args: list[Any]) -> T:
         """Return ``called(*args)``; ``tracer`` refuses it if traced values made it raise what it handled.
 
         Where a debugger traces the functions of this thread, it is not watched. One that starts meanwhile stays.
@@ -81,7 +76,7 @@ class Caught:
                 sys.settrace(outer)
             self._watching = None
 
-    def _is_told(self, trace: Trace, tracer: Recorder) -> bool:
+    def _is_told(self, trace: Trace, tracer: TracerBase) -> bool:
         """Let Python's monitoring tell of exceptions, if it has a tool left."""
         self._trace, self._tracer = trace, tracer
         with _lock:

@@ -12,7 +12,7 @@ import torch
 from fx import higher_order
 from fx.capture.bodies import record
 from fx.capture.patching import running_tracer
-from fx.capture.result_structures import LEAF, options_of, same, sample_of
+from fx.capture.result_structures import auxiliary, options_of, sample_of
 from fx.frames import user_location
 from fx.proxy import Proxy
 
@@ -20,19 +20,13 @@ from fx.proxy import Proxy
 def _make_cond(original: Any) -> Any:
     def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
         tracer = running_tracer()
-        if tracer is None:
-            return original(pred, true_fn, false_fn, operands)
-        if not tracer.takes_part(pred):
+        if tracer is not None and not tracer.takes_part(pred):
             return (true_fn if pred else false_fn)(*operands)
-        operands = tuple(operands)
         return record(
-            tracer,
             lambda: original(pred, true_fn, false_fn, operands),
             higher_order.cond,
             [(true_fn, operands, {}), (false_fn, operands, {})],
-            lambda read: (pred, *read, operands),
-            {},
-            same,
+            lambda read: (pred, *read, tuple(operands)),
             varying=True,
         )
 
@@ -41,18 +35,12 @@ def _make_cond(original: Any) -> Any:
 
 def _make_while_loop(original: Any) -> Any:
     def while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(cond_fn, body_fn, carried_inputs)
-        carried = tuple(carried_inputs)
         return record(
-            tracer,
-            lambda: original(cond_fn, body_fn, carried),
+            lambda: original(cond_fn, body_fn, carried_inputs),
             higher_order.while_loop,
-            [(cond_fn, carried, {}), (body_fn, carried, {})],
-            lambda read: (*read, carried),
-            {},
-            lambda _: carried,
+            [(cond_fn, carried_inputs, {}), (body_fn, carried_inputs, {})],
+            lambda read: (*read, tuple(carried_inputs)),
+            result=lambda _: tuple(carried_inputs),
             varying=True,
         )
 
@@ -61,18 +49,12 @@ def _make_while_loop(original: Any) -> Any:
 
 def _make_map(original: Any) -> Any:
     def map(f: Any, xs: Any, *args: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(f, xs, *args)
         return record(
-            tracer,
             lambda: original(f, xs, *args),
             higher_order.map,
             [(f, (xs, *args), {})],
             lambda read: (*read, xs, args),
-            {},
-            same,
-            lambda place: (lambda value: value) if place else lambda value: sample_of(value, 0),
+            inner=lambda place: (lambda value: value) if place else lambda value: sample_of(value, 0),
             varying=True,
         )
 
@@ -81,17 +63,13 @@ def _make_map(original: Any) -> Any:
 
 def _make_scan(original: Any) -> Any:
     def scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(combine_fn, init, xs, dim=dim, reverse=reverse)
         return record(
-            tracer,
             lambda: original(combine_fn, init, xs, dim=dim, reverse=reverse),
             higher_order.scan,
             [(combine_fn, (init, xs), {})],
             lambda read: (*read, init, xs),
             options_of(dim=(dim, 0), reverse=(reverse, False)),
-            lambda returned: (init, returned[1] if type(returned) is tuple and len(returned) == 2 else LEAF),
+            lambda returned: (init, auxiliary(returned)),
             lambda place: (lambda value: sample_of(value, dim)) if place else lambda value: value,
             varying=True,
         )
@@ -101,11 +79,7 @@ def _make_scan(original: Any) -> Any:
 
 def _make_associative_scan(original: Any) -> Any:
     def associative_scan(combine_fn: Any, xs: Any, dim: int, **options: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(combine_fn, xs, dim, **options)
         return record(
-            tracer,
             lambda: original(combine_fn, xs, dim, **options),
             higher_order.associative_scan,
             [(combine_fn, (xs, xs), {})],
@@ -137,10 +111,9 @@ def make_operator(original: Any) -> Any:
             return original(self, *args, **kwargs)
         functions = [one for one in args if callable(one) and not isinstance(one, (Proxy, torch.nn.Module))]
         if not functions:
-            taken = tracer.takes_part((args, kwargs))
-            return (
-                tracer.create_proxy("call_function", self, args, kwargs) if taken else original(self, *args, **kwargs)
-            )
+            if not tracer.takes_part((args, kwargs)):
+                return original(self, *args, **kwargs)
+            return tracer.create_proxy("call_function", self, args, kwargs)
         if self.name() == "cond" and len(args) == 4:
             return _make_cond(functools.partial(original, self))(*args)
         if self.name() == "while_loop" and len(args) == 4 and not args[3]:

@@ -80,9 +80,7 @@ def expect_keywords_taken(function: Callable[..., Any], args: Sequence[Any], key
 
 
 def asking_decorator(function: Any) -> SourceLocation | None:
-    """Return where a decorator of ``function`` does anything with its ``**kwargs`` but hand them on; None where none
-    does.
-    """
+    """Return where a decorator of ``function`` does anything with its ``**kwargs`` but hand them on, if one does."""
     while hasattr(function, "__wrapped__"):
         code = getattr(function, "__code__", None)
         if code is not None and code.co_flags & inspect.CO_VARKEYWORDS:

@@ -280,11 +280,9 @@ def bound(function: Any, root: Any, examples: Any) -> dict[str, Any]:
         raise refusal(what, examples, error=TraceError, remedy="example_inputs=(x,)")
     signature = inspect.signature(function)
     root_first = (root,) if isinstance(root, torch.nn.Module) else ()
+    by_place, by_name = ((), examples) if isinstance(examples, Mapping) else (examples, {})
     try:
-        if isinstance(examples, Mapping):
-            made = signature.bind(*root_first, **cast("Mapping[str, Any]", examples))
-        else:
-            made = signature.bind(*root_first, *cast("tuple[Any, ...]", examples))
+        made = signature.bind(*root_first, *by_place, **by_name)
     except TypeError as error:
         raise TraceError(
             f"example_inputs do not fit the program: {error}",

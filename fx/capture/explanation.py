@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
@@ -249,10 +250,13 @@ class _Run(Tracer):
 
     # Where a trace ends.
 
+    @property
+    def _path(self) -> str:
+        """The path of the module that is running."""
+        return next((path for path, _ in reversed(self.module_stack.values())), "")
+
     def _obstacle(self, error: FxError, path: str | None = None) -> None:
-        if path is None:
-            path = next((path for path, _ in reversed(self.module_stack.values())), "")
-        self._found.note(error, path)
+        self._found.note(error, self._path if path is None else path)
         self._ends.append(next(reversed(self.graph.nodes)))
 
     def proxy(self, node: Node) -> Proxy:
@@ -320,8 +324,7 @@ class _Run(Tracer):
         except TracedValueError as refused:
             error = refused
         caller = users_frame(frame)
-        path = next((path for path, _ in reversed(self.module_stack.values())), "")
-        self._pending.append((caller, caller.f_lasti, error, path, obj.node))
+        self._pending.append((caller, caller.f_lasti, error, self._path, obj.node))
         self._indexed.append((caller, caller.f_lasti, None))
         return 1
 
@@ -373,8 +376,5 @@ def _counted(count: int, what: str) -> str:
 
 
 def _raised_at(error: Exception) -> str:
-    traceback, frame = error.__traceback__, None
-    while traceback is not None:
-        frame = traceback.tb_frame
-        traceback = traceback.tb_next
+    *_, (frame, _) = walk_tb(error.__traceback__)
     return str(user_location(frame, {}))

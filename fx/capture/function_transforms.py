@@ -20,11 +20,9 @@ from fx.capture.result_structures import (
     of_jacobian,
     of_jvp,
     options_of,
-    same,
     sample_of,
     with_function,
 )
-from fx.errors import TraceError
 from fx.frames import user_location
 
 
@@ -32,22 +30,22 @@ def make_vmap(original: Any) -> Any:
     """``vmap_impl``, which all that ``torch.vmap`` returns calls."""
 
     def vmap_impl(func: Any, in_dims: Any, out_dims: Any, randomness: Any, chunk_size: Any, *args: Any, **kw: Any):
-        def run() -> Any:
-            return original(func, in_dims, out_dims, randomness, chunk_size, *args, **kw)
-
-        tracer = running_tracer()
-        if tracer is None:
-            return run()
-        options = {"in_dims": in_dims, "out_dims": out_dims, "randomness": randomness, "chunk_size": chunk_size}
-        defaults = {"in_dims": 0, "out_dims": 0, "randomness": "error", "chunk_size": None}
-        options = {name: value for name, value in options.items() if value != defaults[name]}
-
         def inner(place: Any) -> Callable[[Any], Any]:
             dims = in_dims[place] if isinstance(in_dims, (tuple, list)) and isinstance(place, int) else in_dims
             return (lambda value: value) if isinstance(place, str) else lambda value: sample_of(value, dims)
 
         return record(
-            tracer, run, higher_order.vmap, [(func, args, kw)], lambda read: (*read, args, kw), options, same, inner
+            lambda: original(func, in_dims, out_dims, randomness, chunk_size, *args, **kw),
+            higher_order.vmap,
+            [(func, args, kw)],
+            lambda read: (*read, args, kw),
+            options_of(
+                in_dims=(in_dims, 0),
+                out_dims=(out_dims, 0),
+                randomness=(randomness, "error"),
+                chunk_size=(chunk_size, None),
+            ),
+            inner=inner,
         )
 
     return vmap_impl
@@ -56,17 +54,12 @@ def make_vmap(original: Any) -> Any:
 def _make_grad(target: Any, result: Callable[[Any, Any, bool], Any]) -> Callable[[Any], Any]:
     def make(original: Any) -> Any:
         def grad_impl(func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any) -> Any:
-            tracer = running_tracer()
-            if tracer is None:
-                return original(func, argnums, has_aux, args, kwargs)
-            options = options_of(argnums=(argnums, 0), has_aux=(has_aux, False))
             return record(
-                tracer,
                 lambda: original(func, argnums, has_aux, args, kwargs),
                 target,
                 [(func, args, kwargs)],
                 lambda read: (*read, args, kwargs),
-                options,
+                options_of(argnums=(argnums, 0), has_aux=(has_aux, False)),
                 lambda returned: result(returned, differentiated(args, argnums), has_aux),
             )
 
@@ -77,14 +70,9 @@ def _make_grad(target: Any, result: Callable[[Any, Any, bool], Any]) -> Callable
 
 def _make_vjp(original: Any) -> Any:
     def vjp(func: Any, *primals: Any, argnums: Any = None, has_aux: bool = False) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(func, *primals, argnums=argnums, has_aux=has_aux)
-        if argnums is not None:
-            raise _made_before(tracer, "jacrev")
+        _expect_made_here(argnums, "jacrev")
         return record(
-            tracer,
-            lambda: original(func, *primals, has_aux=has_aux),
+            lambda: original(func, *primals, argnums=argnums, has_aux=has_aux),
             higher_order.vjp,
             [(func, primals, {})],
             lambda read: (*read, primals),
@@ -97,13 +85,8 @@ def _make_vjp(original: Any) -> Any:
 
 def _make_jvp(original: Any) -> Any:
     def jvp(func: Any, primals: Any, tangents: Any, argnums: Any, *, strict: bool = False, has_aux: bool) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(func, primals, tangents, argnums, strict=strict, has_aux=has_aux)
-        if argnums is not None:
-            raise _made_before(tracer, "jacfwd")
+        _expect_made_here(argnums, "jacfwd")
         return record(
-            tracer,
             lambda: original(func, primals, tangents, argnums, strict=strict, has_aux=has_aux),
             higher_order.jvp,
             [(func, primals, {})],
@@ -115,6 +98,19 @@ def _make_jvp(original: Any) -> Any:
     return jvp
 
 
+def _expect_made_here(argnums: Any, name: str) -> None:
+    """Refuse a call, in traced code, of a jacobian that was made before: it alone gives numbers of arguments."""
+    if argnums is None or (tracer := running_tracer()) is None:
+        return
+    raise tracer._refusal(
+        f"cannot capture a call of what {name} has made before the capture",
+        where=user_location(sys._getframe(2), {}),
+        value=f"{name}(…)(…)",
+        why="it looks at its results while it makes the jacobian, and these are known only when the program runs",
+        remedy=f"call {name} in the program, where its result is called: {name}(function)(x)",
+    )
+
+
 def _make_jacobian(original: Any) -> Any:
     target, order = getattr(higher_order, original.__name__), 2 if original.__name__ == "hessian" else 1
 
@@ -122,20 +118,16 @@ def _make_jacobian(original: Any) -> Any:
         made = original(func, argnums, *more, **options)
         if more:
             options = {"has_aux": more[0], **options}
+        has_aux = bool(options.get("has_aux", False))
 
         def call(*args: Any) -> Any:
-            tracer = running_tracer()
-            if tracer is None:
-                return made(*args)
-            inputs, has_aux = differentiated(args, argnums), bool(options.get("has_aux", False))
             return record(
-                tracer,
                 lambda: made(*args),
                 target,
                 [(func, args, {})],
                 lambda read: (*read, args),
                 {**options_of(argnums=(argnums, 0)), **options},
-                lambda returned: of_jacobian(returned, inputs, has_aux, order),
+                lambda returned: of_jacobian(returned, differentiated(args, argnums), has_aux, order),
             )
 
         return call
@@ -148,17 +140,12 @@ def _make_functionalize(original: Any) -> Any:
         made = original(func, remove=remove)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            tracer = running_tracer()
-            if tracer is None:
-                return made(*args, **kwargs)
             return record(
-                tracer,
                 lambda: made(*args, **kwargs),
                 higher_order.functionalize,
                 [(func, args, kwargs)],
                 lambda read: (*read, args, kwargs),
                 options_of(remove=(remove, "mutations")),
-                same,
             )
 
         return call
@@ -168,17 +155,12 @@ def _make_functionalize(original: Any) -> Any:
 
 def _make_linearize(original: Any) -> Any:
     def linearize(func: Any, *primals: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(func, *primals)
         return record(
-            tracer,
             lambda: original(func, *primals),
             higher_order.linearize,
             [(func, primals, {})],
             lambda read: (*read, primals),
-            {},
-            lambda returned: with_function(returned, has_aux=False),
+            result=lambda returned: with_function(returned, has_aux=False),
         )
 
     return linearize
@@ -191,16 +173,6 @@ JACOBIANS: dict[str, Callable[[Any], Any]] = {
     "functionalize": _make_functionalize,
     "linearize": _make_linearize,
 }
-
-
-def _made_before(tracer: Any, name: str) -> TraceError:
-    return tracer._refusal(
-        f"cannot capture a call of what {name} has made before the capture",
-        where=user_location(sys._getframe(2), {}),
-        value=f"{name}(…)(…)",
-        why="it looks at its results while it makes the jacobian, and these are known only when the program runs",
-        remedy=f"call {name} in the program, where its result is called: {name}(function)(x)",
-    )
 
 
 TRANSFORMS: dict[str, Callable[[Any], Any]] = {

@@ -11,7 +11,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch._subclasses import FakeTensorMode
@@ -28,27 +28,15 @@ from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.python import COMPARISONS
 from fx.operators.tensor_queries import names_of
-from fx.proxy import IMMEDIATE_TYPES, Attribute, Proxy
+from fx.proxy import IMMEDIATE_TYPES, Attribute, Proxy, TracerBase
 
 _ABSENT = object()
 _NUMBERS = (bool, int, float, complex)
+_CONVERSIONS: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "complex": complex}
 _QUESTIONS = names_of("sizes", "kind", "memory").union(
     "getattr getitem len int float list tuple max min is_false".split()
 )
 """What computes nothing of a tensor, and may go where nobody uses it."""
-
-
-class Recorder(Protocol):
-    """The tracer whose questions are answered."""
-
-    graph: Graph
-    root: torch.nn.Module
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
-
-    def _refusal(self, what: str, kind: type[TraceError] = ..., **lines: Any) -> TraceError: ...
 
 
 class GuidedProxy(Proxy):
@@ -81,7 +69,7 @@ class Guide:
     """What the example inputs of one run of a tracer say."""
 
     def __init__(
-        self, tracer: Recorder, given: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
+        self, tracer: TracerBase, given: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
     ) -> None:
         """A guide that knows inputs.
 
@@ -119,9 +107,7 @@ class Guide:
         return any(value is container for _, container, _ in self._containers)
 
     def parts_of(self, name: str, structure: Any) -> list[Any] | None:
-        """Return what was given for the parts of an input that is taken apart; None where it is of another
-        structure.
-        """
+        """Return what was given for the parts of an input that is taken apart; None if it has another structure."""
         value = self._given.get(name, _ABSENT)
         try:
             return pytree.tree_structure(structure).flatten_up_to(value)
@@ -244,6 +230,8 @@ class Guide:
         """
         try:
             value = self._values.of(obj.node)
+            if question in _CONVERSIONS:
+                return _CONVERSIONS[question](self._answer_number(obj, value, lines.get("where")))
             return getattr(self, f"_answer_{question}")(obj, value, lines.get("where"))
         except UnknownValueError as error:
             cause = str(error)
@@ -268,15 +256,6 @@ class Guide:
             number = number.node.guard_int("", 0)
         self._check(obj, number, self._spelled(obj), where)
         return number
-
-    def _answer_int(self, obj: Proxy, value: Any, where: object) -> int:
-        return int(self._answer_number(obj, value, where))
-
-    def _answer_float(self, obj: Proxy, value: Any, where: object) -> float:
-        return float(self._answer_number(obj, value, where))
-
-    def _answer_complex(self, obj: Proxy, value: Any, where: object) -> complex:
-        return complex(self._answer_number(obj, value, where))
 
     def _answer_len(self, obj: Proxy, value: Any, where: object) -> int:
         count = int(value.shape[0]) if isinstance(value, torch.Tensor) else len(value)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import operator
 import sys
-from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from fx.assertions import ASSERTIONS, check_given
 from fx.capture.augmented import sources
 from fx.checks.identities import Identity, compared_with, identities
-from fx.errors import TraceError
-from fx.frames import is_pythons_file, is_users
+from fx.frames import is_pythons_file, users_frame
 from fx.modules.attributes import find_attribute
 from fx.naming.printing import describe
 from fx.node import Node
@@ -21,28 +19,12 @@ from fx.operators.families import find_operator
 from fx.operators.overloads import builtin_name
 from fx.operators.sharing import TENSOR_METHODS
 from fx.provenance import GENERATED_FILES, SourceLocation
-from fx.proxy import Proxy
+from fx.proxy import TracerBase
 
 _OF_PYTHON = frozenset({"_operator", "builtins", "math"})
 
 
-class Recorder(Protocol):
-    """The tracer that the nodes are made by."""
-
-    root: torch.nn.Module
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
-
-    def proxy(self, node: Node) -> Proxy:
-        """The proxy of a node."""
-        ...
-
-    def _refusal(self, what: str, **lines: Any) -> TraceError: ...
-
-
-def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool:
+def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bool:
     """Let the program check that a value which is compared with ``None`` is given, and refuse other comparisons.
 
     Returns:
@@ -55,7 +37,8 @@ def expect_known(tracer: Recorder, node: Node, location: SourceLocation) -> bool
     if code is None or not identities(code):
         return False
     tests = tests_of(node, location)
-    if not tests or node.target in ASSERTIONS or _is_generated(sys._getframe(1)):
+    is_generated = users_frame(sys._getframe(1)).f_code.co_filename in GENERATED_FILES
+    if not tests or node.target in ASSERTIONS or is_generated:
         return bool(tests) or node.target is operator.getitem
     for test in tests:
         where = SourceLocation(code, test.offset)
@@ -90,13 +73,6 @@ def may_be_argument(node: Node, root: torch.nn.Module) -> bool:
     """Return whether the value of a node may be the very object that the operation was given, and not a view of it."""
     row = find_operator(node.target) if node.op in ("call_function", "call_method") else None
     return not (row is not None and row.is_view) and any(sources(node, root))
-
-
-def _is_generated(frame: FrameType | None) -> bool:
-    """Return whether it is the code of a captured program that is running."""
-    while frame is not None and not is_users(frame):
-        frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename in GENERATED_FILES
 
 
 def _may_be_none(node: Node, root: torch.nn.Module) -> bool:

@@ -150,8 +150,7 @@ class KeptGenerator:
         generator = self._generator
         if isinstance(generator, random.Random):
             return generator.getstate()
-        bits = getattr(generator, "bit_generator", None)
-        return generator.get_state() if bits is None else bits.state
+        return generator.bit_generator.state if hasattr(generator, "bit_generator") else generator.get_state()
 
     def is_changed(self) -> bool:
         """Return whether numbers were drawn."""
@@ -162,10 +161,10 @@ class KeptGenerator:
         generator = self._generator
         if isinstance(generator, random.Random):
             generator.setstate(self._saved)
-        elif (bits := getattr(generator, "bit_generator", None)) is None:
-            generator.set_state(self._saved)
+        elif hasattr(generator, "bit_generator"):
+            generator.bit_generator.state = self._saved
         else:
-            bits.state = self._saved
+            generator.set_state(self._saved)
 
 
 class KeptIterator:
@@ -224,9 +223,7 @@ def is_plain_object(value: Any) -> bool:
 
 
 def _is_of_python(kind: type) -> bool:
-    """Return whether a class is one of the standard library's that is more than its attributes: locks, loggers,
-    threads.
-    """
+    """Return whether a class of the standard library's is more than its attributes: locks, loggers, threads."""
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     return file is not None and is_pythons_file(file) and kind.__name__ not in ("SimpleNamespace", "Namespace")
 

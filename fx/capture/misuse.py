@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from traceback import walk_tb
 from types import FrameType, TracebackType
 
 import torch
@@ -79,10 +80,9 @@ def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueErro
 def _is_transform(traceback: TracebackType | None) -> bool:
     """Return whether an error comes from what transforms functions, or calls them, and not from such a function."""
     found = False
-    while traceback is not None:
-        file = traceback.tb_frame.f_code.co_filename
+    for frame, _ in walk_tb(traceback):
+        file = frame.f_code.co_filename
         found = file.startswith(_TRANSFORMS) or (found and not is_users_file(file))
-        traceback = traceback.tb_next
     return found
 
 
@@ -119,18 +119,12 @@ def _what(error: Exception, frame: FrameType | None) -> str | None:
 
 def _innermost(traceback: TracebackType | None) -> FrameType | None:
     """The frame that raised; where a mode of torch's made the call for it (``torch.device``), the one that called."""
-    frame: FrameType | None = None
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_name != "__torch_function__":
-            frame = traceback.tb_frame
-        traceback = traceback.tb_next
-    return frame
+    frames = [frame for frame, _ in walk_tb(traceback) if frame.f_code.co_name != "__torch_function__"]
+    return frames[-1] if frames else None
 
 
 def _knows_traced(frame: FrameType | None) -> bool:
-    """Return whether the failing line names traced values; where its text is not known, whether its function has
-    some.
-    """
+    """Return whether the failing line names traced values; if its text is unknown, whether its function has some."""
     location = user_location(frame, {})
     if frame is not None and location is not None and location.text and location.line == frame.f_lineno:
         return _traced_values(frame) is not None

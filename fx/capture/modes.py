@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.amp.autocast_mode import autocast
@@ -18,12 +18,10 @@ from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.patching import replaced_always
 from fx.checks.bytecode import steps
-from fx.errors import TraceError
 from fx.frames import is_users, user_location
-from fx.graph import Graph
 from fx.naming.printing import describe
 from fx.provenance import GENERATED_FILES
-from fx.proxy import Proxy
+from fx.proxy import Proxy, TracerBase
 
 _torch: Any = torch
 _set_grad_enabled: Any = _torch._C._set_grad_enabled
@@ -33,24 +31,10 @@ _is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled: Any = torch.is_autocast_enabled
 
 
-class Recorder(Protocol):
-    """The tracer that operations are recorded by."""
-
-    graph: Graph
-    root: torch.nn.Module
-    submodule_paths: dict[torch.nn.Module, str] | None
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
-
-    def _refusal(self, what: str, **lines: Any) -> TraceError: ...
-
-
 class Modes:
     """The modes of one trace."""
 
-    def __init__(self, tracer: Recorder) -> None:
+    def __init__(self, tracer: TracerBase) -> None:
         self._tracer = tracer
         self._gradients: list[tuple[bool, bool, Proxy]] = []
         """Of each switch that was not undone: what it was before, what it was set to, what it was at run time."""
@@ -126,12 +110,6 @@ class Modes:
             self._asked.add(asked)
             message = f"the program was captured where {key.strip('()')} was {answer}: {user_location(frame, {})}"
             self._record(check_value, self._record(function, *args), answer, message)
-
-
-class Session(Protocol):
-    """A trace whose tracer has modes."""
-
-    modes: Modes
 
 
 def _modes() -> Modes | None:
@@ -230,9 +208,7 @@ def _is_switch(frame: FrameType | None) -> bool:
 
 
 def _asks(frame: FrameType) -> bool:
-    """Return whether it is the user's code that asks, not torch's; of the code of a program, whether it checks the
-    answer.
-    """
+    """Return whether the user's code asks, not torch's; of the code of a program, whether it checks the answer."""
     if not is_users(frame):
         return False
     if frame.f_code.co_filename not in GENERATED_FILES:

@@ -46,7 +46,8 @@ class ModuleState:
         self._held = _Entries([entries for own in owns for entries in (own, own["_modules"])])
         self._state = _Entries([entries for own in owns for entries in (own["_parameters"], own["_buffers"])])
         self._containers: list[tuple[torch.nn.Module, str, Kept]] = []
-        self._kept: set[int] = set()
+        self.held: set[int] = set()
+        """The identities of the containers and objects that modules hold."""
         self._functions: list[FunctionType] = [] if function is None else [function]
         self._kinds: set[type] = set()
         """The classes of objects that are held."""
@@ -56,30 +57,21 @@ class ModuleState:
                 for name, value in own.items():
                     if name not in _OF_EVERY_MODULE:
                         self._keep(module, name, value, _DEEPEST)
-        self._surroundings = Surroundings(self._functions, set(map(type, self._modules)), self._kinds)
+        self.surroundings = Surroundings(self._functions, set(map(type, self._modules)), self._kinds)
+        """What is reached outside of the modules."""
 
     def _keep(self, module: torch.nn.Module, name: str, value: Any, depth: int) -> None:
         """Keep what a container holds, or an object of a class of the user's, and what is in these."""
         kind = type(value)
         if (called := called_by(value)) is not None:
             self._functions.append(called)
-        if kind in _PLAIN or id(value) in self._kept or (kept := keep(value)) is None:
+        if kind in _PLAIN or id(value) in self.held or (kept := keep(value)) is None:
             return
-        self._kept.add(id(value))
+        self.held.add(id(value))
         self._containers.append((module, name, kept))
         self._kinds.add(kind)
         for element in elements(value) if depth else ():
             self._keep(module, name, element, depth - 1)
-
-    @property
-    def held(self) -> set[int]:
-        """The identities of the containers and objects that modules hold."""
-        return self._kept
-
-    @property
-    def surroundings(self) -> Surroundings:
-        """Return what is reached outside of the modules."""
-        return self._surroundings
 
     def expect_fresh(self, iterator: object) -> None:
         """Refuse to take an element of an iterator that was there before the trace.
@@ -88,7 +80,7 @@ class ModuleState:
             TraceError: it was.
         """
         kept = [(module, name, one.iterator) for module, name, one in self._containers if isinstance(one, KeptIterator)]
-        outside = self._surroundings.iterators()
+        outside = self.surroundings.iterators()
         if any(one is iterator for one in (*outside, *(held for _, _, held in kept))):
             raise TraceError(
                 "cannot take the next element of an iterator that is older than the trace",
@@ -106,21 +98,18 @@ class ModuleState:
         return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
 
     def find_changes(self) -> list[Change]:
-        """Return what is something else now: attributes, elements of containers, what functions reach, each with its
-        owner.
-        """
+        """Return what is something else now, with its owner: attributes, elements of containers, names of functions."""
         changes: list[Change] = []
         differing = self._held.differing()
         for number in differing:
             entries, saved = self._held.pair(number)
             module = self._modules[number // 2]
-            names = {*entries, *saved}
-            if isinstance(module, QuickModule):  # which has its children there, too, once it has run
-                names -= module._modules.keys()
+            # a QuickModule has its children there, too, once it has run
+            children = module._modules if isinstance(module, QuickModule) else ()
+            names = [name for name in dict.fromkeys((*saved, *entries)) if name not in children]
             changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
         changes += [(module, name) for module, name, kept in self._containers if kept.is_changed()]
-        for one in self._surroundings.changed():
-            changes.append((one.function, one.name))
+        changes += [(one.function, one.name) for one in self.surroundings.changed()]
         self._is_as_before = not changes and not differing and not self._other_parameters
         return changes
 
@@ -153,7 +142,7 @@ class ModuleState:
         for number in self._other_parameters:
             entries, saved = self._state.pair(number)
             module = self._modules[number // 2]
-            for name in {*entries, *saved}:
+            for name in dict.fromkeys((*saved, *entries)):
                 now = entries.get(name, self)
                 if now is not saved.get(name, self) and not isinstance(now, Proxy):
                     raise TraceError(
@@ -201,7 +190,7 @@ class ModuleState:
         for _, _, kept in self._containers:
             if kept.is_changed():
                 kept.restore()
-        self._surroundings.restore()
+        self.surroundings.restore()
         self._held = self._state = _Entries([])
         self._containers = []
         _unrestored.pop(id(self), None)
@@ -300,9 +289,7 @@ def _last_mention(code: CodeType, name: str) -> SourceLocation:
 
 
 def _is_written_in_place(name: str, value: Proxy) -> bool:
-    """Return whether a value is what an in-place operation on the attribute ``name`` returned, as in ``self.count +=
-    1``.
-    """
+    """Return whether a value is what an in-place operation on attribute ``name`` returned: ``self.count += 1``."""
     node = value.node
     while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
         node = node.args[0]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fx.checks.bytecode import steps
+from fx.checks.bytecode import nested, steps
 from fx.checks.identities import identities
 from fx.checks.recognition import syntax_tree
 from fx.frames import is_users_file
@@ -35,11 +35,11 @@ def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int
     code = inspect.unwrap(function).__code__
     wanted = set(names)
     found: dict[str, SourceLocation] = {}
-    for one in _nested(code):
+    for one in nested(code):
         for test in identities(one):
             if test.with_none and test.one in wanted and (one is code or test.one in one.co_freevars):
                 found.setdefault(str(test.one), SourceLocation(one, test.offset))
-    for node in _nodes(code):
+    for node in itertools.chain.from_iterable(map(ast.walk, syntax_tree(code).body)):
         for name, line in _asked_by(node, wanted):
             found.setdefault(name, _line(code, line))
         if isinstance(node, ast.Call) and depth < _DEEPEST:
@@ -62,19 +62,6 @@ def asked_keywords(function: Any, name: str) -> SourceLocation | None:
 
 _SPREADING = frozenset({"DICT_MERGE", "DICT_UPDATE", "CALL_FUNCTION_EX", "CONTAINS_OP", "GET_ITER", "TO_BOOL"})
 _OF_DICTS = frozenset({"items", "keys", "values"})
-
-
-def _nested(code: CodeType) -> Iterator[CodeType]:
-    pending = [code]
-    for one in pending:
-        yield one
-        pending += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-
-
-def _nodes(code: CodeType) -> Iterator[ast.AST]:
-    """The syntax of a function; nothing where its text is not known."""
-    for statement in syntax_tree(code).body:
-        yield from ast.walk(statement)
 
 
 def _line(code: CodeType, line: int) -> SourceLocation:
@@ -133,9 +120,7 @@ def _handed_on(
 
 
 def _called(callee: ast.expr, function: Any, owner: Any) -> tuple[Any, Any, int]:
-    """Return what a call runs: a function, the module whose method it is, and how many parameters are not in the
-    call.
-    """
+    """Return what a call runs: a function, the module whose method it is, the number of parameters not in the call."""
     value: Any = None
     if isinstance(callee, ast.Name):
         value = function.__globals__.get(callee.id)

@@ -19,7 +19,7 @@ import torch
 
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.whole_calls import find_proxy
-from fx.checks.bytecode import steps
+from fx.checks.bytecode import nested, steps
 from fx.checks.questions import count_of
 from fx.frames import is_users
 from fx.provenance import GENERATED_FILES
@@ -105,21 +105,11 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 """Functions of Python that need a real number, or elements whose number is known."""
 
 
-class ClassCalled:
-    """A class of Python's, as the globals of traced code see it: calls with a traced value are recorded."""
+class SeenClass:
+    """A class of Python's, as the globals of traced code see it: equal to the class, and what ``isinstance`` takes."""
 
     def __init__(self, original: type) -> None:
-        self._original = original
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Make an instance, or record its making."""
-        traced = len(args) == 1 and isinstance(args[0], Proxy)
-        if traced and (tracer := running_tracer()) is not None:
-            return _record(tracer, self._original, args, kwargs)
-        return self._original(*args, **kwargs)
-
-    def __fx_create_arg__(self, _: Any) -> Any:
-        return self._original
+        self._original: Any = original
 
     def __instancecheck__(self, value: Any) -> bool:
         return isinstance(value, self._original)
@@ -131,8 +121,7 @@ class ClassCalled:
         return getattr(self._original, name)
 
     def __getitem__(self, item: Any) -> Any:
-        generic: Any = self._original
-        return generic[item]
+        return self._original[item]
 
     def __or__(self, other: Any) -> Any:
         return self._original | other
@@ -148,6 +137,20 @@ class ClassCalled:
 
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         return (self._original,)
+
+
+class ClassCalled(SeenClass):
+    """A class whose calls with a traced value are recorded."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Make an instance, or record its making."""
+        traced = len(args) == 1 and isinstance(args[0], Proxy)
+        if traced and (tracer := running_tracer()) is not None:
+            return _record(tracer, self._original, args, kwargs)
+        return self._original(*args, **kwargs)
+
+    def __fx_create_arg__(self, _: Any) -> Any:
+        return self._original
 
 
 def note_classes(frame: FrameType, called: Classes) -> None:
@@ -209,10 +212,9 @@ def _codes(namespace: dict[str, Any]) -> Iterator[CodeType]:
     for value in values:
         if isinstance(value, type) and value.__module__ == namespace.get("__name__"):
             values.extend(vars(value).values())
-    pending = [value.__code__ for value in values if isinstance(value, FunctionType)]
-    for code in pending:
-        yield code
-        pending.extend(constant for constant in code.co_consts if isinstance(constant, CodeType))
+    for value in values:
+        if isinstance(value, FunctionType):
+            yield from nested(value.__code__)
 
 
 assert all(hasattr(builtins, name) for name in (*CLASSES, *FUNCTIONS))

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -25,15 +25,14 @@ from fx.capture.modes import Modes
 from fx.capture.whole_calls import find_proxy
 from fx.checks.questions import decided
 from fx.container_kinds import leaves_of
-from fx.errors import TraceError
 from fx.frames import callers, user_location
 from fx.graph import Graph
-from fx.node import Argument, Node
+from fx.node import Node
 from fx.operators.effect_rules import Effect, changes_layout, find_rule
 from fx.operators.python import OPERATORS
 from fx.operators.sharing import attribute_kind
 from fx.operators.tensor_queries import METHODS
-from fx.proxy import IMMEDIATE_TYPES, Attribute, ParameterProxy, Proxy, is_tensor_method
+from fx.proxy import IMMEDIATE_TYPES, Attribute, ParameterProxy, Proxy, TracerBase, is_tensor_method
 
 _torch: Any = torch
 _UNWRITTEN = frozenset({"__repr__", "__format__", "untyped_storage", "type"}).union(
@@ -52,31 +51,6 @@ _QUICK = IMMEDIATE_TYPES | {Proxy}
 _PLAIN = (Proxy, Attribute, ParameterProxy, GuidedProxy, GuidedAttribute)
 _MOST_VALUES = 256
 """How many numbers of a tensor the traced code may read as a list."""
-
-
-class Recorder(Protocol):
-    """The tracer that operations are recorded by."""
-
-    _caught: Any
-    graph: Graph
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
-
-    def create_arg(self, a: Any) -> Argument:
-        """Return what a node holds for a value."""
-        ...
-
-    def proxy(self, node: Node) -> Proxy:
-        """The proxy of a node."""
-        ...
-
-    def is_state(self, tensor: torch.Tensor) -> bool:
-        """Return whether the traced root, or a module below it, holds the tensor."""
-        ...
-
-    def _refusal(self, what: str, **lines: Any) -> TraceError: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +84,7 @@ class RealTensors(TorchFunctionMode):
     A trace pushes it onto the stack of modes, and :func:`leave_ended` takes it off.
     """
 
-    def __init__(self, tracer: Recorder, modes: Modes, is_tracing: Callable[[], bool]) -> None:
+    def __init__(self, tracer: TracerBase, modes: Modes, is_tracing: Callable[[], bool]) -> None:
         """A mode of one trace.
 
         Args:
@@ -255,7 +229,7 @@ class RealTensors(TorchFunctionMode):
     ) -> Any:
         """Carry out a call on recorded tensors, and record it."""
         result = func(*args, **kwargs)
-        if not any(True for _ in _tensors(result)):
+        if next(_tensors(result), None) is None:
             return self._read_values(name, func, args, kwargs, result)
         given = {id(tensor) for tensor in _tensors((args, kwargs))}
         if isinstance(result, torch.Tensor):
@@ -265,13 +239,16 @@ class RealTensors(TorchFunctionMode):
             return result
         if not isinstance(result, (tuple, list)) or any(not isinstance(one, torch.Tensor) for one in result):
             return self._record(func, args, kwargs)
-        whole = self._record(func, args, kwargs)
-        for index, tensor in enumerate(result):
-            self._know(tensor, self._noted(whole[index]).node)  # type: ignore[index]
+        self._know_elements(result, self._record(func, args, kwargs))
         return result
 
     def _know(self, tensor: torch.Tensor, node: Node) -> None:
         self._recorded[id(tensor)] = (tensor, node)
+
+    def _know_elements(self, elements: Any, whole: Proxy) -> None:
+        for index, tensor in enumerate(elements):
+            if isinstance(tensor, torch.Tensor):
+                self._know(tensor, self._noted(whole[index]).node)  # type: ignore[index]
 
     def _noted(self, proxy: Proxy) -> Proxy:
         self._nodes.append(proxy.node)
@@ -292,8 +269,7 @@ class RealTensors(TorchFunctionMode):
                 remedy="compute it with functions of torch, or put the line in a function marked fx.wrap",
             )
         found = self._record(func, args, kwargs)
-        where = _here()
-        message = f"the program was captured where this was {value!r}: {where}"
+        message = f"the program was captured where this was {value!r}: {_here()}"
         self._tracer.create_proxy("call_function", check_value, (found, value, message), {})
         return result
 
@@ -361,9 +337,7 @@ class RealTensors(TorchFunctionMode):
             if id(call.result) not in given:
                 self._know(call.result, made.node)
         elif isinstance(call.result, (tuple, list)):
-            for index, tensor in enumerate(call.result):
-                if isinstance(tensor, torch.Tensor):
-                    self._know(tensor, self._noted(made[index]).node)  # type: ignore[index]
+            self._know_elements(call.result, made)
 
     # Nodes.
 
@@ -407,9 +381,7 @@ def enter(mode: RealTensors) -> None:
 
 
 def share_memory(one: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:
-    """Return whether a tensor is one of ``others``, which are known by their identities, or lies in the memory of
-    one.
-    """
+    """Return whether a tensor is one of ``others``, which are by their identities, or lies in the memory of one."""
     return id(one) in others or any(_torch._C._is_alias_of(one, other) for other in others.values())
 
 

@@ -54,7 +54,7 @@ def replace(trace: Trace) -> None:
     """Let a trace see ``checkpoint``, wherever the traced code has it from, as it does all that is replaced always."""
     checkpoints = sys.modules.get("torch.utils.checkpoint")
     if checkpoints is not None:
-        trace.replace(checkpoints.__dict__, ("checkpoint",), make_checkpoint)
+        trace.replace(checkpoints.__dict__, ("checkpoint",), _checkpoint)
 
 
 def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
@@ -93,7 +93,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Mak
                 if is_users_file(value.__code__.co_filename):
                     homes[id(home)] = home
                 elif id(value.__code__) in _codes_of_checkpoint():
-                    trace.replace(namespace, (name,), make_checkpoint)
+                    trace.replace(namespace, (name,), _checkpoint)
                 elif id(behind_recording(value)) in makers:  # another thread may be tracing
                     trace.replace(namespace, (name,), recording)
         elif issubclass(kind, type):
@@ -106,7 +106,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Mak
         elif kind in (MethodType, BuiltinMethodType) and name in _DRAWING:
             home = type(value.__self__).__module__
             if home.startswith(("random", "numpy.random")):
-                trace.replace(namespace, (name,), _make_refused)
+                trace.replace(namespace, (name,), _random)
     homes.update((id(home), home) for home in map(_users_module, modules) if home is not None)
     homes.pop(id(namespace), None)
     replace_questions(trace, namespace)
@@ -129,10 +129,10 @@ def _replace_drawing(trace: Trace, module: ModuleType) -> None:
 
 @cache
 def _of_numpy(numpy: Any) -> tuple[Replacement, ...]:
-    drawing = {**dict.fromkeys(_DRAWING, _make_refused), "default_rng": _make_unseeded_refused}
+    drawing = {**dict.fromkeys(_DRAWING, _random), "default_rng": _unseeded}
     return (
         replaced_together(numpy.random.__dict__, drawing),
-        replaced_together(numpy.__dict__, {"prod": _make_product}),
+        replaced_together(numpy.__dict__, {"prod": _product}),
     )
 
 
@@ -179,126 +179,107 @@ def _make_apply(_: Any) -> Any:
     return classmethod(apply)
 
 
-def _make_functional_call(original: Any) -> Any:
-    def _functional_call(
-        module: torch.nn.Module,
-        parameters_and_buffers: dict[str, Any],
-        args: Any = None,
-        kwargs: Any = None,
-        **options: Any,
-    ) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(module, parameters_and_buffers, args, kwargs, **options)
-        given = args if isinstance(args, tuple) else () if args is None else (args,)
-        call = (module, dict(parameters_and_buffers), given, dict(kwargs or {}))
-        return tracer.create_proxy("call_function", torch.func.functional_call, call, options)
+def _while_tracing(stand_in: Callable[..., Any]) -> Maker:
+    """Make what stands in for a function: ``stand_in(tracer, function, *args)`` where a trace runs, else itself."""
 
-    return _functional_call
+    def make(original: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            tracer = running_tracer()
+            return original(*args, **kwargs) if tracer is None else stand_in(tracer, original, *args, **kwargs)
+
+        called.__name__ = getattr(original, "__name__", "called")
+        called.__wrapped__ = original  # type: ignore[attr-defined]
+        return called
+
+    return make
+
+
+@_while_tracing
+def _functional_call(
+    tracer: Any,
+    original: Any,
+    module: torch.nn.Module,
+    parameters_and_buffers: dict[str, Any],
+    args: Any = None,
+    kwargs: Any = None,
+    **options: Any,
+) -> Any:
+    given = args if isinstance(args, tuple) else () if args is None else (args,)
+    call = (module, dict(parameters_and_buffers), given, dict(kwargs or {}))
+    return tracer.create_proxy("call_function", torch.func.functional_call, call, options)
 
 
 _OF_CHECKPOINT = frozenset("use_reentrant context_fn determinism_check debug early_stop preserve_rng_state".split())
 
 
-def make_checkpoint(original: Any) -> Any:
+@_while_tracing
+def _checkpoint(tracer: Any, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
     """``checkpoint``, recorded as one operation with the submodule that it calls, or with the body of a function."""
-
-    def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
+    if isinstance(function, torch.nn.Module):
+        if not tracer.takes_part((args, kwargs)):
             return original(function, *args, **kwargs)
-        if isinstance(function, torch.nn.Module):
-            if not tracer.takes_part((args, kwargs)):
-                return original(function, *args, **kwargs)
-            return tracer.create_proxy("call_function", original, (function, *args), kwargs)
-        own = {name: value for name, value in kwargs.items() if name in _OF_CHECKPOINT}
-        given = {name: value for name, value in kwargs.items() if name not in own}
-        return record_checkpoint(tracer, original, function, args, given, own)
-
-    checkpoint.__wrapped__ = original  # type: ignore[attr-defined]
-    return checkpoint
+        return tracer.create_proxy("call_function", original, (function, *args), kwargs)
+    own = {name: value for name, value in kwargs.items() if name in _OF_CHECKPOINT}
+    given = {name: value for name, value in kwargs.items() if name not in own}
+    return record_checkpoint(tracer, original, function, args, given, own)
 
 
-def _make_of_dtype(original: Any) -> Any:
+@_while_tracing
+def _of_dtype(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     """A function that reads a dtype, or sizes, without asking whether they are traced ones."""
-
-    def of_dtype(*args: Any, **kwargs: Any) -> Any:
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, Proxy) and (tracer := running_tracer()) is not None:
-                return tracer.create_proxy("call_function", original, args, kwargs)
-        return original(*args, **kwargs)
-
-    of_dtype.__name__ = original.__name__
-    return of_dtype
+    if any(isinstance(value, Proxy) for value in (*args, *kwargs.values())):
+        return tracer.create_proxy("call_function", original, args, kwargs)
+    return original(*args, **kwargs)
 
 
-def _make_product(original: Any) -> Any:
+@_while_tracing
+def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
     """``numpy.prod``, of the sizes of a traced value recorded as Python's."""
-
-    def prod(value: Any, *args: Any, **kwargs: Any) -> Any:
-        parts = value if type(value) in (list, tuple) else (value,)
-        traced = [one for one in parts if isinstance(one, Proxy)]
-        if traced and not args and not kwargs and (tracer := running_tracer()) is not None:
-            kinds = {kind_of(one.node) for one in traced}
-            if kinds <= {(torch.Size, True) if parts[0] is value else (int, True)}:
-                return tracer.create_proxy("call_function", math.prod, (value,), {})
-        return original(value, *args, **kwargs)
-
-    return prod
+    parts = value if type(value) in (list, tuple) else (value,)
+    traced = [one for one in parts if isinstance(one, Proxy)]
+    if traced and not args and not kwargs:
+        kinds = {kind_of(one.node) for one in traced}
+        if kinds <= {(torch.Size, True) if parts[0] is value else (int, True)}:
+            return tracer.create_proxy("call_function", math.prod, (value,), {})
+    return original(value, *args, **kwargs)
 
 
-def _make_unseeded_refused(original: Any) -> Any:
-    def made(seed: Any = None, *args: Any) -> Any:
-        if seed is None and is_users(sys._getframe(1)) and (tracer := running_tracer()) is not None:
-            raise _drawing(tracer, original, sys._getframe(1))
-        return original(seed, *args)
-
-    made.__wrapped__ = original  # type: ignore[attr-defined]
-    return made
+@_while_tracing
+def _unseeded(tracer: Any, original: Any, seed: Any = None, *args: Any) -> Any:
+    if seed is None and is_users(sys._getframe(2)):
+        raise _drawing(tracer, original, sys._getframe(2))
+    return original(seed, *args)
 
 
-def _make_setting(original: Any) -> Any:
-    def setting(*args: Any, **kwargs: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None or not is_users(sys._getframe(1)):  # torch.compile keeps and sets some
-            return original(*args, **kwargs)
-        raise tracer._refusal(
-            "cannot change a setting of torch while a program is captured",
-            where=user_location(sys._getframe(1), {}),
-            value=f"torch.{original.__name__}",
-            why="it belongs to the process, and a captured program would leave it out",
-            remedy="set it around the program, or put the line in a function marked fx.wrap",
-        )
-
-    setting.__wrapped__ = original  # type: ignore[attr-defined]
-    return setting
+@_while_tracing
+def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
+    if not is_users(sys._getframe(2)):  # torch.compile keeps and sets some
+        return original(*args, **kwargs)
+    raise tracer._refusal(
+        "cannot change a setting of torch while a program is captured",
+        where=user_location(sys._getframe(2), {}),
+        value=f"torch.{original.__name__}",
+        why="it belongs to the process, and a captured program would leave it out",
+        remedy="set it around the program, or put the line in a function marked fx.wrap",
+    )
 
 
-def _make_hooks_refused(original: Any) -> Any:
-    def __enter__(self: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(self)
-        raise tracer._refusal(
-            "cannot capture hooks on tensors that are saved for the backward pass",
-            where=user_location(sys._getframe(1), {}),
-            value=type(self).__name__,
-            why="they belong to the run of the program, and a graph cannot hold them",
-            remedy="use them around the program, or make the module that does a leaf",
-        )
-
-    return __enter__
+@_while_tracing
+def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
+    raise tracer._refusal(
+        "cannot capture hooks on tensors that are saved for the backward pass",
+        where=user_location(sys._getframe(2), {}),
+        value=type(hooks).__name__,
+        why="they belong to the run of the program, and a graph cannot hold them",
+        remedy="use them around the program, or make the module that does a leaf",
+    )
 
 
-def _make_refused(original: Any) -> Callable[..., Any]:
-    def refused(*args: Any, **kwargs: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None or not is_users(sys._getframe(1)):  # torch.compile sets the state that it has found
-            return original(*args, **kwargs)
-        raise _drawing(tracer, original, sys._getframe(1))
-
-    refused.__wrapped__ = original  # type: ignore[attr-defined]
-    return refused
+@_while_tracing
+def _random(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
+    if not is_users(sys._getframe(2)):  # torch.compile sets the state that it has found
+        return original(*args, **kwargs)
+    raise _drawing(tracer, original, sys._getframe(2))
 
 
 def _drawing(tracer: Any, original: Any, frame: FrameType) -> Exception:
@@ -313,17 +294,17 @@ def _drawing(tracer: Any, original: Any, frame: FrameType) -> Exception:
     )
 
 
-_DRAWN_BY_PYTHON = replaced_together(random.__dict__, dict.fromkeys(_DRAWING, _make_refused))
+_DRAWN_BY_PYTHON = replaced_together(random.__dict__, dict.fromkeys(_DRAWING, _random))
 replaced_always(_SingleLevelFunction, {"apply": _make_apply}, absent=True)
-replaced_always(torch.nn.utils.stateless.__dict__, {"_functional_call": _make_functional_call})
+replaced_always(torch.nn.utils.stateless.__dict__, {"_functional_call": _functional_call})
 replaced_always(
     torch.__dict__,
     {
-        **dict.fromkeys((*_TAKE_DTYPES, *_TAKE_SIZES), _make_of_dtype),
-        **dict.fromkeys(_SEEDING, _make_refused),
+        **dict.fromkeys((*_TAKE_DTYPES, *_TAKE_SIZES), _of_dtype),
+        **dict.fromkeys(_SEEDING, _random),
         "is_tensor": make_is_tensor,
-        **dict.fromkeys(_SETTINGS, _make_setting),
+        **dict.fromkeys(_SETTINGS, _setting),
     },
 )
-replaced_always(torch.random.__dict__, dict.fromkeys(_SEEDING, _make_refused))
-replaced_always(torch.autograd.graph.saved_tensors_hooks, {"__enter__": _make_hooks_refused})
+replaced_always(torch.random.__dict__, dict.fromkeys(_SEEDING, _random))
+replaced_always(torch.autograd.graph.saved_tensors_hooks, {"__enter__": _saved_hooks})

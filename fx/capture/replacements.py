@@ -75,10 +75,7 @@ class Replacement:
         entries, originals = self.entries, self.originals
         if entries is not None and _holds(entries, self.stand_ins):
             for name, original in originals.items():
-                if original is ABSENT:
-                    del entries[name]
-                else:
-                    entries[name] = original
+                self._write(name, original)
         else:
             for name, value in self.stand_ins.items():
                 if self.namespace.get(name) is value:

@@ -80,26 +80,26 @@ def differentiated(args: Sequence[Any], argnums: Any) -> Any:
 
 def of_grad(returned: Any, inputs: Any, has_aux: bool) -> Any:
     """Of ``grad``: what is differentiated, and what else the function returns."""
-    return (inputs, _auxiliary(returned)) if has_aux else inputs
+    return (inputs, auxiliary(returned)) if has_aux else inputs
 
 
 def of_grad_and_value(returned: Any, inputs: Any, has_aux: bool) -> Any:
     """Of ``grad_and_value``: beside the gradients, the value."""
-    return (inputs, (LEAF, _auxiliary(returned)) if has_aux else LEAF)
+    return (inputs, (LEAF, auxiliary(returned)) if has_aux else LEAF)
 
 
 def with_function(returned: Any, has_aux: bool) -> Any:
     """Of ``vjp`` and ``linearize``, whose second result is a function."""
     if not has_aux:
         return (returned, LEAF)
-    return (_main(returned), LEAF, _auxiliary(returned))
+    return (_main(returned), LEAF, auxiliary(returned))
 
 
 def of_jvp(returned: Any, has_aux: bool) -> Any:
     """Of ``jvp``: what the function returns, twice, and what else it does."""
     if not has_aux:
         return (returned, returned)
-    return (_main(returned), _main(returned), _auxiliary(returned))
+    return (_main(returned), _main(returned), auxiliary(returned))
 
 
 def of_jacobian(returned: Any, inputs: Any, has_aux: bool, order: int) -> Any:
@@ -107,14 +107,15 @@ def of_jacobian(returned: Any, inputs: Any, has_aux: bool, order: int) -> Any:
     jacobians = _main(returned) if has_aux else returned
     for _ in range(order):
         jacobians = _product(jacobians, inputs)
-    return (jacobians, _auxiliary(returned)) if has_aux else jacobians
+    return (jacobians, auxiliary(returned)) if has_aux else jacobians
 
 
 def _main(returned: Any) -> Any:
     return returned[0] if type(returned) is tuple and len(returned) == 2 else LEAF
 
 
-def _auxiliary(returned: Any) -> Any:
+def auxiliary(returned: Any) -> Any:
+    """The second of two results, where the function returns two."""
     return returned[1] if type(returned) is tuple and len(returned) == 2 else LEAF
 
 

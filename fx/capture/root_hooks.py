@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from types import FunctionType, MethodType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -15,12 +15,7 @@ from fx.capture.signature import function_calling
 from fx.errors import TraceError, type_in_words
 from fx.modules.containers import QuickModule
 from fx.provenance import defined_at
-
-
-class Tracer(Protocol):
-    """What traces the root."""
-
-    traced_func_name: str
+from fx.proxy import TracerBase
 
 
 def own_method(root: torch.nn.Module, name: str) -> Any:
@@ -87,7 +82,7 @@ def _refuse_other_calls(root: torch.nn.Module) -> None:
             )
 
 
-def calling(root: torch.nn.Module, called: Callable[..., Any], tracer: Tracer) -> Callable[..., Any]:
+def calling(root: torch.nn.Module, called: Callable[..., Any], tracer: TracerBase) -> Callable[..., Any]:
     """``called``, which takes the root first, with the forward hooks of the root around it."""
     if tracer.traced_func_name != "forward" or not (root._forward_pre_hooks or root._forward_hooks):
         return called

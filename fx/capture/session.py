@@ -20,9 +20,7 @@ class TracerSession:
     """One run of a tracer: what it does with uses of modules by the tracing thread."""
 
     def __init__(self, tracer: Any, flags: TrainingFlags, modules_are_themselves: bool) -> None:
-        """The session of ``tracer``, with what it does with training flags, and whether modules that are read are what
-        they are.
-        """
+        """The session of ``tracer``, its training flags, and whether modules that are read are what they are."""
         self.tracer = tracer
         self.modes = modes.Modes(tracer)
         self.flags = flags

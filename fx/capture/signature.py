@@ -80,6 +80,7 @@ class Signature:
         self.names = names
         self.optional = [name for name in names if self.defaults.get(name, code) is None]
         self._asked_for: dict[str, SourceLocation] = {}
+        """The optional inputs that the function asks for being given, and where."""
         self._checks: list[tuple[Any, ...]] = []
         """What the program is to check of its inputs: by which function, of which, with which message."""
         self._whole: set[str] = set()
@@ -106,12 +107,17 @@ class Signature:
         concrete = self._by_name(concrete_args)
         guide = tracer.guide
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
-        self._find_asked_for(root[0] if root else None)
+        if self.optional:
+            behind: Any = inspect.unwrap(self.function)
+            self._asked_for = asked_for(getattr(behind, _CALLS, behind), self.optional, root[0] if root else None)
         made = {name: self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)}
         # Checks stand behind all inputs, which come first in a graph.
         for check, *given in self._checks:
             tracer.create_proxy("call_function", check, tuple(given), {})
-        args = root + [self._placed(guide, name, one) if name in self._whole else one for name, one in made.items()]
+        for name, proxy in made.items():
+            if guide is not None and name in self._whole:
+                made[name] = guide.placed(name, proxy, defined_at(self.code))
+        args = [*root, *made.values()]
         function = self._all_positional(guide is not None)
         is_leaf = None if guide is None else guide.is_container
         if guide is None and all(type(one) is Proxy for one in made.values()):  # as nearly always
@@ -163,8 +169,9 @@ class Signature:
             )
         return dict(zip(self.names, concrete_args, strict=True))
 
-    def _annotation(self, name: str) -> Any | None:
-        return self.annotations.get(name.lstrip("*"))
+    def _input(self, tracer: TracerBase, name: str, *default: Any) -> Proxy:
+        annotation = self.annotations.get(name.lstrip("*"))
+        return tracer.create_proxy("placeholder", name, default, {}, type_expr=annotation)
 
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
@@ -173,7 +180,7 @@ class Signature:
         if self._asking is not None and guide is not None and default and not guide.has_given(name, *default):
             return self._left_as_default(tracer, name)
         if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
-            proxy = tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
+            proxy = self._input(tracer, name, *default)
             message = f"the program was captured without {name} (name them as parameters to capture it with): {where}"
             self._checks.append((check_not_given, proxy, message))
             return _NoKeywords()
@@ -185,7 +192,7 @@ class Signature:
             return self._given(tracer, name)
         if name not in concrete:
             self._whole.add(name)
-            return tracer.create_proxy("placeholder", name, default, {}, type_expr=self._annotation(name))
+            return self._input(tracer, name, *default)
         count = 0
         examples = None if guide is None else guide.parts_of(name, concrete[name])
 
@@ -203,19 +210,9 @@ class Signature:
 
         return pytree.tree_map(specialize, concrete[name])
 
-    def _placed(self, guide: Any, name: str, proxy: Proxy) -> Any:
-        """Return what stands for an input: its proxy, or what example inputs say that it is."""
-        return proxy if guide is None else guide.placed(name, proxy, defined_at(self.code))
-
-    def _find_asked_for(self, owner: Any) -> None:
-        """Find the optional inputs that the function asks for being given."""
-        if self.optional:
-            behind: Any = inspect.unwrap(self.function)
-            self._asked_for = asked_for(getattr(behind, _CALLS, behind), self.optional, owner)
-
     def _given(self, tracer: TracerBase, name: str) -> Proxy:
         """The placeholder of an optional input that the program is captured with, and checks where it asks for it."""
-        proxy = tracer.create_proxy("placeholder", name, (None,), {}, type_expr=self._annotation(name))
+        proxy = self._input(tracer, name, None)
         if (where := self._asked_for.get(name)) is not None:
             message = (
                 f"the program was captured where {name} is given ({_OTHERWISE.format(name, None)} without): {where}"
@@ -225,7 +222,7 @@ class Signature:
 
     def _left_out(self, tracer: TracerBase, name: str) -> None:
         """The placeholder of an optional input that the program is captured without, and refuses where it is given."""
-        proxy = tracer.create_proxy("placeholder", name, (None,), {}, type_expr=self._annotation(name))
+        proxy = self._input(tracer, name, None)
         where = self._asked_for[name]
         message = (
             f"the program was captured where {name} is not given ({_OTHERWISE.format(name, 'fx.PH')} with): {where}"
@@ -235,7 +232,7 @@ class Signature:
     def _left_as_default(self, tracer: TracerBase, name: str) -> Any:
         """The placeholder of an input that a decorator sees left out, and that has to be."""
         default = self.defaults[name]
-        proxy = tracer.create_proxy("placeholder", name, (default,), {}, type_expr=self._annotation(name))
+        proxy = self._input(tracer, name, default)
         message = f"the program was captured with {name}={default!r}, which a decorator asks for: {self._asking}"
         if default is None:
             self._checks.append((check_not_given, proxy, message))

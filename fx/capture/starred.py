@@ -6,11 +6,11 @@ import operator
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from fx.errors import TraceError
 from fx.node import Node
-from fx.proxy import Proxy
+from fx.proxy import Proxy, TracerBase, outside_fx
 
 _SIZES_FROM = {
     name: start
@@ -21,14 +21,6 @@ _SIZES_FROM = {
     for name in names.split()
 }
 """Methods and functions that take sizes one by one or as a tuple, with the number of arguments before them."""
-
-
-class Recorder(Protocol):
-    """The tracer that nodes are made by."""
-
-    def create_proxy(self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
-        """Make a node and its proxy."""
-        ...
 
 
 class Starred(Proxy):
@@ -54,22 +46,20 @@ class Starred(Proxy):
         """Keep nothing."""
 
     def refused(self) -> TraceError:
-        """Return what to raise where something else gets the elements; it ends the trace though the program catches
-        it.
-        """
+        """Return what to raise where something else gets the elements: it ends the trace, caught or not."""
         self.tracer._refused = self.refusal
         return self.refusal
 
 
 def spread(
-    tracer: Recorder, pending: list[Starred], kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: TracerBase, pending: list[Starred], kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call with what stands for shapes among them replaced by traced tuples.
 
     Raises:
         TraceError: it is not the call that the shapes are spread in, or takes no tuple of sizes.
     """
-    frame = _caller(pending[0].frame)
+    frame = outside_fx(sys._getframe(1))
     here = [one for one in pending if one.frame is frame and one.place[0] <= frame.f_lasti <= one.place[1]]
     used: list[Starred] = []
 
@@ -96,7 +86,7 @@ def spread(
     return args, kwargs
 
 
-def _joined(tracer: Recorder, elements: Any) -> Any:
+def _joined(tracer: TracerBase, elements: Any) -> Any:
     """A traced tuple of sizes: those of the shapes, and what stands between them."""
     parts: list[Any] = []
     for one in elements:
@@ -115,14 +105,3 @@ def _joined(tracer: Recorder, elements: Any) -> Any:
 def _is_of_torch(target: Callable[..., Any]) -> bool:
     home = str(getattr(target, "__module__", ""))
     return home == "torch" or home.startswith(("torch.nn.functional", "torch._C"))
-
-
-_PACKAGE = __name__.partition(".")[0] + "."
-
-
-def _caller(wanted: FrameType) -> FrameType:
-    """The nearest frame outside of this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE):
-        frame = frame.f_back
-    return wanted if frame is None else frame

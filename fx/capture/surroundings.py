@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fx.capture.kept_values import Kept, KeptCell, KeptContainer, KeptIterator, KeptNames, elements, keep
-from fx.checks.bytecode import once_for_code
+from fx.checks.bytecode import nested, once_for_code
 from fx.checks.handlers import ATTRIBUTE, SUPPRESS, handling, swallowed_by, swallowing
 from fx.checks.questions import compares_with_truth
 from fx.frames import is_pythons_file, is_users_file
@@ -50,9 +50,7 @@ _STORE_GLOBAL = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
 
 @once_for_code
 def _names_of(code: CodeType) -> _Names:
-    codes = [code]
-    for one in codes:
-        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    codes = nested(code)
     read = dict.fromkeys(name for one in codes for name in one.co_names)
     storing = [one for one in codes if not _STORE_GLOBAL.isdisjoint(one.co_code[::2])]
     assigned = {step.argval for one in storing for step in dis.get_instructions(one) if step.opcode in _STORE_GLOBAL}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -87,7 +88,7 @@ class Tracer(RootTracer):
         super().__init__()
         functions: dict[int, Any] = {}
         what = "autowrap_modules of a Tracer are modules of Python functions"
-        autowrap_modules = expect_all(autowrap_modules, _is_namespace, what, error=TraceError)
+        autowrap_modules = expect_all(autowrap_modules, inspect.ismodule, what, error=TraceError)
         what = "autowrap_functions of a Tracer are functions"
         autowrap_functions = expect_all(autowrap_functions, callable, what, error=TraceError)
         for module in autowrap_modules:
@@ -99,27 +100,19 @@ class Tracer(RootTracer):
         self._autowrap_functions: dict[int, Any] = functions
         self._autowrap_search: list[ModuleType] = list(autowrap_modules)
         self.param_shapes_constant = param_shapes_constant
-        self.submodule_paths: dict[torch.nn.Module, str] | None = None
         self.num_calls: dict[str, int] = {}
         self._leaf_kinds: dict[type, bool] = {}
         self._tells_leaves = False
         """Whether what is a leaf is left to this class."""
-        self._current: Trace | None = None
         self._reads_buffers_once = False
         self._left_out = self._as_given = False
         self._classes_called: Classes = {}
         self._classes_known = 0
         self._examples: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None
         self._fake_mode: Any = None
-        self._real: RealTensors | None = None
-        self._modes: modes.Modes | None = None
-        self._flags: TrainingFlags | None = None
         self._follows_flags = True
         self._has_followed = False
-        self._state: ModuleState | None = None
-        self._caught: Caught | None = None
-        self._attribute_paths: dict[int, tuple[Any, str]] | None = None
-        self._parameter_paths: dict[int, str] | None = None
+        self._forget_run()
 
     # What to override.
 
@@ -207,19 +200,11 @@ class Tracer(RootTracer):
 
     def _cached_proxy(self, path: str, parameter: torch.Tensor | None, cache: dict[str, Any]) -> Any:
         if path not in cache:
-            factory: Callable[[Node], Proxy] | None = None
+            factory: dict[str, Any] = {}  # own tracers may have a create_proxy without that parameter
             if self.param_shapes_constant and parameter is not None:
-
-                def parameter_proxy(node: Node) -> Proxy:
-                    return ParameterProxy(self, node, path, parameter)
-
-                factory = parameter_proxy
-
+                factory["proxy_factory_fn"] = lambda node: ParameterProxy(self, node, path, parameter)
             with outermost(self):
-                if factory is None:  # own tracers may have a create_proxy without that parameter
-                    cache[path] = self.create_proxy("get_attr", path, (), {})
-                else:
-                    cache[path] = self.create_proxy("get_attr", path, (), {}, proxy_factory_fn=factory)
+                cache[path] = self.create_proxy("get_attr", path, (), {}, **factory)
         return cache[path]
 
     @property
@@ -476,7 +461,13 @@ class Tracer(RootTracer):
             finally:
                 self._finish(state)  # the one before may have been interrupted
         if lost is not None:
-            raise _lost_update(lost)
+            raise TraceError(
+                "cannot assign a traced value to a buffer or parameter of a module",
+                where=lost.node.source,
+                value=describe(lost.node),
+                why="a captured program has no assignment to attributes, so the update would be lost",
+                remedy="write in place (self.buffer.copy_(value)), or make the module a leaf",
+            )
         return self.graph
 
     def _of_the_program(self, changes: list[Change]) -> list[Change]:
@@ -580,21 +571,28 @@ class Tracer(RootTracer):
                 self.graph.erase_node(node)
 
     def _finish(self, state: ModuleState) -> Proxy | None:
-        """Leave everything as it was. To be called again where an exception of a signal's handler interrupts
-        meanwhile.
-        """
+        """Leave everything as it was. To be called again where the exception of a signal's handler interrupts."""
         leave_ended()
         forget_ended()
         self._tracing = False
         self._finished = True
-        self._state = None
-        self._current = self._real = self._modes = self._flags = self.guide = self._body = None
+        self._forget_run()
+        return state.restore()
+
+    def _forget_run(self) -> None:
+        """Know nothing of one run."""
+        self.submodule_paths: dict[torch.nn.Module, str] | None = None
+        self._current: Trace | None = None
+        self._real: RealTensors | None = None
+        self._modes: modes.Modes | None = None
+        self._flags: TrainingFlags | None = None
+        self._state: ModuleState | None = None
+        self._caught: Caught | None = None
+        self.guide = self._body = None
         self._starred, self._indexed = [], []
-        self._caught = None
-        lost = state.restore()
-        self.submodule_paths = self._attribute_paths = self._parameter_paths = None
+        self._attribute_paths: dict[int, tuple[Any, str]] | None = None
+        self._parameter_paths: dict[int, str] | None = None
         self._locations = {}
-        return lost
 
     def _inputs(
         self, function: Callable[..., Any], is_module: bool, concrete_args: dict[str, Any] | tuple[Any, ...] | None
@@ -611,13 +609,11 @@ class Tracer(RootTracer):
         self.graph = Graph(tracer_cls=type(self))
         self._finished = False
         self._refused = self._returned_by = None
-        self._starred, self._indexed, self._returns = [], [], False
+        self._forget_run()
+        self._returns = False
         self.augmented = []
         self.num_calls = {}
-        self._current = self._real = self._modes = self._flags = self.guide = self._body = None
         self._attributes_read, self._reads_recorded = [], []
-        self._attribute_paths = self._parameter_paths = None
-        self._locations = {}
         self._tells_leaves = getattr(self.is_leaf_module, "__func__", None) is Tracer.is_leaf_module
         self.module_stack = {}
         self.scope = Scope("", None)
@@ -679,10 +675,6 @@ def _is_compiled(module: torch.nn.Module) -> bool:
     return isinstance(module, (torch.jit.ScriptModule, optimized))
 
 
-def _is_namespace(value: Any) -> bool:
-    return isinstance(value, ModuleType)
-
-
 def is_fx_tracing() -> bool:
     """Return whether the calling thread is capturing a program."""
     return patching.is_tracing()
@@ -725,13 +717,3 @@ def symbolic_trace(
 for _entrance in (Tracer.trace, symbolic_trace):
     not_compiled(_entrance)
 boundary(Tracer.trace)
-
-
-def _lost_update(value: Proxy) -> TraceError:
-    return TraceError(
-        "cannot assign a traced value to a buffer or parameter of a module",
-        where=value.node.source,
-        value=describe(value.node),
-        why="a captured program has no assignment to attributes, so the update would be lost",
-        remedy="write in place (self.buffer.copy_(value)), or make the module a leaf",
-    )

@@ -55,28 +55,12 @@ class TrainingFlag(Proxy):
         self._flags.check(self._path, self._value, self._where)
         return self._value
 
-    def __bool__(self) -> bool:
-        return self._decided()
-
-    def __int__(self) -> int:
-        return int(self._decided())
-
-    __index__ = __int__
-
-    def __float__(self) -> float:
-        return float(self._decided())
-
-    def __complex__(self) -> complex:
-        return complex(self._decided())
-
-    def __hash__(self) -> int:
-        return hash(self._decided())
-
-    def __repr__(self) -> str:
-        return repr(self._decided())
-
     def __format__(self, spec: str) -> str:
         return format(self._decided(), spec)
+
+
+def _converted(convert: Callable[[bool], Any]) -> Callable[[TrainingFlag], Any]:
+    return lambda flag: convert(flag._decided())
 
 
 def _compared(name: str) -> Callable[[TrainingFlag, Any], Any]:
@@ -89,6 +73,9 @@ def _compared(name: str) -> Callable[[TrainingFlag, Any], Any]:
     return method
 
 
+_NUMBERS: dict[str, Callable[[bool], Any]] = {"int": int, "index": int, "float": float, "complex": complex}
+for _name, _convert in {"bool": bool, "hash": hash, "repr": repr, **_NUMBERS}.items():
+    setattr(TrainingFlag, f"__{_name}__", _converted(_convert))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(TrainingFlag, f"__{_name}__", _compared(_name))
 

@@ -67,12 +67,9 @@ class ProxyableClassMeta(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         """Make an instance, or record its making."""
-        instance = cls.__new__(cls)  # type: ignore[call-overload]
-        if not is_tracing():
-            cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
-            return instance
-        proxy = find_proxy((args, kwargs))
+        proxy = find_proxy((args, kwargs)) if is_tracing() else None
         if proxy is not None:
             return proxy.tracer.create_proxy("call_function", cls, args, kwargs)
+        instance = cls.__new__(cls)  # type: ignore[call-overload]
         cls.__init__(instance, *args, **kwargs)  # type: ignore[misc]
         return instance

@@ -141,6 +141,14 @@ class Step(NamedTuple):
     """What that number stands for: a name, a constant, the offset to jump to."""
 
 
+def nested(code: CodeType) -> list[CodeType]:
+    """Return ``code``, and that of the functions, classes and comprehensions in it, at any depth."""
+    codes = [code]
+    for one in codes:
+        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
+    return codes
+
+
 CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT"})
 """What loads a constant; Python 3.14 keeps integers from 0 to 255 in the instruction."""
 
@@ -157,6 +165,10 @@ def steps(code: CodeType) -> Iterator[Step]:
             yield from (Step(instruction.offset, name, None, variable) for name, variable in halves)
         else:
             yield Step(instruction.offset, instruction.opname, instruction.arg, value)
+
+
+PADDING = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN"})
+"""Instructions that do nothing themselves."""
 
 
 def once_for_code(find: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
@@ -177,6 +189,20 @@ def once_for_code(find: Callable[[CodeType], T]) -> Callable[[CodeType], T]:
     return found
 
 
+@once_for_code
+def working_steps(code: CodeType) -> list[Step]:
+    """Return the instructions of ``code`` that do something."""
+    return [step for step in steps(code) if step.name not in PADDING]
+
+
+def place_in(found: list[Step], offset: int) -> int:
+    """Return which of some instructions runs at ``offset``.
+
+    A frame that has called Python code stands behind the call, at the last of its caches.
+    """
+    return max((index for index, step in enumerate(found) if step.offset <= offset), default=0)
+
+
 def unpack_count(frame: FrameType) -> int | None:
     """Return how many names ``a, b = value`` unpacks into, if that is what ``frame`` is doing."""
     found = _unpacking(frame)
@@ -192,7 +218,7 @@ def unpack_ends(frame: FrameType) -> tuple[int, int] | None:
     if found is None or found[0] != "UNPACK_EX":
         return None
     before, behind = found[1] & 0xFF, found[1] >> 8
-    all_steps = [step for step in steps(frame.f_code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    all_steps = working_steps(frame.f_code)
     place = next(index for index, step in enumerate(all_steps) if step.offset >= frame.f_lasti)
     starred = all_steps[place + 1 + before]
     reads = any(step.value == starred.value and not step.name.startswith("STORE") for step in all_steps)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from fx.checks.bytecode import CONSTANTS, Dialect, Step, dialect, steps
+from fx.checks.bytecode import CONSTANTS, PADDING, Dialect, Step, dialect, steps
 
 _REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 """The comparison that Python asks the right operand for where the left one knows no answer."""
@@ -43,8 +43,13 @@ class Flow:
         asked for theirs.
         """
         index = self._running(offset)
-        if not self._asks(self._steps[index]):
-            return None
+        step = self._steps[index]
+        if step.name in self._known.branches or step.name == "UNARY_NOT":
+            return self._sides(index)
+        return self._sides(index + 1) if step.name in self._known.conversions or self._compares(step) else None
+
+    def _sides(self, index: int) -> tuple[int, int] | None:
+        """Where the branch leads that comes next from instruction ``index`` on, if it is true, and if it is false."""
         negated = False
         for place, step in enumerate(self._steps[index:], index):
             if step.name == "UNARY_NOT":
@@ -52,7 +57,7 @@ class Flow:
             elif (jumps_if := self._known.branches.get(step.name)) is not None:
                 taken, passed = self._at[step.value], place + 1
                 return (taken, passed) if jumps_if is not negated else (passed, taken)
-            elif place > index and step.name not in self._known.between:
+            elif step.name not in self._known.between:
                 return None
         return None
 
@@ -70,13 +75,8 @@ class Flow:
             operator = _SIGNS[dis.cmp_op[(step.argument or 0) >> self._known.operator_shift]]
         else:
             return None
-        for place, following in enumerate(self._steps[index + 1 :], index + 1):
-            if (jumps_if := self._known.branches.get(following.name)) is not None:
-                taken, passed = self._at[following.value], place + 1
-                return operator, (taken, passed) if jumps_if else (passed, taken)
-            if following.name not in self._known.between:
-                return None
-        return None
+        sides = self._sides(index + 1)
+        return None if sides is None else (operator, sides)
 
     def branches(self) -> list[int]:
         """Offsets of all branches but those of loops over elements, in the order of the code."""
@@ -89,10 +89,6 @@ class Flow:
         while self._steps[index].name == "EXTENDED_ARG":
             index += 1
         return index
-
-    def _asks(self, step: Step) -> bool:
-        """Return whether an instruction asks a value itself for its truth."""
-        return step.name in self._known.branches or step.name in self._known.conversions or self._compares(step)
 
     def _compares(self, step: Step) -> bool:
         """Return whether an instruction compares two values, and asks what comes out for its truth."""
@@ -221,7 +217,7 @@ def value_of(operand: Sequence[Step], frame: FrameType) -> Any:
     """
     stack: list[Any] = []
     for step in operand:
-        if step.name in ("CACHE", "EXTENDED_ARG", "NOP"):
+        if step.name in PADDING:
             continue
         if step.name in ("BUILD_TUPLE", "BUILD_LIST"):
             count = step.argument or 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import contextlib
 import dis
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from fx.checks.bytecode import CONSTANTS, once_for_code, steps
+from fx.checks.bytecode import CONSTANTS, once_for_code, working_steps
 from fx.checks.syntax import once_a_file
 from fx.frames import is_pythons_file, is_users_file
 
@@ -49,7 +49,8 @@ def swallowing(code: CodeType, managers: Mapping[str, Any]) -> Iterator[CodeType
     the context managers.
     """
     for one in _with_inner(code) if managers else ():
-        if _WITH in one.co_code[::2] and (ATTRIBUTE in managers or not managers.keys().isdisjoint(_named_in(one))):
+        named = (*one.co_names, *one.co_freevars, *one.co_varnames, *one.co_cellvars)
+        if _WITH in one.co_code[::2] and (ATTRIBUTE in managers or not managers.keys().isdisjoint(named)):
             yield one
 
 
@@ -83,13 +84,9 @@ def _with_inner(code: CodeType) -> list[CodeType]:
     return codes
 
 
-def _named_in(code: CodeType) -> Iterable[str]:
-    return (*code.co_names, *code.co_freevars, *code.co_varnames, *code.co_cellvars)
-
-
 def _may_return_truth(code: CodeType) -> bool:
     """Return whether a function may return something else than the constants ``None`` and ``False``."""
-    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    found = working_steps(code)
     for before, step in zip([None, *found], found, strict=False):
         if step.name == "RETURN_CONST" and step.value:
             return True

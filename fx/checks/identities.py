@@ -6,10 +6,9 @@ import dis
 from types import CodeType
 from typing import NamedTuple
 
-from fx.checks.bytecode import CONSTANTS, Step, dialect, once_for_code, steps
+from fx.checks.bytecode import CONSTANTS, PADDING, Step, dialect, once_for_code, place_in, working_steps
 from fx.checks.flow import flow_of
 
-_SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "NOT_TAKEN"})
 _ON_NONE = ("IF_NONE", "IF_NOT_NONE")
 _COMPARING = frozenset(number for name, number in dis.opmap.items() if name == "IS_OP" or name.endswith(_ON_NONE))
 _VARIABLES = ("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLOSURE")
@@ -36,7 +35,7 @@ def identities(code: CodeType) -> tuple[Identity, ...]:
 
 
 def _read(code: CodeType) -> list[Identity]:
-    found = [step for step in steps(code) if step.name not in _SKIPPED]
+    found = working_steps(code)
     flow = flow_of(code)
     made: list[Identity] = []
     for place, step in enumerate(found):
@@ -46,7 +45,7 @@ def _read(code: CodeType) -> list[Identity]:
             operands = flow.operands(step.offset)
             if operands is None:
                 continue
-            left, right = ([one for one in part if one.name not in _SKIPPED] for part in operands)
+            left, right = ([one for one in part if one.name not in PADDING] for part in operands)
             one, other = (_operand(part, len(part) - 1) for part in (left, right))
             with_none = any(_is_none(part) for part in (left, right))
             made.append(
@@ -101,9 +100,8 @@ def compared_with(code: CodeType, offset: int, element: int = 0) -> tuple[Identi
 
 def _names_of_result(code: CodeType, offset: int, element: int) -> set[str | int]:
     """The variables that a result is stored in, and where the instruction stands that computes it."""
-    found = [step for step in steps(code) if step.name not in _SKIPPED]
-    # a frame that has called Python code stands behind the call, at the last of its caches
-    place = max((index for index, step in enumerate(found) if step.offset <= offset), default=0)
+    found = working_steps(code)
+    place = place_in(found, offset)
     names: set[str | int] = {found[place].offset}
     following = place + 1
     if found[place].name == "UNPACK_SEQUENCE":

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fx.assertions import KINDS
-from fx.checks.bytecode import Step, once_for_code, steps
+from fx.checks.bytecode import Step, once_for_code, steps, working_steps
 from fx.checks.texts import is_only_shown
 from fx.node import Node
 from fx.operators.families import find_operator, is_one_of
@@ -151,11 +151,10 @@ def is_compared_by_identity(frame: FrameType) -> bool:
 
 @once_for_code
 def _compared(code: CodeType) -> frozenset[int]:
-    return frozenset(_reads_compared(list(steps(code))))
+    return frozenset(_reads_compared([step for step in working_steps(code) if step.name != "PRECALL"]))
 
 
 def _reads_compared(found: list[Step]) -> Iterable[int]:
-    found = [step for step in found if step.name not in ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")]
     variables = {
         step.value for place, step in enumerate(found) if step.name.startswith("LOAD_FAST") and _is_tested(found, place)
     }
@@ -190,7 +189,7 @@ def compares_with_truth(code: CodeType) -> bool:
     """Return whether some code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
     if _IS_OP not in code.co_code[::2] or all(type(value) is not bool for value in code.co_consts):
         return False
-    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP")]
+    found = working_steps(code)
     tests = (place for place, step in enumerate(found) if step.name == "IS_OP")
     return any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])
 

@@ -39,9 +39,7 @@ class Check(NamedTuple):
 def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check | None:
     """The check that ``frame`` is about to decide on, or None where both sides of its branch go on.
 
-    Args:
-        frame: a frame that is asking for the truth value of something.
-        compared: what gave that value, if it is known.
+    It asks for the truth of a value, which ``compared`` gave, if that is known.
     """
     flow = flow_of(frame.f_code)
     sides = None if flow is None else flow.branch(frame.f_lasti)
@@ -79,9 +77,7 @@ class ElementCheck(NamedTuple):
 def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None:
     """The check that ``frame`` is about to decide on by a comparison that asks elements, or None.
 
-    Args:
-        frame: a frame in which an element is asked whether it is equal.
-        compared: what gave the element that is asked.
+    It asks one whether it is equal, which ``compared`` gave.
     """
     code = frame.f_code
     flow = flow_of(code)
@@ -126,8 +122,6 @@ def _options(flow: Flow, frame: FrameType) -> Any:
 
 
 _HASHED = (set, frozenset, dict)
-
-
 _OF_ELEMENTS = {"eq": True, "ne": False, "in": True, "not in": False}
 """Comparisons that ask elements whether they are equal, and whether they hold where these are."""
 
@@ -152,12 +146,7 @@ class CompoundCheck(NamedTuple):
 
 
 def compound_check(frame: FrameType, compared: Comparison | None = None) -> CompoundCheck | None:
-    """The compound check that ``frame`` is deciding on, or None. Needs the source.
-
-    Args:
-        frame: a frame that is asking for the truth value of something.
-        compared: what gave that value, if it is known.
-    """
+    """The compound check that ``frame`` is deciding on, as :func:`pending_check`, or None. Needs the source."""
     code = frame.f_code
     flow = flow_of(code)
     if flow is None or flow.branch(frame.f_lasti) is None:

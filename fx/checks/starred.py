@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from types import CodeType, FrameType
+from types import FrameType
 
-from fx.checks.bytecode import Step, dialect, once_for_code, steps
+from fx.checks.bytecode import Step, dialect, place_in, working_steps
 from fx.checks.flow import stack_effect
 
 _CALLS = ("CALL", "PRECALL")
-_SKIPPED = frozenset({"CACHE", "EXTENDED_ARG", "NOP"})
 _ADDS = frozenset({"LIST_EXTEND", "LIST_APPEND", "LIST_TO_TUPLE", "CALL_INTRINSIC_1", "KW_NAMES"})
 
 
@@ -20,8 +19,8 @@ def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
     """
     if dialect() is None:
         return None
-    found = _steps_of(frame.f_code)
-    place = max((index for index, step in enumerate(found) if step.offset <= frame.f_lasti), default=0)
+    found = working_steps(frame.f_code)
+    place = place_in(found, frame.f_lasti)
     if found[place].name == "LIST_EXTEND" and found[place].argument == 1:
         return _consumer(found, place + 1)
     return _range(found, place) if found[place].name == "CALL_FUNCTION_EX" else None
@@ -34,8 +33,8 @@ def count_to_unpack(frame: FrameType) -> int | None:
     """
     if dialect() is None:
         return None
-    found = _steps_of(frame.f_code)
-    place = max((index for index, step in enumerate(found) if step.offset <= frame.f_lasti), default=0)
+    found = working_steps(frame.f_code)
+    place = place_in(found, frame.f_lasti)
     if found[place].name != "LIST_EXTEND" or found[place].argument != 1:
         return None
     before, behind = _length_before(found, place), _left_to_unpack(found, place + 1)
@@ -72,11 +71,6 @@ def _left_to_unpack(found: list[Step], place: int) -> int | None:
         elif height == 1 and step.name not in _ADDS and stack_effect(step) < 1:
             return None
     return None
-
-
-@once_for_code
-def _steps_of(code: CodeType) -> list[Step]:
-    return [step for step in steps(code) if step.name not in _SKIPPED]
 
 
 def _consumer(found: list[Step], place: int) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import itertools
 import linecache
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -48,18 +48,14 @@ def is_calling(frame: FrameType, function: Any) -> bool:
 
     Nothing of the program runs to find that out. Where byte code has no columns, each call in the line counts.
     """
-    place = next(itertools.islice(_positions(frame), frame.f_lasti // 2, None), None)
+    positions: Any = getattr(frame.f_code, "co_positions", tuple)  # which code has from Python 3.11 on
+    place = next(itertools.islice(positions(), frame.f_lasti // 2, None), None)
     for call in (_calls_by_line(frame.f_code.co_filename) or {}).get(frame.f_lineno, ()):
         here = (call.lineno, call.end_lineno, call.col_offset, call.end_col_offset)
         is_other = place is not None and None not in place and here != place
         if not is_other and _value_of(call.func, frame) is function:
             return True
     return False
-
-
-def _positions(frame: FrameType) -> Iterator[Any]:
-    code: Any = frame.f_code
-    return code.co_positions() if hasattr(code, "co_positions") else iter(())  # from Python 3.11 on
 
 
 @once_a_file

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fx.code.comments import Comments
 from fx.code.spelling import Speller, VariableName
 from fx.errors import CodegenError
 from fx.naming.names import GENERATED_GLOBALS, Namespace, is_identifier
-from fx.naming.printing import describe
+from fx.naming.printing import Comments, describe
 from fx.node import KEYWORD_ONLY, Node
 from fx.operators.python import BY_FUNCTION, PythonOperator
 from fx.provenance import SourceLocation
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 TransformCodeFunc: TypeAlias = Callable[[list[str]], list[str]]
 """From the lines of a generated body to the lines to use instead; each ends in a newline."""
+_Line: TypeAlias = tuple[str, int | None]
+"""A statement or comment, and the number of the node that it is of."""
 
 
 @dataclass(slots=True)
@@ -100,25 +101,6 @@ class CodeGen:
         return []
 
 
-def generate(
-    graph: Graph,
-    root_module: str,
-    *,
-    verbose: bool = False,
-    include_stride: bool = False,
-    include_device: bool = False,
-    colored: bool = False,
-    expanded_def: bool = False,
-    record_func: bool = False,
-    additional_meta: list[str] | None = None,
-) -> PythonCode:
-    """The source of ``graph``; see ``Graph.python_code``."""
-    comments = None
-    if verbose:
-        comments = Comments(include_stride, include_device, colored, tuple(additional_meta or ()))
-    return FunctionWriter(graph, root_module, comments).write(expanded_def, record_func)
-
-
 class FunctionWriter:
     """Writes one graph as one function."""
 
@@ -138,32 +120,32 @@ class FunctionWriter:
 
     def write(self, expanded_def: bool, record_func: bool) -> PythonCode:
         """The whole function."""
-        lines, numbers = self._body()
+        lines = self._body()
         if record_func:
-            lines, numbers = self._recorded(lines, numbers)
-        lines = lines or ["pass\n"]
+            lines = self._recorded(lines)
+        lines = lines or [("pass\n", None)]
         if self.codegen.body_transformer is not None:
-            before = {id(line): number for line, number in zip(lines, numbers, strict=False)}
-            lines = self.codegen.body_transformer(lines)
-            numbers = [before.get(id(line)) for line in lines]
+            before = {id(line): number for line, number in lines}
+            transformed = self.codegen.body_transformer([line for line, _ in lines])
+            lines = [(line, before.get(id(line))) for line in transformed]
         wraps = "\n".join(f'wrap("{name}")' for name in self.wrapped)
         if wraps:
             self.globals["wrap"] = None  # the loader supplies it, so that importing the source registers the same names
         definition = _call_with_supported(
             self.codegen.gen_fn_def, self._parameters(), self.return_annotation, expanded_def=expanded_def
         )
-        body = "".join("    " + part + "\n" for line in lines for part in line.rstrip("\n").split("\n")) + "    "
+        parts: list[str] = []
+        numbers: list[int | None] = []
+        for line, number in lines:
+            split = line.rstrip("\n").split("\n")
+            parts += split
+            numbers += [number] * len(split)
+        body = "".join([f"    {part}\n" for part in parts]) + "    "
         prologue = f"\n{wraps}\n\n{_header(self.graph.history)}"
         source = f"{prologue}{definition}\n{body}"
         start = prologue.count("\n") + 1 + definition.count("\n")
-        line_numbers: dict[int, int | None] = {}
-        offset = 1
-        for line, number in zip(lines, numbers, strict=False):
-            for _ in range(line.rstrip("\n").count("\n") + 1):
-                line_numbers[offset] = number
-                offset += 1
         origins = [node.source for node in self.graph.nodes]
-        return PythonCode(source, self.globals, line_numbers, start, origins)
+        return PythonCode(source, self.globals, dict(enumerate(numbers, 1)), start, origins)
 
     def _parameters(self) -> list[str]:
         """The inputs as parameters in the order of a signature."""
@@ -178,7 +160,7 @@ class FunctionWriter:
             [*(text for text, keyword in marked if not keyword), "*", *(text for text, keyword in marked if keyword)]
         )
 
-    def _body(self) -> tuple[list[str], list[int | None]]:
+    def _body(self) -> list[_Line]:
         nodes = list(self.graph.nodes)
         self._reserve_parameters(nodes)
         met = self.speller.met
@@ -201,26 +183,22 @@ class FunctionWriter:
 
     def _with_frees(
         self, nodes: list[Node], statements: list[str], inputs: list[list[Node]], last_use: dict[Node, int]
-    ) -> tuple[list[str], list[int | None]]:
+    ) -> list[_Line]:
         """Behind each statement, set to None what is not needed any more."""
         names = self.speller.names
-        lines: list[str] = []
-        numbers: list[int | None] = []
+        lines: list[_Line] = []
         for number, (node, statement, used) in enumerate(zip(nodes, statements, inputs, strict=True)):
             op = node._op
             if self.comments is not None and (comment := self.comments.above(node)):
-                lines.append(comment)
-                numbers.append(number)
+                lines.append((comment, number))
             if op == "placeholder":
                 if statement:
-                    lines.append(f"{statement}\n")
-                    numbers.append(number)
+                    lines.append((f"{statement}\n", number))
                 continue
             dead = "" if op == "output" else self._dead_names(node, number, used, last_use, names)
             trail = self.comments.behind(node) if self.comments is not None else ""
-            lines.append(f"{statement};  {dead}None{trail}\n" if dead else f"{statement}{trail}\n")
-            numbers.append(number)
-        return lines, numbers
+            lines.append((f"{statement};  {dead}None{trail}\n" if dead else f"{statement}{trail}\n", number))
+        return lines
 
     @staticmethod
     def _dead_names(
@@ -262,22 +240,20 @@ class FunctionWriter:
             else:
                 self.speller.shadow(parameter)
 
-    def _recorded(self, lines: list[str], numbers: list[int | None]) -> tuple[list[str], list[int | None]]:
+    def _recorded(self, lines: list[_Line]) -> list[_Line]:
         """Each statement inside a profiler range that carries the name of its node."""
         nodes = list(self.graph.nodes)
-        recorded: list[str] = []
-        kept: list[int | None] = []
+        recorded: list[_Line] = []
         enter, leave = "torch.ops.profiler._record_function_enter_new", "torch.ops.profiler._record_function_exit"
-        for line, number in zip(lines, numbers, strict=True):
+        for line, number in lines:
             node = nodes[number] if number is not None else None
             if node is None or node.op in ("placeholder", "output"):
-                recorded.append(line)
-                kept.append(number)
+                recorded.append((line, number))
                 continue
             handle = f"_rf_{self.speller.names[node]}"
-            recorded += [f"{handle} = {enter}({node.name!r})\n", line, f"{leave}({handle})\n"]
-            kept += [number] * 3
-        return recorded, kept
+            entered, left = f"{handle} = {enter}({node.name!r})\n", f"{leave}({handle})\n"
+            recorded += [(entered, number), (line, number), (left, number)]
+        return recorded
 
     # One method an opcode: the statement, without the freeing behind it. What is spelled first is named first.
 

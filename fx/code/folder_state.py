@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fx.errors import CodegenError
-from fx.modules.attributes import LEFT_BY_SCRIPTING, has_hooks
+from fx.modules.attributes import LEFT_BY_SCRIPTING, fetch_attribute, has_hooks
 from fx.modules.containers import Container
 from fx.naming.names import is_identifier
 
@@ -191,10 +191,8 @@ class FolderState:
     def _visit_attributes(self, module: Any) -> None:
         """Values that ``get_attr`` nodes read and that are neither tensors nor modules."""
         for node in module.graph.find_nodes(op="get_attr"):
-            *parents, name = map(_text, node.target.split("."))
-            owner: Any = module
-            for parent in parents:
-                owner = getattr(owner, parent)
+            prefix, _, name = _text(node.target).rpartition(".")
+            owner: Any = fetch_attribute(module, prefix)
             path = self._modules.get(id(owner))
             if path is None or path in self.objects or name not in owner.__dict__:
                 continue  # inside a pickled module, or a parameter, buffer or submodule

@@ -242,12 +242,6 @@ class Speller:
         index = "" if number is None else f", index={number}"
         return f"{self._well_known('device', torch.device)}(type={value.type!r}{index})"
 
-    def _ellipsis(self, value: object) -> str:
-        return self._well_known("Ellipsis", Ellipsis)
-
-    def _variable(self, value: VariableName) -> str:
-        return value.name
-
     def named(self, value: Any, make: Callable[[str], Any]) -> Any:
         """``value`` with each node replaced by ``make(its variable name)``."""
         if isinstance(value, Node):
@@ -301,6 +295,6 @@ _SPELLINGS: dict[type, Callable[[Speller, Any], str]] = {
     frozenset: Speller._set,
     range: Speller._range,
     torch.device: Speller._device,
-    type(Ellipsis): Speller._ellipsis,
-    VariableName: Speller._variable,
+    type(Ellipsis): lambda speller, value: speller._well_known("Ellipsis", value),
+    VariableName: lambda speller, value: value.name,
 }

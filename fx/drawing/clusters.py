@@ -40,6 +40,10 @@ class Cluster:
                 found.append(one)
         return found
 
+    def blocks(self) -> list[Cluster]:
+        """The clusters among its members."""
+        return [member for member in self.members if isinstance(member, Cluster)]
+
 
 def make_clusters(
     modules: Sequence[Path],
@@ -67,9 +71,7 @@ def make_clusters(
     around: list[str] = []
     for node in range(len(modules)) if order is None else order:
         path = modules[node]
-        shared = 0
-        while shared < min(len(around), len(path)) and around[shared] == path[shared]:
-            shared += 1
+        shared = shared_length(around, path)
         del opened[shared + 1 :], around[shared:]
         for key in path[shared:]:
             cluster = Cluster(key, classes.get(key, ""))
@@ -87,11 +89,19 @@ def make_clusters(
     return root
 
 
+def shared_length(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return how many elements are the same at the start of both."""
+    return next(
+        (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
+        min(len(one), len(other)),
+    )
+
+
 def all_clusters(root: Cluster) -> list[Cluster]:
     """A cluster and all in it, outer ones first."""
     found = [root]
     for cluster in found:
-        found += [member for member in cluster.members if isinstance(member, Cluster)]
+        found += cluster.blocks()
     return found
 
 
@@ -133,9 +143,9 @@ def _gather_repeats(root: Cluster) -> None:
             last.members.append(member)
             last.count = len(last.members)
         cluster.members = members
-        for one in members:
-            if isinstance(one, Cluster) and one.count > 1:
-                blocks = [block for block in one.members if isinstance(block, Cluster)]
+        for one in cluster.blocks():
+            if one.count > 1:
+                blocks = one.blocks()
                 one.path = f"{blocks[0].path} … {blocks[-1].path}"
                 one.title = f"{blocks[0].title or 'block'} × {one.count}"
 

@@ -64,16 +64,7 @@ class Difference:
 
     def summary(self) -> str:
         """One line: the pass, how many nodes there were and are, and how many are not as they were."""
-        counts = [
-            f"{len(names)} {what}"
-            for what, names in (
-                ("removed", self.removed),
-                ("added", self.added),
-                ("changed", self.changed),
-                ("moved", self.moved),
-            )
-            if names
-        ]
+        counts = [f"{len(names)} {what}" for what in MARKS if (names := getattr(self, what))]
         nodes = f"{len(self.before.nodes)} -> {len(self.after.nodes)} nodes"
         return f"{self.name}: {nodes}, {', '.join(counts) or 'nothing is different'}"
 
@@ -88,7 +79,7 @@ def _lines(made: Difference) -> Iterator[str]:
     name_before = {now: name for name, now in made.kept.items()}
     same = 0
     for is_new, node in _merged(made):
-        mark = marks_after.get(node.name, "") if is_new else marks.get(node.name, "")
+        mark = (marks_after if is_new else marks).get(node.name, "")
         if not mark:
             same += 1
             continue

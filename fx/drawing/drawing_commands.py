@@ -11,16 +11,17 @@ from typing import Any, cast
 
 from fx.analysis.cost import estimate_cost
 from fx.drawing import Figure, draw
+from fx.drawing.appearance import cut
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram
-from fx.drawing.pass_history import PassHistory, record_passes
+from fx.drawing.pass_history import record_passes
 from fx.errors import DrawingError
 from fx.graph_module import GraphModule
 from fx.naming.tables import table_lines
 from fx.passes.registered_passes import list_passes
 from fx.serialization import save
 
-_COSTS = {"operations": "FLOP", "bytes": "B"}
-"""Figures that the command works out itself, with their units."""
+_COSTS = {"operations": ("flops", "FLOP"), "bytes": ("moved", "B")}
+"""Figures that the command works out itself: what they are of the work of a node, and their units."""
 _UNITS = {"seconds": "s", "estimated": "s", "flops": "FLOP", "most_flops": "FLOP", "read": "B", "written": "B"}
 """Units of numbers that other commands report of nodes."""
 
@@ -58,8 +59,8 @@ def _trace(program: GraphModule, inputs: Sequence[Any] | None, options: argparse
         return json.dumps({"nodes": [asdict(node) for node in drawn.nodes]})
     has_shapes = any(node.shape for node in drawn.nodes)
     header = ["node", "operation", *(["shape"] if has_shapes else []), "line"]
-    rows = [[node.name, _short(_operation(node), 26), *([_short(node.shape, 18)] if has_shapes else []),
-             _short(node.place, 20)] for node in drawn.nodes]  # fmt: skip
+    rows = [[node.name, cut(_operation(node), 26), *([cut(node.shape, 18)] if has_shapes else []), cut(node.place, 20)]
+            for node in drawn.nodes]  # fmt: skip
     return "\n".join([*table_lines(header, rows), "", f"{len(drawn.nodes)} nodes"])
 
 
@@ -67,23 +68,18 @@ def _operation(node: DrawnNode) -> str:
     return node.op if node.op in ("placeholder", "output", "get_attr") else node.title
 
 
-def _short(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"…{text[len(text) - longest + 1 :]}"
-
-
 def _draw(program: GraphModule, inputs: Sequence[Any] | None, options: argparse.Namespace) -> str:
     figures = [*_costs(program, inputs, options.color), *_read_figures(options.figures)]
-    drawn: GraphModule | PassHistory = program
-    if options.passes:
-        drawn = record_passes(program, ",".join(options.passes), inputs)
+    drawn = record_passes(program, ",".join(options.passes), inputs) if options.passes else program
     output = options.output or f"{program._get_name()}.html"
     path = draw(
         drawn, output, inputs=inputs if drawn is program else None, shapes=inputs is not None, lines=options.lines,
         figures=figures, color=options.color, fold=not options.no_fold,
     )  # fmt: skip
-    size = path.stat().st_size
     nodes = len(program.graph.nodes)
-    return json.dumps({"path": str(path), "bytes": size, "nodes": nodes}) if options.json else f"{path}: {nodes} nodes"
+    if options.json:
+        return json.dumps({"path": str(path), "bytes": path.stat().st_size, "nodes": nodes})
+    return f"{path}: {nodes} nodes"
 
 
 def _costs(program: GraphModule, inputs: Sequence[Any] | None, color: str) -> list[Figure]:
@@ -96,11 +92,10 @@ def _costs(program: GraphModule, inputs: Sequence[Any] | None, color: str) -> li
             )
         return []
     nodes = estimate_cost(program, *inputs).nodes
-    values = {
-        "operations": {one.node.name: float(one.total.flops) for one in nodes},
-        "bytes": {one.node.name: float(one.total.moved) for one in nodes},
-    }
-    return [Figure(name, unit, values[name]) for name, unit in _COSTS.items()]
+    return [
+        Figure(name, unit, {one.node.name: float(getattr(one.total, of_work)) for one in nodes})
+        for name, (of_work, unit) in _COSTS.items()
+    ]
 
 
 def _read_figures(path: str | None) -> list[Figure]:

@@ -5,9 +5,10 @@ What is written here is data; ``page/`` has the JavaScript that lays out what a 
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from fx.drawing.appearance import Figure, scaled
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram
 from fx.drawing.pass_history import PassHistory
 from fx.drawing.picture import MARKS, Picture
+from fx.drawing.rows import CLUSTER
 from fx.drawing.svg import escaped
 from fx.errors import DrawingError
 from fx.graph_module import GraphModule
@@ -24,19 +26,10 @@ LARGEST_CLUSTER = 500
 MOST_STATES = 30
 """States of a program that a page can hold: a bit each of a number in JavaScript."""
 _FRAME_HEIGHT = 560
+_TEXTS = ("name", "op", "target", "title", "arguments", "settings", "shape", "dtype", "file")
 _FOLDER = Path(__file__).parent / "page"
 _SCRIPTS = ("placement.js", "scene.js", "canvas.js", "page.js")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-
-
-@dataclass(slots=True)
-class _Strings:
-    """Texts, each once."""
-
-    numbers: dict[str, int] = field(default_factory=dict[str, int])
-
-    def __call__(self, text: str) -> int:
-        return self.numbers.setdefault(text, len(self.numbers))
 
 
 def page_of_program(picture: Picture, name: str, figures: Sequence[Figure], chosen: Figure | None) -> str:
@@ -95,26 +88,27 @@ def _step(history: PassHistory, numbers: Sequence[int], first: int, last: int) -
         "last": last,
         "summary": made.summary(),
         "edits": made.edits[:500],
-        "marks": [one for pair in sorted(marks.items()) for one in pair],
-        "pairs": [one for pair in pairs if pair[0] != pair[1] for one in pair],
+        "marks": _flat(sorted(marks.items())),
+        "pairs": _flat(pair for pair in pairs if pair[0] != pair[1]),
     }
 
 
 def _data(
     picture: Picture, name: str, figures: Sequence[Figure], chosen: Figure | None, counts: Sequence[int]
 ) -> dict[str, Any]:
-    strings = _Strings()
-    parents: dict[int, int] = {}
-    for rows in picture.rows:
-        for kind, ref in zip(rows.kinds, rows.refs, strict=True):
-            if kind == 1:
-                parents[ref] = rows.cluster.number
+    strings = defaultdict[str, int](itertools.count().__next__)  # texts, each once, with their numbers
+    parents = {
+        ref: rows.cluster.number
+        for rows in picture.rows
+        for kind, ref in zip(rows.kinds, rows.refs, strict=True)
+        if kind == CLUSTER
+    }
     nodes = [
         [node.states, *([first, *_fields(version, strings)] for first, version in node.versions)]
         for node in picture.nodes
     ]
     clusters = [
-        [strings(one.path), strings(one.title), one.count, parents.get(one.number, 0)] for one in picture.clusters
+        [strings[one.path], strings[one.title], one.count, parents.get(one.number, 0)] for one in picture.clusters
     ]
     return {
         "title": name,
@@ -123,54 +117,39 @@ def _data(
         "nodes": nodes,
         "clusters": clusters,
         "rows": [
-            [
-                "".join(map(str, rows.kinds)),
-                rows.refs,
-                rows.rows,
-                [one for link in rows.links for one in link],
-                [one for lane in rows.lanes for one in lane],
-            ]
+            ["".join(map(str, rows.kinds)), rows.refs, rows.rows, *map(_flat, (rows.links, rows.lanes))]
             for rows in picture.rows
         ],
         "figures": [_figure(figure, picture) for figure in figures],
         "figure": figures.index(chosen) if chosen is not None else None,
         "steps": [],
         "idle": [],
-        "strings": list(strings.numbers),
+        "strings": list(strings),
     }
 
 
-def _fields(node: DrawnNode, strings: _Strings) -> list[int]:
-    texts = (
-        node.name,
-        node.op,
-        node.target,
-        node.title,
-        node.arguments,
-        node.settings,
-        node.shape,
-        node.dtype,
-        node.file,
-    )
-    return [*map(strings, texts), node.line, strings(node.code)]
+def _flat(rows: Iterable[Iterable[int]]) -> list[int]:
+    return [*itertools.chain.from_iterable(rows)]
+
+
+def _fields(node: DrawnNode, strings: Mapping[str, int]) -> list[int]:
+    texts = [getattr(node, name) for name in _TEXTS]
+    return [*map(strings.__getitem__, texts), node.line, strings[node.code]]
 
 
 def _figure(figure: Figure, picture: Picture) -> dict[str, Any]:
     shares = figure.shares()
-    found: Mapping[int, str] = {
+    found = {
         number: version.name
         for number, node in enumerate(picture.nodes)
         for _, version in node.versions
         if version.name in shares
     }
-    return {
-        "name": figure.name,
-        "nodes": [
-            [number, scaled(shares[one]), figure.written(figure.values[one]), round(shares[one], 4)]
-            for number, one in found.items()
-        ],
-        "legend": figure.legend(),
-    }
+    nodes = [
+        [number, scaled(shares[one]), figure.written(figure.values[one]), round(shares[one], 4)]
+        for number, one in found.items()
+    ]
+    return {"name": figure.name, "nodes": nodes, "legend": figure.legend()}
 
 
 def _page(data: Mapping[str, Any]) -> str:

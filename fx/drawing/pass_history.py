@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from fx.arguments import expect_inputs
+from fx.drawing.clusters import shared_length
 from fx.drawing.difference import Difference, longest_increasing
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram, Path
 from fx.drawing.picture import Picture, PictureNode
@@ -155,13 +156,15 @@ class PassHistory:
         """Return what became of each node between neighbouring states."""
         marks: list[dict[int, str]] = []
         for first, last in itertools.pairwise(states):
-            before, after = self.difference(first, last).marks()
-            found: dict[int, str] = {}
-            for state, names in ((self.states[first], before), (self.states[last], after)):
-                for number, node in zip(state.numbers, state.program.nodes, strict=True):
-                    if node.name in names:
-                        found[number] = names[node.name]
-            marks.append(found)
+            both = zip((first, last), self.difference(first, last).marks(), strict=True)
+            marks.append(
+                {
+                    number: names[node.name]
+                    for state, names in both
+                    for number, node in zip(self.states[state].numbers, self.states[state].program.nodes, strict=True)
+                    if node.name in names
+                }
+            )
         return [tuple(found.get(number, "") for found in marks) for number in numbers]
 
 
@@ -297,11 +300,9 @@ class _Recorder:
             return
         if says and not all(self.ops[earlier[one]] == "call_module" for one in others):
             return
-        around = [self.around[earlier[one]] for one in others]
-        shared = around[0]
-        for path in around[1:]:
-            while path[: len(shared)] != shared:
-                shared = shared[:-1]
+        shared, *around = [self.around[earlier[one]] for one in others]
+        for path in around:
+            shared = shared[: shared_length(shared, path)]
         self.around[number] = shared
 
     def call(self, node: Node) -> Call:

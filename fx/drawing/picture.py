@@ -118,20 +118,17 @@ def _folded(root: Cluster, edges: Sequence[Edge], count: int) -> list[Edge]:
     """Leave of blocks that repeat the first, with the edges of all; those from one block to another are not drawn."""
     stands_for = list(range(count))
     block_of: dict[int, tuple[tuple[int, int], ...]] = {}
-    for cluster in all_clusters(root):
-        if cluster.count > 1:
-            blocks = [block.nodes() for block in cluster.members if isinstance(block, Cluster)]
-            for place, block in enumerate(blocks):
-                for node in block:
-                    block_of[node] = (*block_of.get(node, ()), (id(cluster), place))
-    for cluster in reversed(all_clusters(root)):
-        if cluster.count > 1:
-            blocks = [block for block in cluster.members if isinstance(block, Cluster)]
-            nodes = [block.nodes() for block in blocks]
-            for block in nodes[1:]:
-                for node, first in zip(block, nodes[0], strict=True):
-                    stands_for[node] = first
-            cluster.members = blocks[0].members
+    repeats = [cluster for cluster in all_clusters(root) if cluster.count > 1]
+    for cluster in repeats:
+        for place, block in enumerate(cluster.blocks()):
+            for node in block.nodes():
+                block_of[node] = (*block_of.get(node, ()), (id(cluster), place))
+    for cluster in reversed(repeats):
+        first, *others = cluster.blocks()
+        for block in others:
+            for node, other in zip(block.nodes(), first.nodes(), strict=True):
+                stands_for[node] = other
+        cluster.members = first.members
     for node in range(count):
         while stands_for[node] != stands_for[stands_for[node]]:
             stands_for[node] = stands_for[stands_for[node]]

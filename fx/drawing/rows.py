@@ -12,7 +12,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fx.drawing.clusters import Cluster, all_clusters
+from fx.drawing.clusters import Cluster, all_clusters, shared_length
 
 LONGEST_BENT = 6
 """Edges over more rows than these run beside the rows, in a lane; others get a bend in each row between."""
@@ -92,9 +92,7 @@ def _edges_by_cluster(
     local: list[dict[tuple[_Member, _Member, int], int]] = [{} for _ in clusters]
     for read, reader, states in edges:
         outer, inner = home[read], home[reader]
-        shared = 0
-        while shared < min(len(outer), len(inner)) and outer[shared] == inner[shared]:
-            shared += 1
+        shared = shared_length(outer, inner)
         tail: _Member = (NODE, read)
         for number in reversed(outer[shared:]):
             _add(local[number], tail, (EXIT, read), read, states)

@@ -163,28 +163,23 @@ class _Writer:
             below = y + placed.top[row] + placed.sizes[tail][1]
             return start, below, y + placed.bottom[row], end, y + placed.top[other]
 
-        for tail, head, value, states in rows.links:
-            if states >> state & 1:
-                start, below, bottom, end, top = ends(tail, head, value)
-                middle = (bottom + top) / 2
-                paths.append(
-                    f"M{_n(start)} {_n(below)}V{_n(bottom)}"
-                    f"C{_n(start)} {_n(middle)} {_n(end)} {_n(middle)} {_n(end)} {_n(top)}"
-                )
-                if rows.kinds[head] == NODE:
-                    arrows.append(_arrow(end, top))
-        for tail, head, value, states, lane in rows.lanes:
-            if states >> state & 1:
-                start, below, bottom, end, top = ends(tail, head, value)
+        for tail, head, value, states, *lanes in (*rows.links, *rows.lanes):
+            if not states >> state & 1:
+                continue
+            start, below, bottom, end, top = ends(tail, head, value)
+            middle = (bottom + top) / 2
+            paths.append(f"M{_n(start)} {_n(below)}V{_n(bottom)}")
+            for lane in lanes:
                 side = x + placed.lane + 10.0 * lane
                 turn = _BEND if top > bottom else 0.0
                 paths.append(
-                    f"M{_n(start)} {_n(below)}V{_n(bottom)}"
                     f"C{_n(start)} {_n(bottom + _BEND)} {_n(side)} {_n(bottom)} {_n(side)} {_n(bottom + turn)}"
                     f"V{_n(top - turn)}C{_n(side)} {_n(top)} {_n(end)} {_n(top - _BEND)} {_n(end)} {_n(top)}"
                 )
-                if rows.kinds[head] == NODE:
-                    arrows.append(_arrow(end, top))
+            if not lanes:
+                paths.append(f"C{_n(start)} {_n(middle)} {_n(end)} {_n(middle)} {_n(end)} {_n(top)}")
+            if rows.kinds[head] == NODE:
+                arrows.append(f"M{_n(end - 3)} {_n(top - 6)}L{_n(end)} {_n(top)}L{_n(end + 3)} {_n(top - 6)}z")
 
 
 def _dashes(node: DrawnNode, mark: str) -> str:
@@ -218,19 +213,14 @@ def _legend_width(entry: tuple[str, str, str]) -> float:
 
 
 def _write_legend(entries: Iterable[tuple[str, str, str]], x: float, y: float) -> Iterable[str]:
-    for entry in entries:
-        fill, mark, word = entry
+    for fill, mark, word in entries:
         if fill:
             yield f'<rect {_box(x, y, 14, 10, 2)} fill="{fill}" stroke="#5d6d7e" stroke-width="0.6"/>'
         elif mark:
             yield f'<circle cx="{_n(x + 7)}" cy="{_n(y + 5)}" r="6" fill="{STROKES[mark]}"/>'
             yield _text(x + 7, y + 8.4, MARKS[mark], 'text-anchor="middle" fill="#fff" font-weight="bold"')
         yield _text(x + (18 if fill or mark else 0), y + 8.6, word)
-        x += _legend_width(entry)
-
-
-def _arrow(x: float, y: float) -> str:
-    return f"M{_n(x - 3)} {_n(y - 6)}L{_n(x)} {_n(y)}L{_n(x + 3)} {_n(y - 6)}z"
+        x += _legend_width((fill, mark, word))
 
 
 def _box(x: float, y: float, width: float, height: float, radius: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.export import Dim, ExportedProgram, ShapesCollection
+from torch.export import Dim, ShapesCollection
 from torch.export import export as torch_export
 from torch.utils import _pytree as pytree
 
@@ -122,8 +122,8 @@ def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
         if why is None:
             return program, "free"
         if not is_free and samples == size:
-            return program, _fixed(size, why)
-    return _imported(module, given, None), _fixed(size, why)
+            return program, f"fixed at {size}: {why}"
+    return _imported(module, given, None), f"fixed at {size}: {why}"
 
 
 def _told_apart(call: Call, module: nn.Module) -> Call:
@@ -139,10 +139,6 @@ def _told_apart(call: Call, module: nn.Module) -> Call:
         return leaf
 
     return pytree.tree_map(own, call)
-
-
-def _fixed(size: int, why: str) -> str:
-    return f"fixed at {size}: {why}"
 
 
 def batch_size(call: Call) -> int | None:
@@ -167,18 +163,15 @@ def _has_samples(leaf: Any, samples: int | None) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == samples
 
 
-def _export(module: nn.Module, call: Call, samples: int | None) -> ExportedProgram:
-    """Export ``module``; for any number of samples where ``samples`` says how many the call has."""
+def _imported(module: nn.Module, call: Call, samples: int | None) -> GraphModule:
+    """The exported program; for any number of samples where ``samples`` says how many the call has."""
     shapes: Any = ShapesCollection()
     for leaf in pytree.tree_leaves(call):
         if samples is not None and _has_samples(leaf, samples):
             shapes[leaf] = {0: Dim.AUTO}
     with _quiet():
-        return torch_export(module, call[0], call[1], dynamic_shapes=shapes if samples else None, strict=False)
-
-
-def _imported(module: nn.Module, call: Call, samples: int | None) -> GraphModule:
-    return from_export(_export(module, call, samples), "aten")
+        exported = torch_export(module, call[0], call[1], dynamic_shapes=shapes if samples else None, strict=False)
+    return from_export(exported, "aten")
 
 
 @contextmanager
@@ -223,7 +216,8 @@ def _refused(module: nn.Module, program: GraphModule, call: Call, samples: int) 
     actual = _output(program, call)
     if isinstance(actual, Exception):
         return f"exported with it free, {samples} samples raise {_first_line(actual)}"
-    return None if _agree(expected, actual) else f"exported with it free, {samples} samples get other outputs"
+    agree = len(expected) == len(actual) and all(map(_same, expected, actual))
+    return None if agree else f"exported with it free, {samples} samples get other outputs"
 
 
 def _first_line(error: Exception) -> str:
@@ -253,10 +247,6 @@ def _same_random_numbers(values: list[Any]) -> Generator[None]:
         for generator in generators:
             generator.manual_seed(0)
         yield
-
-
-def _agree(expected: list[Any], actual: list[Any]) -> bool:
-    return len(expected) == len(actual) and all(map(_same, expected, actual))
 
 
 def _same(expected: Any, actual: Any) -> bool:

@@ -23,12 +23,7 @@ class InputChecks:
     """
 
     def __init__(self, graph: Graph, ranges: dict[Any, Any]) -> None:
-        """Checks for ``graph``.
-
-        Args:
-            graph: the program.
-            ranges: the bounds of each symbolic size.
-        """
+        """Checks for ``graph``, of which ``ranges`` are the bounds of each symbolic size."""
         self._graph = graph
         self._ranges = ranges
         self._sizes: dict[Any, Node] = {}

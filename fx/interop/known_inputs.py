@@ -19,6 +19,7 @@ from fx.analysis.dependence import Dependences
 from fx.errors import PassError
 from fx.graph_module import GraphModule
 from fx.modules.attributes import MISSING, find_attribute, free_path, put_attribute, remove_attribute
+from fx.modules.storages import memory_of
 from fx.node import Node
 
 _GRAD_MODES: frozenset[Any] = frozenset({torch._C._set_grad_enabled, torch.set_grad_enabled, torch.enable_grad})
@@ -122,16 +123,12 @@ def _choose(program: GraphModule, state: list[tuple[Node, torch.Tensor]]) -> Ite
         return
     dependences = Dependences(program.graph)
     trains = torch.is_grad_enabled() or _sets_grad_mode(program)
-    held = Counter(_memory(value) for _, value in state)
+    held = Counter(memory_of(value) for _, value in state)
     for node, value in state:
         counts_writes = type(value) in (torch.Tensor, torch.nn.Parameter) and not value.is_inference()
-        is_alone = held[_memory(value)] == 1 and not dependences.writers(node)
+        is_alone = held[memory_of(value)] == 1 and not dependences.writers(node)
         if counts_writes and is_alone and not (trains and value.requires_grad):
             yield node, value
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
 def _sets_grad_mode(program: GraphModule) -> bool:

@@ -33,18 +33,11 @@ def is_for_torch(pass_: object) -> bool:
     Where classes, annotations, and then what the code mentions, name one of the libraries, that decides; what names
     both takes our programs too. Where they name none, the pass's own functions that it calls are asked in turn.
     """
-    pending, seen = [pass_], list[object]()
-    while pending:
-        part = _behind(pending.pop(0))
-        if any(part is known for known in seen):
-            continue
-        seen.append(part)
+    for part in _parts(pass_):
         for evidence in _evidence(part):
             ours, theirs = any(map(_OURS.search, evidence)), any(map(_THEIRS.search, evidence))
             if ours or theirs:
                 return not ours
-        if _name(part).partition(".")[0] != "torch":  # whose own functions use torch.fx for their own ends
-            pending += _own_parts(part)
     return False
 
 
@@ -54,16 +47,26 @@ def form_of(pass_: object) -> Form:
     It is ``"aten"`` where the pass's code, or a function, a container or an attribute of its own that this leads to,
     mentions operators of ATen, as such or in a text (``"aten.relu.default"``), whatever else it mentions.
     """
+    own = (part for part in _parts(pass_) if not _is_of_library(part))
+    return "aten" if any(_is_aten(mentioned) for part in own for mentioned in _mentioned_by(part)) else "functional"
+
+
+def _parts(pass_: object) -> Iterator[Any]:
+    """Yield a pass and what it leads to, each once, but not what parts of the libraries lead to.
+
+    Their functions use torch.fx, and operators of ATen, for their own ends.
+    """
     pending, seen = [pass_], list[object]()
     while pending:
         part = _behind(pending.pop(0))
-        if any(part is known for known in seen) or _name(part).partition(".")[0] in _LIBRARIES:
-            continue
-        seen.append(part)
-        if any(map(_is_aten, _mentioned_by(part))):
-            return "aten"
-        pending += _own_parts(part)
-    return "functional"
+        if all(part is not known for known in seen):
+            seen.append(part)
+            yield part
+            pending += [] if _is_of_library(part) else _own_parts(part)
+
+
+def _is_of_library(part: Any) -> bool:
+    return _name(part).partition(".")[0] in _LIBRARIES
 
 
 def _mentioned_by(part: Any) -> Iterator[Any]:

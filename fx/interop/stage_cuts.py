@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from fx.analysis.dependence import Dependences
+from fx.errors import with_article
 from fx.graph_module import GraphModule
-from fx.node import Node
+from fx.modules.storages import memory_of
+from fx.node import Node, reached
 from fx.operators.effects import effect_of
 from fx.passes.tensor_metadata import TensorMetadata, bytes_recorded
 
@@ -85,14 +87,11 @@ class StageCuts:
 
     def made_for(self, node: Node) -> list[Node]:
         """The attributes and numbers that ``node`` needs, which its stage makes or is sent, in order."""
-        found: dict[Node, None] = {}
-        left = list(node.all_input_nodes)
-        while left:
-            used = left.pop()
-            if used not in found and used not in self._place and used.op != "placeholder":
-                found[used] = None
-                left += used.all_input_nodes
-        return sorted(found)
+
+        def made(user: Node) -> list[Node]:
+            return [used for used in user.all_input_nodes if used not in self._place and used.op != "placeholder"]
+
+        return sorted(reached([node], made).keys() - {node})
 
     # What is made, used and held.
 
@@ -110,8 +109,7 @@ class StageCuts:
                     holding.places.append(self._place[node])
 
     def _holding(self, tensor: Tensor) -> _Holding:
-        storage = id(tensor) if tensor.layout is not torch.strided else tensor.untyped_storage()._cdata
-        return self.holdings.setdefault(storage, _Holding(tensor))
+        return self.holdings.setdefault(memory_of(tensor), _Holding(tensor))
 
     def _find_sent_attributes(self) -> dict[Node, Node]:
         """Parameters that more than one step fetches, and that no module has: their gradients are one sum."""
@@ -159,7 +157,9 @@ class StageCuts:
             if not isinstance(_recorded(node), TensorMetadata):
                 kind: Any = node.meta.get("type", object)
                 self._forbid(
-                    value.made, value.last, f"`%{node}`, {_of_kind(kind)}, is used behind it: only tensors are sent"
+                    value.made,
+                    value.last,
+                    f"`%{node}`, {with_article(kind.__name__)}, is used behind it: only tensors are sent",
                 )
             writers = [self._place[one] for one in self._dependences.writers(node) if one in self._place]
             if writers and (latest := max(writers)) > value.made:
@@ -291,8 +291,3 @@ def _is_number(node: Node) -> bool:
 
 def _recorded(node: Node) -> Any:
     return node.meta.get("tensor_meta")
-
-
-def _of_kind(kind: type) -> str:
-    name = kind.__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

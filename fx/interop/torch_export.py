@@ -19,10 +19,9 @@ from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import GraphError, InteropError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
-from fx.interop.export_signatures import positional_spec
 from fx.interop.input_checks import InputChecks
 from fx.interop.node_notes import NoteReader
-from fx.interop.torch_fx import from_torch
+from fx.interop.torch_fx import from_torch, positional_spec
 from fx.modules.attributes import fetch_attribute, put_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_aggregate
@@ -147,8 +146,9 @@ class _Importer:
         targets = [node.name for node, _ in inputs] if structured else names
         for (node, _), target in zip(inputs, targets, strict=True):
             self.values[node] = self._copied(node, "placeholder", target, node.name)
-        checked = [(self.values[node], _demanded(node, spec)) for node, spec in inputs if _is_checked(spec)]
-        InputChecks(self.graph, dict(self.exported.range_constraints)).add(checked)
+        checked = [(node, spec) for node, spec in inputs if not isinstance(spec.arg, CustomObjArgument)]
+        demands = [(self.values[node], _demanded(node, spec)) for node, spec in checked]
+        InputChecks(self.graph, dict(self.exported.range_constraints)).add(demands)
         for node, spec in pairs:
             if spec.target is not None and node.users:
                 self.values[node] = self._copied(node, "get_attr", spec.target, None)
@@ -268,8 +268,6 @@ _MODES = {"wrap_with_autocast": (_enter_autocast, 4), "wrap_with_set_grad_enable
 """Operators that call a part of a program in a mode: what writes its beginning, and how many arguments set it.
 
 That returns the function that ends it, and what that is called with."""
-
-
 _LEAVES = (
     *("cond", "map_impl", "scan", "while_loop"),
     *("triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"),
@@ -283,12 +281,8 @@ def _is_in_mode(node: torch.fx.Node) -> bool:
 
 def _is_in_numbers(recorded: Any) -> bool:
     """Return whether what is recorded of a value, tensors in containers included, has no symbolic size."""
-    shapes = [getattr(leaf, "shape", ()) for leaf in pytree.tree_leaves(recorded, is_leaf=_has_shape)]
-    return all(type(size) is int for shape in shapes for size in shape)
-
-
-def _has_shape(value: Any) -> bool:
-    return hasattr(value, "shape")
+    leaves = pytree.tree_leaves(recorded, is_leaf=lambda value: hasattr(value, "shape"))
+    return all(type(size) is int for leaf in leaves for size in getattr(leaf, "shape", ()))
 
 
 def _class_called(name: Any) -> Any:
@@ -302,14 +296,13 @@ def _class_called(name: Any) -> Any:
 
 def _trains(graph: torch.fx.Graph) -> bool:
     """Return whether the program does what a module does in training mode only: batch norm or dropout as there."""
-    return any(True in _modes_of(node) for node in graph.nodes if isinstance(node.target, OpOverload))
-
-
-def _modes_of(node: Any) -> list[Any]:
-    """Return what a call passes as ``training`` to batch norm, or as ``train`` to dropout."""
-    names = [argument.name for argument in node.target._schema.arguments]
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    return [given[name] for name in ("training", "train") if name in given]
+    for node in graph.nodes:
+        if isinstance(node.target, OpOverload):
+            names = [argument.name for argument in node.target._schema.arguments]
+            given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+            if given.get("training") is True or given.get("train") is True:
+                return True
+    return False
 
 
 def _class_name(graph: torch.fx.Graph) -> str:
@@ -326,10 +319,6 @@ def _is_plain(spec: pytree.TreeSpec) -> bool:
     tuples.
     """
     return spec.is_leaf() or (spec.type in (tuple, list, dict, namedtuple) and all(map(_is_plain, spec.children())))
-
-
-def _is_checked(spec: InputSpec) -> bool:
-    return not isinstance(spec.arg, CustomObjArgument)
 
 
 def _demanded(node: torch.fx.Node, spec: InputSpec) -> Any:

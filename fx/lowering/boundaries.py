@@ -13,22 +13,13 @@ class Boundaries:
     """Which values of a program stay on their side of a boundary."""
 
     def __init__(self, graph: Graph, can_cross: Callable[[Node], bool]) -> None:
-        """Ask about each value.
-
-        Args:
-            graph: the program.
-            can_cross: whether a value can cross.
-        """
+        """Ask about each value of a program."""
         self._graph = graph
         self._kept = {node for node in graph.nodes if node.op not in ("get_attr", "output") and not can_cross(node)}
         self._repeated: dict[tuple[Region | None, Node], Node] = {}
 
     def refuse_from_outside(self, reasons: dict[Node, str | None]) -> None:
-        """Refuse the operations that need a value from eager Python that cannot cross.
-
-        Args:
-            reasons: for each operation, in program order, why the backend does not take it; this is edited.
-        """
+        """Refuse operations that need a value from eager Python that cannot cross; ``reasons``, in order, is edited."""
         for node, reason in reasons.items():
             if reason is None:
                 for used in node.all_input_nodes:

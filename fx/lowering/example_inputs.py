@@ -19,6 +19,7 @@ from fx.arguments import refusal, shown
 from fx.errors import LoweringError, PassError, type_in_words
 from fx.graph_module import GraphModule
 from fx.interpreter import Interpreter
+from fx.lowering.support import dtype_name
 from fx.naming.printing import describe
 from fx.node import Node
 from fx.passes.shape_prop import ShapeProp
@@ -70,33 +71,25 @@ def find_misfit(graph_module: GraphModule, example_inputs: Sequence[Any], failur
     has_elements = not any(isinstance(one, FakeTensor) or one.is_meta for one in tensors)
     if isinstance(failure, _SAYS_NOTHING_OF_INPUTS) or not has_elements:
         return None
-    running = _Running(copy.deepcopy(graph_module))
+    done: list[Node] = []
+    running = Interpreter(copy.deepcopy(graph_module), listeners=[lambda node, value: done.append(node)])
     devices = sorted({one.device.index for one in tensors if one.is_cuda})
     with torch.no_grad(), torch.random.fork_rng(devices):
         try:
             running.run(*pytree.tree_map_only(torch.Tensor, torch.clone, list(example_inputs)))
         except Exception as error:
-            return _misfit(graph_module, example_inputs, running.number, error)
+            return _misfit(graph_module, example_inputs, len(done), error)
     return None
-
-
-class _Running(Interpreter):
-    """Knows at which node it is."""
-
-    def __init__(self, module: GraphModule) -> None:
-        super().__init__(module)
-        self.number = -1
-
-    def run_node(self, n: Node) -> Any:
-        self.number += 1
-        return super().run_node(n)
 
 
 def _misfit(graph_module: GraphModule, values: Sequence[Any], number: int, error: Exception) -> LoweringError | None:
     """The error for inputs on which node ``number`` raises; ``None`` where it depends on none of them."""
     nodes = list(graph_module.graph.nodes)
     node = nodes[number]
-    before = _ancestors(node)
+    before: dict[Node, None] = {node: None}
+    for one in reversed(nodes[: number + 1]):
+        if one in before:
+            before.update(dict.fromkeys(one.all_input_nodes))
     flat = list(graph_module.graph.process_inputs(*values))
     inputs = [one for one in nodes if one.op == "placeholder"]
     given = [
@@ -115,18 +108,8 @@ def _misfit(graph_module: GraphModule, values: Sequence[Any], number: int, error
     )
 
 
-def _ancestors(node: Node) -> set[Node]:
-    found: set[Node] = set()
-    pending = [node]
-    while pending:
-        if (one := pending.pop()) not in found:
-            found.add(one)
-            pending.extend(one.all_input_nodes)
-    return found
-
-
 def _shown(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return f"{shown(value)}, {type_in_words(value)}"
     device = "" if value.device.type == "cpu" else f" on {value.device}"
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{device}"
+    return f"{dtype_name(value.dtype)}{list(value.shape)}{device}"

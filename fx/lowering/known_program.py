@@ -129,7 +129,8 @@ class KnownProgram:
             return None
         if _gives_other(node):
             return None
-        dtypes = {self._dtypes.get(one) if isinstance(one, Node) else None for one in sources if not _is_number(one)}
+        operands = [one for one in sources if not isinstance(one, (int, float))]
+        dtypes = {self._dtypes.get(one) if isinstance(one, Node) else None for one in operands}
         first = dtypes.pop() if len(dtypes) == 1 else None
         return first if first is not None and first.is_floating_point else None
 
@@ -138,10 +139,6 @@ def _gives_other(node: Node) -> bool:
     """Return whether an operation that keeps the dtype was told to return another one, or more than one tensor."""
     values = (*node.args[1:], *node.kwargs.values())
     return bool(node.kwargs.get("return_indices")) or any(isinstance(value, torch.dtype) for value in values)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float))
 
 
 def _parts(container: Node) -> Iterator[Node]:

@@ -18,12 +18,10 @@ from fx.lowering.backend import Backend, get_backend
 from fx.lowering.coverage import Coverage
 from fx.lowering.plan import Plan, make_plan
 from fx.lowering.support import Veto
-from fx.node import Node
 from fx.passes.contract import Contract, close
 from fx.passes.regions import Region, Spelling
 from fx.passes.registered_passes import register_pass
 
-_ON_FAILURE = ("raise", "eager")
 _MOST_REASONS = 4
 """Lines of a coverage that a warning has."""
 
@@ -137,7 +135,17 @@ def _planned(
 ) -> tuple[Plan, Backend]:
     """Return what would be lowered, and by whom; refused where that backend ``builds`` and cannot here."""
     chosen = get_backend(backend) if isinstance(backend, str) else backend
-    _check_arguments(gm, chosen, on_failure, min_size)
+    expect_program(gm, "lower takes a GraphModule", error=LoweringError)
+    if not isinstance(chosen, Backend):
+        raise LoweringError(
+            f"{type_in_words(chosen)} is not a backend",
+            value=shown(chosen),
+            remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
+        )
+    if not isinstance(on_failure, str) or on_failure not in ("raise", "eager"):
+        raise LoweringError("on_failure is 'raise' or 'eager'", value=shown(on_failure))
+    if min_size is not None and (type(min_size) is not int or min_size < 1):
+        raise LoweringError("min_size is a number of operations, at least 1", value=shown(min_size))
     if not callable(veto):
         what = "veto holds names of nodes and paths of modules"
         veto = expect_all(veto, lambda place: isinstance(place, str), what, error=LoweringError)
@@ -150,31 +158,21 @@ def _planned(
     return make_plan(gm, chosen, example_inputs, min_size, veto), chosen
 
 
-def _check_arguments(gm: Any, backend: Any, on_failure: Any, min_size: Any) -> None:
-    expect_program(gm, "lower takes a GraphModule", error=LoweringError)
-    if not isinstance(backend, Backend):
-        raise LoweringError(
-            f"{type_in_words(backend)} is not a backend",
-            value=shown(backend),
-            remedy="give the name of one, or an object of a class that inherits from fx.lowering.Backend",
-        )
-    if not isinstance(on_failure, str) or on_failure not in _ON_FAILURE:
-        raise LoweringError("on_failure is 'raise' or 'eager'", value=shown(on_failure))
-    if min_size is not None and (type(min_size) is not int or min_size < 1):
-        raise LoweringError("min_size is a number of operations, at least 1", value=shown(min_size))
-
-
 def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
     """Build each region and put it in its place."""
     regions = plan.regions
-    program = regions.build(regions.in_program_order(_last), Spelling())
+    program = regions.build(regions.in_program_order(-1), Spelling())
     failures: dict[str, str] = {}
     notes: dict[str, str | None] = {}
     for region in regions.regions:
         given = program.get_submodule(region.name)
         assert isinstance(given, GraphModule)
         try:
-            built = _checked(backend.build(given), backend)
+            built: Any = backend.build(given)
+            if not isinstance(built, nn.Module):
+                kind = type_in_words(built)
+                what = f"the backend {backend.name!r} returned {kind} in the place of a region, not a module"
+                raise LoweringError(what, value=shown(built))
             program.add_submodule(region.name, built)
             notes[region.name] = backend.describe(built)
         except Exception as error:
@@ -191,19 +189,6 @@ def _build(plan: Plan, backend: Backend, on_failure: str) -> GraphModule:
     program.meta["lowering"] = dataclasses.replace(plan.coverage, parts=tuple(parts))
     program.recompile()
     return program
-
-
-def _last(region: Region) -> Node:
-    return region.nodes[-1]
-
-
-def _checked(built: Any, backend: Backend) -> nn.Module:
-    if not isinstance(built, nn.Module):
-        raise LoweringError(
-            f"the backend {backend.name!r} returned {type_in_words(built)} in the place of a region, not a module",
-            value=shown(built),
-        )
-    return built
 
 
 def _failure(error: Exception, region: Region, backend: Backend) -> LoweringError:

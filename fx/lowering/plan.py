@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Sequence
+import types
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fx.analysis.cost import estimate_cost
-from fx.canonical import canonical_form
+from fx.canonical import CanonicalForm, canonical_form
 from fx.canonical.inlining import copy_graph
 from fx.graph import Graph
 from fx.graph_module import GraphModule
@@ -18,18 +19,21 @@ from fx.lowering.boundaries import Boundaries
 from fx.lowering.converters import has_converter
 from fx.lowering.coverage import Coverage, CoveredRegion, Placement
 from fx.lowering.example_inputs import expect_inputs, find_misfit
-from fx.lowering.functional import make_functional
 from fx.lowering.known_program import KnownProgram
-from fx.lowering.restoration import restore
 from fx.lowering.support import Veto, all_of, is_pure, not_vetoed
 from fx.naming.printing import target_name
-from fx.node import Node
+from fx.node import Node, map_arg
+from fx.operators.families import is_one_of
 from fx.origins import record_origins
+from fx.passes import functional_form
 from fx.passes.partition import find_regions
 from fx.passes.regions import Region, Regions
 from fx.passes.tensor_metadata import bytes_recorded
 
 _NOT_DIVIDED = ("placeholder", "get_attr", "output")
+_CALLS = ("call_function", "call_method", "call_module")
+_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+"""Methods of tensors as functions, which cannot be called with what capture puts in the place of a tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,7 +84,9 @@ def make_plan(
             if (misfit := find_misfit(graph_module, example_inputs, failure)) is not None:
                 raise misfit from None  # it says why; a cause that is not ours would be a fault of the pass `lower`
             if flops.keys() != {node for node in program.graph.nodes if node.op not in _NOT_DIVIDED}:
-                notes.append(_why_not_followed(failure))
+                first = str(failure).partition("\n")[0]
+                why = f"{type(failure).__name__}: {first}"
+                notes.append(f"shapes are not known from where the program cannot be followed on: {why}")
         backend.study(program, example_inputs)
     subject = KnownProgram(program)
     reasons = _refusals(subject, backend, veto)
@@ -99,16 +105,11 @@ def make_plan(
     added = boundaries.repeat_inside(home)
     if flops is not None:
         flops.update(dict.fromkeys(added, 0))
-    restore(form, {*home, *changed})
+    _restore(form, {*home, *changed})
     _fetch_for_each_use(graph)
     regions = Regions(GraphModule.of_capture(own, graph, type(graph_module).__name__), home)
     parts = tuple(_part(region, flops) for region in regions.regions)
     return Plan(regions, Coverage(backend.name, placements, parts, tuple(notes)))
-
-
-def _why_not_followed(failure: Exception) -> str:
-    first = str(failure).partition("\n")[0]
-    return f"shapes are not known from where the program cannot be followed on: {type(failure).__name__}: {first}"
 
 
 def _fetch_for_each_use(graph: Graph) -> None:
@@ -172,9 +173,76 @@ def _size_of(node: Node) -> int | None:
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
-    total = 0
-    for count in counts:
-        if count is None:
-            return None
-        total += count
-    return total
+    known = [*counts]
+    return None if None in known else sum(count or 0 for count in known)
+
+
+# How the program is spelled before it is divided, and after.
+
+
+def make_functional(graph_module: GraphModule) -> list[Node]:
+    """Replace operations in place by what returns new values; see :func:`fx.passes.functional_form.make_functional`.
+
+    Left as they are, besides, are those whose operands are not known to be of one floating-point dtype, activations
+    aside, which keep any.
+
+    Returns:
+        The operations that return a new value now.
+
+    >>> import fx, torch
+    >>> program = canonical_form(fx.symbolic_trace(lambda x: torch.relu_(torch.neg(x)))).graph_module
+    >>> make_functional(program)
+    [relu_]
+    """
+    subject = KnownProgram(graph_module)
+
+    def keeps_dtype(node: Node) -> bool:
+        """Return whether the value has the dtype of what is written to also if it is a new one."""
+        if is_one_of(node.target, "activation", "dropout"):
+            return True
+        values = (*node.args, *node.kwargs.values())
+        dtypes = {subject.dtype(one) for one in node.all_input_nodes}
+        dtype = dtypes.pop() if len(dtypes) == 1 else None
+        is_plain = all(one is None or isinstance(one, (Node, int, float, str)) for one in values)
+        return is_plain and dtype is not None and dtype.is_floating_point
+
+    return functional_form.make_functional(graph_module, keeps_dtype)
+
+
+def _restore(form: CanonicalForm, kept: Collection[Node]) -> None:
+    """Give the operations of a canonical program their original spelling, where all that stands for one is not kept.
+
+    An operation stays canonical if its operands are others by now.
+
+    Args:
+        form: the program, whose graph is edited.
+        kept: the operations that have to stay as they are.
+    """
+    graph = form.graph_module.graph
+    named = {node.name: node for node in graph.nodes}
+    standing: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if (original := form.stands_for.get(node)) is not None and original.op in _CALLS:
+            standing.setdefault(original, []).append(node)
+    for original, nodes in standing.items():
+        result = named.get(original.name)
+        if result in nodes and not any(node in kept for node in nodes):
+            _restore_one(original, result, nodes, named)
+    for node in graph.find_nodes(op="call_function"):
+        if node not in kept and isinstance(node.target, _METHODS) and node.args and isinstance(node.args[0], Node):
+            node.op, node.target = "call_method", node.target.__name__
+
+
+def _restore_one(original: Node, result: Node, nodes: list[Node], named: dict[str, Node]) -> None:
+    """Let ``result`` be ``original`` again, and erase what else stands for it."""
+    own = set(nodes)
+    operands = {used for node in nodes for used in node.all_input_nodes} - own
+    values = {used: named.get(used.name) for used in original.all_input_nodes}
+    if operands != {*values.values()} or not all(own.issuperset(node.users) for node in nodes if node is not result):
+        return
+    args, kwargs = (map_arg(given, values.__getitem__) for given in (original.args, original.kwargs))
+    result.op, result.target = original.op, original.target
+    result._update(args, kwargs)
+    for node in reversed(nodes):
+        if node is not result:
+            result.graph.erase_node(node)

@@ -70,7 +70,7 @@ def has_dtype(*dtypes: torch.dtype) -> Predicate:
             if dtype is None:
                 return f"the dtype of `%{node}` is not known: give example_inputs"
             if dtype not in dtypes:
-                return f"`%{node}` is {_name(dtype)}, not {' or '.join(map(_name, dtypes))}"
+                return f"`%{node}` is {dtype_name(dtype)}, not {' or '.join(map(dtype_name, dtypes))}"
         return None
 
     return check
@@ -199,5 +199,6 @@ def places_of(node: Node) -> set[str]:
     return places
 
 
-def _name(dtype: torch.dtype) -> str:
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a dtype without ``torch.``."""
     return str(dtype).removeprefix("torch.")

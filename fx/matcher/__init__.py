@@ -29,12 +29,11 @@ from fx.arguments import expect, expect_all
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
-from fx.matcher.near_misses import Explanation, NearMiss, sentence
+from fx.matcher.near_misses import Explanation, NearMiss, Wording
 from fx.matcher.occurrences import InternalMatch, MatchState, Occurrence, at
-from fx.matcher.patterns import Pattern, Program
+from fx.matcher.patterns import Pattern, Program, Wildcard, anything, literal
 from fx.matcher.searched_program import SearchedProgram
 from fx.matcher.unification import PatternMismatch, Unifier
-from fx.matcher.wildcards import Wildcard, anything, literal
 from fx.node import Node
 
 __all__ = [
@@ -136,7 +135,8 @@ class Matcher:
 
     def _occurrence(self) -> Occurrence:
         found = self._unifier
-        return Occurrence(self.pattern, self.subject, found.bound, found.taken, found.literals)
+        # copied, as the search goes on with its own
+        return Occurrence(self.pattern, self.subject, dict(found.bound), dict(found.taken), dict(found.literals))
 
     def _refused_by(self, occurrence: Occurrence) -> str | None:
         if not self.filters:
@@ -144,7 +144,8 @@ class Matcher:
         match = occurrence.internal_match()
         for match_filter in self.filters:
             if not match_filter(match, self.graph_module.graph, self.pattern.graph):
-                return f"everything matched, but the filter `{_name(match_filter)}` refuses it"
+                name = getattr(match_filter, "__name__", type(match_filter).__name__)
+                return f"everything matched, but the filter `{name}` refuses it"
         return None
 
     def _near_miss(self, anchor: Node) -> NearMiss | None:
@@ -166,16 +167,12 @@ class Matcher:
         farthest = max(mismatches, key=lambda mismatch: mismatch.depth)
         if farthest.depth < min(2, calls - 1):
             return None
-        reason = sentence(farthest, self.pattern.stands_for, self.subject.stands_for)
+        reason = Wording(farthest, self.pattern.stands_for, self.subject.stands_for).sentence()
         return _near_miss(original, farthest.depth, reason)
 
 
 def _near_miss(node: Node, matched: int, reason: str) -> NearMiss:
     return NearMiss(node, matched, reason.removesuffix(at(node)))  # the line is reported with the node
-
-
-def _name(match_filter: MatchFilter) -> str:
-    return getattr(match_filter, "__name__", type(match_filter).__name__)
 
 
 def explain(

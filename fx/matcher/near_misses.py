@@ -46,10 +46,9 @@ class Explanation:
     """The places where it does not match, in order."""
 
     def __str__(self) -> str:
-        lines = [f"{_count(len(self.matches), 'match', 'matches')}"]
+        lines = [_count(len(self.matches), "match", "matches")]
         for match in self.matches:
-            results = ", ".join(f"`%{node}`{_in_parentheses(node)}" for node in match.returning_nodes)
-            lines.append(f"  {results}")
+            lines.append("  " + ", ".join(f"`%{node}`{_in_parentheses(node)}" for node in match.returning_nodes))
         lines.append(_count(len(self.near_misses), "near miss", "near misses"))
         lines += [f"  {miss}" for miss in self.near_misses]
         return "\n".join(lines)
@@ -63,19 +62,8 @@ def _in_parentheses(node: Node) -> str:
     return f" ({node.source.place})" if node.source is not None else ""
 
 
-def sentence(mismatch: PatternMismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]) -> str:
-    """Return what a mismatch says to the user.
-
-    Args:
-        mismatch: where a search ended.
-        in_pattern: from canonical nodes to those of the pattern as it was given.
-        in_program: from canonical nodes to those of the program as it was given.
-    """
-    return _Wording(mismatch, in_pattern, in_program).sentence()
-
-
-class _Wording:
-    """One mismatch in words."""
+class Wording:
+    """One mismatch in words, with the nodes of pattern and program as they were given for canonical ones."""
 
     def __init__(
         self, mismatch: PatternMismatch, in_pattern: Mapping[Node, Node], in_program: Mapping[Node, Node]
@@ -85,6 +73,7 @@ class _Wording:
         self.in_program = in_program
 
     def sentence(self) -> str:
+        """Return what the mismatch says to the user."""
         return getattr(self, f"_{self.mismatch.kind}")()
 
     def _there(self, node: Node) -> Node:
@@ -113,7 +102,8 @@ class _Wording:
         if site is None:
             return f"it is {_called(program)}, the pattern has {_called(pattern)}"
         fed = self.in_pattern.get(site[0], site[0])
-        argument = "" if self._is_first() else f" {self._argument_name()}"
+        is_first = self.mismatch.label in (0, "input", "self", None)
+        argument = "" if is_first else f" {self._argument_name()}"
         return (
             f"the pattern's `%{fed}` is fed{argument} by {_called(pattern)}, here by {_called(program)}{self._line()}"
         )
@@ -122,12 +112,9 @@ class _Wording:
         site = self.mismatch.site
         return "" if site is None else at(self._there(site[1]))
 
-    def _is_first(self) -> bool:
-        return self.mismatch.label in (0, "input", "self", None)
-
     def _argument_name(self) -> str:
         label = self.mismatch.label
-        return f"`{label}`" if isinstance(label, str) else f"argument {label + 1 if label is not None else 1}"
+        return f"argument {label + 1}" if isinstance(label, int) else f"`{label}`"
 
     def _number(self) -> str:
         given = self.in_pattern.get(self.mismatch.pattern, self.mismatch.pattern)

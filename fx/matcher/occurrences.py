@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fx.analysis.dependence import Dependences
 from fx.matcher.patterns import Pattern
 from fx.matcher.searched_program import SearchedProgram
-from fx.node import Argument, Node, nodes_in
+from fx.node import Argument, Node, nodes_in, reached
 from fx.operators.effects import is_impure
 
 
@@ -62,34 +63,26 @@ class MatchState:
         return self._dependences.why_not_fuse(nodes)
 
 
+@dataclass(eq=False)
 class Occurrence:
     """A pattern found in a program. It can be replaced where ``why_not`` is ``None``."""
 
-    def __init__(
-        self,
-        pattern: Pattern,
-        subject: SearchedProgram,
-        bound: Mapping[Node, Argument],
-        taken: Mapping[Node, Node],
-        literals: Mapping[str, Argument],
-    ) -> None:
-        """Keep a solution of the search.
+    pattern: Pattern
+    """What was found."""
+    subject: SearchedProgram
+    """Where."""
+    bound: dict[Node, Argument]
+    """For canonical nodes of the pattern, what they stand for."""
+    taken: dict[Node, Node]
+    """For the canonical calls of the program, those of the pattern."""
+    literals: dict[str, Argument]
+    """The constants that named wildcards stand for."""
 
-        Args:
-            pattern: what was found.
-            subject: where.
-            bound: for canonical nodes of the pattern, what they stand for.
-            taken: for the canonical calls of the program, those of the pattern.
-            literals: the constants that named wildcards stand for.
-        """
-        self.pattern = pattern
-        self.subject = subject
-        self.bound = dict(bound)
-        self.taken = dict(taken)
-        self.literals = dict(literals)
-        originals = {subject.stands_for[node] for node in taken}
-        self.nodes: list[Node] = sorted(originals, key=subject.order.__getitem__)
+    @cached_property
+    def nodes(self) -> list[Node]:
         """The program's own operations that it is made of, in order."""
+        originals = {self.subject.stands_for[node] for node in self.taken}
+        return sorted(originals, key=self.subject.order.__getitem__)
 
     @property
     def results(self) -> list[Node]:
@@ -262,15 +255,13 @@ class Occurrence:
 
     def no_ops(self) -> list[Node]:
         """Return the operations that compute nothing and stand between those of the match, in order."""
-        found: dict[Node, None] = {}
+
+        def passed(node: Node) -> list[Node]:
+            return [user for user in node.users if self.subject.is_no_op(user)]
+
         results = set(self.results)
-        pending = [user for node in self.nodes if node not in results for user in node.users]
-        while pending:
-            node = pending.pop()
-            if node not in found and self.subject.is_no_op(node):
-                found[node] = None
-                pending.extend(node.users)
-        return sorted(found, key=self.subject.order.__getitem__)
+        found = reached((node for node in self.nodes if node not in results), passed)
+        return sorted(found.keys() - self.nodes, key=self.subject.order.__getitem__)
 
 
 def _also_used(node: Node, user: Node) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from fx.arguments import shown
+from fx.arguments import expect, shown
 from fx.canonical import CanonicalForm, canonical_form
 from fx.capture.tracer import Tracer, symbolic_trace
 from fx.container_kinds import leaves_of
@@ -19,11 +19,41 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.searched_program import drop_inner_checks, is_call
 from fx.naming.printing import describe
-from fx.node import Argument, Node
+from fx.node import Argument, Node, reached
 from fx.operators.effects import Effect, effect_of
 
 Program: TypeAlias = Callable[..., Any] | torch.nn.Module | Graph
 """What patterns and replacements are given as: a function, a module (captured or not), or a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wildcard:
+    """Matches any constant argument: a number, a string, a dtype, None, and containers of these; no computed value."""
+
+    name: str = ""
+    """By which a match knows the constant, and which stands for the same constant wherever it stands; may be empty."""
+
+    def __fx_create_arg__(self, tracer: Tracer) -> Wildcard:
+        """Return what a node holds when a traced pattern uses it: itself."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"literal({self.name!r})" if self.name else "anything"
+
+
+def literal(name: str) -> Any:
+    """A wildcard whose constant is found in ``match.literals[name]``, by filters and replacement callbacks.
+
+    >>> import torch.nn.functional as F
+    >>> def pattern(x):
+    ...     return F.dropout(x, p=literal("p"))
+    """
+    expect(name, str, "literal takes the name of a constant", error=PassError)
+    return Wildcard(name)
+
+
+anything: Any = Wildcard()
+"""A wildcard whose constant nobody asks for: ``F.dropout(x, p=anything)``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +235,7 @@ def _stages(calls: list[Node], results: list[Node]) -> Iterator[Stage]:
     root, pivot = (sinks or [node for node in calls if not any(map(is_call, node.users))])[0], None
     while True:
         yield Stage(root, pivot)
-        _reach(root, found)
+        found.update(reached([root], lambda node: node.all_input_nodes))
         missing = [node for node in calls if node not in found]
         if not missing:
             return
@@ -220,13 +250,3 @@ def _next_root(missing: list[Node], found: set[Node]) -> tuple[Node, Node | None
                 if used in found and used.op in kinds:
                     return node, used
     return next(node for node in missing if not any(map(is_call, node.users))), None
-
-
-def _reach(root: Node, found: set[Node]) -> None:
-    """Add ``root`` and all it is computed from to ``found``."""
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            pending.extend(used for used in node.all_input_nodes if used not in found)

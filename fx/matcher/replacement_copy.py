@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -11,65 +11,46 @@ import torch
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
-from fx.matcher.settings import same_settings
+from fx.matcher.searched_program import same_settings
 from fx.modules.attributes import MISSING, find_attribute, free_path, is_own, put_attribute
 from fx.naming.printing import describe
 from fx.node import Argument, Node, map_arg
 from fx.provenance import inherit
 
 
-class ReplacementCopy:
-    """One copy of a replacement, placed in a graph."""
+def copy_replacement(
+    replacement: Graph,
+    graph: Graph,
+    inputs: Mapping[Node, Argument],
+    attribute_path: Callable[[Node], str],
+    matched: list[Node],
+    result: Node,
+) -> tuple[Argument, list[Node]]:
+    """Copy ``replacement`` to the insertion point of ``graph``, and return what it returns, and the nodes made.
 
-    def __init__(
-        self, replacement: Graph, inputs: Mapping[Node, Argument], paths: Attributes, matched: Mapping[str, str]
-    ) -> None:
-        """Prepare a copy.
-
-        Args:
-            replacement: what to copy.
-            inputs: for its placeholders what to use instead.
-            paths: knows under which path the program has what the replacement refers to.
-            matched: for paths of the pattern those of the program.
-        """
-        self._replacement = replacement
-        self._values: dict[Node, Argument] = dict(inputs)
-        self._paths = paths
-        self._matched = matched
-        self.nodes: list[Node] = []
-        """The nodes that were made, in order."""
-
-    def copy_to(self, graph: Graph, matched: list[Node], result: Node) -> Argument:
-        """Copy the replacement to the insertion point of ``graph``, and return what it returns.
-
-        Args:
-            graph: the program.
-            matched: the nodes it replaces, whose origins the copies get.
-            result: the node whose line and place in the module hierarchy they get.
-        """
-        stack = result.meta.get("nn_module_stack")
-        for node in self._replacement.nodes:
-            if node.op == "output":
-                return self.value(node.args[0])
-            if node.op == "placeholder":
-                continue
-            made = self._values[node] = graph.node_copy(node, self._value)
-            if node.op in ("get_attr", "call_module"):
-                made.target = self._paths.path(self._replacement, node, self._matched)
-            made.source = result.source
-            made.origins = ()
-            if stack is not None:
-                made.meta["nn_module_stack"] = dict(stack)
-            inherit(made, matched)
-            self.nodes.append(made)
-        return None
-
-    def value(self, argument: Argument) -> Argument:
-        """An argument of the replacement in terms of the program."""
-        return map_arg(argument, self._value)
-
-    def _value(self, node: Node) -> Argument:
-        return self._values[node]
+    Args:
+        replacement: what to copy.
+        graph: the program.
+        inputs: for placeholders of the replacement what to use instead.
+        attribute_path: the path under which the program has what a node of the replacement refers to.
+        matched: the nodes that are replaced, whose origins the copies get.
+        result: the node whose line and place in the module hierarchy they get.
+    """
+    values, nodes = dict(inputs), list[Node]()
+    stack = result.meta.get("nn_module_stack")
+    for node in replacement.nodes:
+        if node.op in ("placeholder", "output"):
+            continue
+        made = values[node] = graph.node_copy(node, values.__getitem__)
+        if node.op in ("get_attr", "call_module"):
+            made.target = attribute_path(node)
+        made.source = result.source
+        made.origins = ()
+        if stack is not None:
+            made.meta["nn_module_stack"] = dict(stack)
+        inherit(made, matched)
+        nodes.append(made)
+    return map_arg(replacement.output_node().args[0], values.__getitem__), nodes
 
 
 class Attributes:

@@ -11,11 +11,11 @@ from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.matcher.occurrences import InternalMatch, Occurrence
 from fx.matcher.patterns import Pattern
-from fx.matcher.replacement_copy import Attributes, ReplacementCopy
+from fx.matcher.replacement_copy import Attributes, copy_replacement
 from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call
 from fx.modules.attributes import is_own, prefixes
 from fx.naming.printing import describe
-from fx.node import Argument, Node, map_arg, nodes_in
+from fx.node import Argument, Node, map_arg, nodes_in, reached
 from fx.operators.effects import effect_of
 from fx.origins import record_origins
 
@@ -40,19 +40,20 @@ class Rewrite:
         Raises:
             PassError: it takes or returns another number of values, or uses what is not there.
         """
-        ours, theirs = len(_placeholders(replacement)), len(self._pattern.given)
-        if ours != theirs:
+        inputs, given = replacement.find_nodes(op="placeholder"), self._pattern.given
+        compared = f"replacement({_names(inputs)}), pattern({_names(given)})"
+        if len(inputs) != len(given):
             raise PassError(
-                f"the replacement takes {_count(ours, 'input')}, the pattern {theirs}",
-                value=f"replacement({_inputs(replacement)}), pattern({_inputs(self._pattern.graph)})",
+                f"the replacement takes {_count(len(inputs), 'input')}, the pattern {len(given)}",
+                value=compared,
                 why="each input of the replacement stands for the pattern's in the same place",
                 remedy="give both the same inputs, used or not",
             )
-        for node, given in zip(_placeholders(replacement), self._pattern.given, strict=True):
-            if node.users and not self._pattern.values[given].users:
+        for node, counterpart in zip(inputs, given, strict=True):
+            if node.users and not self._pattern.values[counterpart].users:
                 raise PassError(
                     f"the replacement uses its input `{node.target}`, which the pattern does not use",
-                    value=f"replacement({_inputs(replacement)}), pattern({_inputs(self._pattern.graph)})",
+                    value=compared,
                     why="what it stands for in a match is not known",
                     remedy="use it in the pattern too",
                 )
@@ -61,10 +62,11 @@ class Rewrite:
 
     def _check_results(self, output: Node) -> None:
         values, results = list(leaves_of(output.args[0])), self._pattern.results
+        compared = f"{describe(output)}, {describe(self._pattern.graph.output_node())}"
         if len(values) != len(results):
             raise PassError(
                 f"the replacement returns {_count(len(values), 'value')}, the pattern {len(results)}",
-                value=f"{describe(output)}, {describe(self._pattern.graph.output_node())}",
+                value=compared,
                 why="each value that the replacement returns takes the place of the pattern's in the same place",
             )
         known: dict[Node, Argument] = {}
@@ -72,7 +74,7 @@ class Rewrite:
             if known.setdefault(result, value) is not value:
                 raise PassError(
                     f"the replacement returns two values for `%{result}`, which the pattern returns twice",
-                    value=f"{describe(output)}, {describe(self._pattern.graph.output_node())}",
+                    value=compared,
                     remedy="return the same value in both places",
                 )
 
@@ -111,34 +113,37 @@ class Rewrite:
         last = max(results, key=self._subject.order.__getitem__)
         with graph.inserting_before(place):
             fetched = self._fetch(match)
-            inputs = _placeholders(replacement)
+            pairs = zip(replacement.find_nodes(op="placeholder"), self._pattern.given, strict=True)
             known = self._pattern.values
-            values = {
-                node: fetched[given]
-                for node, given in zip(inputs, self._pattern.given, strict=True)
-                if known[given] in occurrence.bound
-            }
-            copied = ReplacementCopy(replacement, values, self._attributes, self._matched_paths(occurrence))
-            returned = copied.copy_to(graph, occurrence.nodes, last)
+            values = {node: fetched[given] for node, given in pairs if known[given] in occurrence.bound}
+            paths = self._matched_paths(occurrence)
+            returned, made = copy_replacement(
+                replacement,
+                graph,
+                values,
+                lambda node: self._attributes.path(replacement, node, paths),
+                occurrence.nodes,
+                last,
+            )
         for node in to_move:
             place.prepend(node)
         self._moved.update(to_move)
-        self._use(results, list(leaves_of(returned)))
+        for result, value in zip(results, leaves_of(returned), strict=True):
+            self._replaced[result] = value
+            result.replace_all_uses_with(value)
         self._erase(occurrence)
         for node in nodes_in(list(fetched.values())):
             if node.op == "get_attr" and not node.users:
                 graph.erase_node(node)
         nodes_map = {node: fetched.get(node, value) for node, value in match.nodes_map.items()}
-        return nodes_map, copied.nodes
+        return nodes_map, made
 
     def finish(self) -> None:
         """Drop the modules that nothing calls any more, and recompile."""
         if not self._changed:
             return
-        used: set[str] = set()
-        for node in self._program.graph.nodes:
-            if node.op in ("call_module", "get_attr"):
-                used.update(prefixes(str(node.target)))
+        nodes = (node for node in self._program.graph.nodes if node.op in ("call_module", "get_attr"))
+        used = {prefix for node in nodes for prefix in prefixes(str(node.target))}
         for path in self._uncalled:
             if path not in used and is_own(self._program, path):
                 self._program.delete_submodule(path)
@@ -154,7 +159,11 @@ class Rewrite:
         """
         own = {*occurrence.nodes, *occurrence.no_ops()}
         last = max(own)
-        to_move = sorted(self._users_between(own, last))
+
+        def users_before_its_end(node: Node) -> list[Node]:
+            return [user for user in node.users if user not in own and user < last]
+
+        to_move = sorted(reached(own, users_before_its_end).keys() - own)
         if not to_move:
             users = [user for result in occurrence.results for user in result.users if user not in own]
             first = min(users, default=last.next)
@@ -164,17 +173,6 @@ class Rewrite:
         if is_pure and all(node < to_move[0] for node in in_graph) and self._is_free(to_move[0], last):
             return to_move[0], []
         return last.next, to_move
-
-    def _users_between(self, own: set[Node], last: Node) -> set[Node]:
-        """Return what is computed from the results and stands before the last operation of a match."""
-        found: set[Node] = set()
-        pending = [user for node in own for user in node.users]
-        while pending:
-            node = pending.pop()
-            if node not in own and node not in found and node < last:
-                found.add(node)
-                pending.extend(node.users)
-        return found
 
     def _is_free(self, first: Node, last: Node) -> bool:
         """Return whether nothing between the two has an effect, as far as is known."""
@@ -214,17 +212,6 @@ class Rewrite:
                 paths[str(node.target)] = str(stands_for[found].target)
         return paths
 
-    def _use(self, results: list[Node], values: list[Argument]) -> None:
-        """Use ``values`` wherever ``results`` were used."""
-        for result, value in zip(results, values, strict=True):
-            self._replaced[result] = value
-            if isinstance(value, Node):
-                result.replace_all_uses_with(value)
-            else:
-                for user in list(result.users):
-                    user.args = _with(user.args, result, value)
-                    user.kwargs = _with(user.kwargs, result, value)
-
     def _erase(self, occurrence: Occurrence) -> None:
         """Erase what was replaced, and what served only that."""
         graph = self._program.graph
@@ -243,18 +230,9 @@ class Rewrite:
                 graph.erase_node(node)
 
 
-def _with(argument: Argument, node: Node, value: Argument) -> Argument:
-    """``argument`` with ``value`` in the place of ``node``."""
-    return map_arg(argument, lambda used: value if used is node else used)
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _placeholders(graph: Graph) -> list[Node]:
-    return [node for node in graph.nodes if node.op == "placeholder"]
-
-
-def _inputs(graph: Graph) -> str:
-    return ", ".join(str(node.target) for node in _placeholders(graph))
+def _names(inputs: list[Node]) -> str:
+    return ", ".join(str(node.target) for node in inputs)

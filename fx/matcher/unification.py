@@ -10,10 +10,8 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from fx.container_kinds import held_kind
-from fx.matcher.patterns import Pattern, Stage
-from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call, kind_of
-from fx.matcher.settings import same_settings
-from fx.matcher.wildcards import Wildcard
+from fx.matcher.patterns import Pattern, Stage, Wildcard
+from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call, kind_of, same_settings
 from fx.naming.targets import torch_path
 from fx.node import Argument, Node, nodes_in
 from fx.operators.families import find_operator
@@ -53,14 +51,7 @@ class Unifier:
     def __init__(
         self, pattern: Pattern, subject: SearchedProgram, ignore_literals: bool = False, node_name_match: str = ""
     ) -> None:
-        """Prepare for any number of searches.
-
-        Args:
-            pattern: what to look for.
-            subject: where.
-            ignore_literals: let every constant of the pattern stand for any constant.
-            node_name_match: accept every operation at the anchor whose name contains this.
-        """
+        """Prepare for any number of searches; the options are those of ``Matcher``."""
         self.pattern = pattern
         self.subject = subject
         self.ignore_literals = ignore_literals
@@ -81,8 +72,10 @@ class Unifier:
         self._agenda: _Agenda = None
         self._stage = 1
         self._free: dict[int, int] = {}  # of each list of candidates, where those begin that no match took
-        self._trail: list[tuple[dict[Any, Any], Any]] = []
-        self._choices: list[tuple[int, int, Iterator[_Agenda]]] = []
+        # Several ways may match: operands in either order, any user of a value. What each way binds is noted in the
+        # trail, so that the search can take it back to where it chose and go another way, without copying the tables.
+        self._trail: list[tuple[dict[Any, Any], Any]] = []  # tables and the keys that were added to them, in order
+        self._choices: list[tuple[int, int, Iterator[_Agenda]]] = []  # length of the trail, stage, and ways left
 
     def begin(self) -> None:
         """Forget the matches made so far."""
@@ -136,7 +129,7 @@ class Unifier:
         while self._choices:
             length, self._stage, ways = self._choices[-1]
             self._undo(length)
-            for agenda in ways:
+            if (agenda := next(ways, None)) is not None:
                 return agenda
             self._choices.pop()
         return None

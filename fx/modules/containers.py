@@ -49,9 +49,6 @@ class Children(dict[str, Any]):
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> dict[str, Any]:
-        return copy.deepcopy(dict(self), memo)
-
 
 def _then_mirror(name: str) -> Any:
     change = getattr(dict, name)
@@ -110,19 +107,8 @@ class Container(QuickModule):
     def __reduce__(self) -> Any:
         return Container, (), self.plain_state()
 
-    def __copy__(self) -> Container:
-        copied = Container()
-        copied.__dict__.update(self.plain_state())
-        return copied
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Container:
-        copied = Container()
-        memo[id(self)] = copied
-        copied.__dict__.update(copy.deepcopy(self.plain_state(), memo))
-        return copied
-
     def _replicate_for_data_parallel(self) -> Container:
-        replica = self.__copy__()
+        replica = copy.copy(self)
         replica._parameters, replica._buffers = {}, self._buffers.copy()
         replica._is_replica = True  # type: ignore[assignment]
         return replica

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import copyreg
 import importlib
 import pickle
@@ -240,9 +241,8 @@ def _codegen(graph: Graph) -> Any:
     """The code generator; a transformer of its lines goes along only where it can be imported."""
     codegen = graph._codegen
     if codegen.body_transformer is not None and imported_name(codegen.body_transformer) is None:
-        copied = type(codegen).__new__(type(codegen))
-        copied.__dict__.update(codegen.__dict__, body_transformer=None)
-        return copied
+        codegen = copy.copy(codegen)
+        codegen.body_transformer = None
     return codegen
 
 

@@ -94,3 +94,8 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     except RuntimeError:  # tensors that only pretend to have memory
         start = 0
     return (start, start + storage.nbytes()) if start else (-storage._cdata, 0)
+
+
+def memory_of(tensor: torch.Tensor) -> int:
+    """Return a number that tensors with the same memory have in common, as long as one of them lives."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)

@@ -1,8 +1,8 @@
-"""Programs as text for people: ``str(graph)``, one node, and the table (paper, figure 1)."""
+"""Programs as text for people: ``str(graph)``, one node, the table (paper, figure 1), and comments of verbose code."""
 
 from __future__ import annotations
 
-import enum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,8 +68,6 @@ def format_argument(argument: Any) -> str:
         return kind.written(argument, list(map(format_argument, kind.parts(argument))), str, class_name)
     if hasattr(argument, "users") and hasattr(argument, "op"):
         return f"%{argument}"
-    if isinstance(argument, enum.Enum):
-        return str(argument)
     try:
         return str(argument)
     except Exception:  # its own method fails, or it is an integer with more digits than Python converts
@@ -93,8 +91,8 @@ def type_name(annotation: Any) -> str:
     module = annotation.__module__
     if module == "builtins":
         return name
-    if module.partition(".")[0] == "torch":
-        return f"torch.{name}" if getattr(torch, name, None) is annotation else f"{module}.{name}"
+    if module.partition(".")[0] == "torch" and getattr(torch, name, None) is annotation:
+        module = "torch"
     return f"{module}.{name}"
 
 
@@ -115,3 +113,53 @@ def describe(node: Node) -> str:
     arguments = [format_argument(a) for a in node.args]
     arguments += [f"{key}={format_argument(value)}" for key, value in node.kwargs.items()]
     return f"%{node.name} = {node.op}[{target_name(node.target)}]({', '.join(arguments)})"
+
+
+@dataclass
+class Comments:
+    """Comments of verbose code: the user's line above the nodes that it made, shapes behind them."""
+
+    include_stride: bool
+    """Strides beside shapes."""
+    include_device: bool
+    """Devices beside shapes."""
+    colored: bool
+    """Terminal colours."""
+    additional_meta: tuple[str, ...]
+    """Keys of ``meta`` to show."""
+    _previous: str | None = None
+
+    def above(self, node: Node) -> str:
+        """A comment line where this node's origin differs from the one before it."""
+        if node.op in ("placeholder", "output") or node.source is None:
+            return ""
+        source = node.source
+        origin = f"# File: {source.place} in {source.function}, code: {source.text}"
+        if origin == self._previous:
+            return ""
+        self._previous = origin
+        return f"\n{self._paint(_one_line(origin), '2')}\n"
+
+    def behind(self, node: Node) -> str:
+        """A comment with what is known of the node's value."""
+        notes: list[str] = []
+        value: Any = node.meta.get("val", node.meta.get("tensor_meta"))
+        shape: Any = getattr(value, "shape", None)
+        if shape is not None:
+            notes.append(f"{getattr(value, 'dtype', '')}{list(shape)}")
+            if self.include_stride:
+                stride: Any = getattr(value, "stride", ())
+                steps: Any = stride() if callable(stride) else stride
+                notes.append(f"stride {list(steps)}")
+            if self.include_device and hasattr(value, "device"):
+                notes.append(f"device {value.device}")
+        notes += [f"{key}: {node.meta[key]}" for key in self.additional_meta if key in node.meta]
+        return f"  {self._paint(_one_line('# ' + ', '.join(notes)), '34')}" if notes else ""
+
+    def _paint(self, text: str, code: str) -> str:
+        return f"\033[{code}m{text}\033[0m" if self.colored else text
+
+
+def _one_line(comment: str) -> str:
+    """A comment that stays one: whatever ends a line in Python source becomes a blank."""
+    return " ".join(comment.split("\0", maxsplit=1)[0].splitlines())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable
 from functools import reduce
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -113,6 +115,15 @@ def module_qualified_name(target: Callable[..., Any]) -> str:
     if module is None:  # pyright: ignore[reportUnnecessaryComparison]  functions of torch are built in
         return qualified_name(target)
     return f"{module.replace('torch._ops', 'torch.ops')}.{name}"
+
+
+def home_of(target: object) -> ModuleType | None:
+    """Return the module that a function says it is of, if it is found there by its name.
+
+    One that imitates another, as ``functools.wraps`` makes it, has that one's name and module, but is not found there.
+    """
+    home = sys.modules.get(getattr(target, "__module__", None) or "")
+    return home if home is not None and getattr(home, getattr(target, "__name__", ""), None) is target else None
 
 
 def is_builtin(target: object) -> bool:

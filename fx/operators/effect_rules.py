@@ -23,7 +23,7 @@ from torch._higher_order_ops import effects as registered_effects
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from fx.assertions import ASSERTIONS, is_false
-from fx.naming.targets import words
+from fx.naming.targets import home_of, words
 from fx.operators.families import find_in_place, find_operator
 from fx.operators.overloads import Overload, get_overloads, get_python_signature
 from fx.operators.python import BUILTINS, IN_PLACE
@@ -136,9 +136,7 @@ def _function_rule(target: Any) -> Rule:
     if isinstance(target, (operator.itemgetter, operator.attrgetter)):
         return None
     name = getattr(target, "__name__", "")
-    home = sys.modules.get(getattr(target, "__module__", None) or "")
-    # A function that imitates another one, as functools.wraps does, has its name and module, but is not found there.
-    module = home if home is not None and getattr(home, name, None) is target else None
+    module = home_of(target)
     if module in (builtins, math, cmath, sys.modules["_operator"]):
         return _python_rule(module, name)
     operation = getattr(target, "_opoverload", target)  # what torch.library.custom_op makes holds its operator

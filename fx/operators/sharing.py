@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fx.assertions import ASSERTIONS, is_false
-from fx.naming.targets import words
+from fx.naming.targets import home_of, words
 from fx.operators.facts import Operator
 from fx.operators.families import find_operator
 from fx.operators.overloads import Overload, get_overloads
@@ -144,9 +144,7 @@ def _function_sharing(target: Any) -> Sharing:
     if isinstance(target, (types.MethodDescriptorType, types.WrapperDescriptorType)):
         return find_sharing(target.__name__) if issubclass(torch.Tensor, target.__objclass__) else ANY
     name = getattr(target, "__name__", "")
-    home = sys.modules.get(getattr(target, "__module__", None) or "")
-    if home is None or getattr(home, name, None) is not target:
-        home = None
+    home = home_of(target)
     if home in (math, cmath):
         return NUMBER
     if home is sys.modules["_operator"]:
@@ -178,9 +176,7 @@ def _operator_sharing(name: str) -> Sharing:
         return ELEMENT if name == "getitem" else ANY
     if name in _OF_CONTAINERS:
         return ARITHMETIC
-    if name in ("contains", "countOf", "indexOf", "index", "is", "is_not", "not", "truth", "length_hint"):
-        return NUMBER
-    if name in ("setitem", "delitem"):
+    if name in words("contains countOf indexOf index is is_not not truth length_hint setitem delitem"):
         return NUMBER
     if name.startswith("i") and name not in ("inv", "invert"):
         return ARITHMETIC  # what it writes to is added where the effect is known

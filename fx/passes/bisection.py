@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fx.errors import PassError
 from fx.graph_module import GraphModule
-from fx.passes.listener import PipelineListener
+from fx.passes.pass_report import PipelineListener
 from fx.passes.rewriting import Edit
 
 Predicate = Callable[[GraphModule], object]

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from fx.graph_module import GraphModule, expect_program
-from fx.node import Node, map_arg
+from fx.node import Node
 from fx.passes.constants import Constants, own_copy, size_in_bytes
 from fx.passes.contract import Contract, exact
 from fx.passes.registered_passes import register_pass
@@ -66,8 +66,8 @@ class FoldConstants(RewritingPass):
                 inherit(fetched, (node,))
                 node.replace_all_uses_with(fetched, propagate_meta=True)
             else:
-                for user in list(node.users):
-                    _put(user, node, value)
+                for user in node.replace_all_uses_with(value):
+                    inherit(user, (node,))
             _erase_unused(node)
 
     def explain(self, graph_module: GraphModule) -> list[Folding]:
@@ -84,13 +84,6 @@ def _described(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value)
     return f"a buffer of {size_in_bytes(value)} bytes, {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
-
-
-def _put(user: Node, node: Node, value: Any) -> None:
-    """Let ``user`` take ``value`` itself in the place of ``node``."""
-    user.args = map_arg(user.args, lambda used: value if used is node else used)
-    user.kwargs = map_arg(user.kwargs, lambda used: value if used is node else used)
-    inherit(user, (node,))
 
 
 def _erase_unused(node: Node) -> None:

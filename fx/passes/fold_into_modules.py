@@ -21,70 +21,62 @@ from fx.passes.rewriting import Edit, RewritingPass
 from fx.passes.weighted_layers import TENSORS
 
 _Settings = dict[str, Any]
-_Build = Callable[[_Settings, dict[str, Tensor]], nn.Module]
+_Tensors = dict[str, Tensor]
+_Build = Callable[[Any, _Settings, _Tensors], nn.Module]
+"""Makes a module of a class without tensors, by its settings and the tensors that it is to get."""
 
 
-def _convolution(kind: type[nn.Module]) -> _Build:
-    def build(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
-        shape, groups = tensors["weight"].shape, settings["groups"]
-        inputs, outputs = (
-            (shape[0], shape[1] * groups) if "output_padding" in settings else (shape[1] * groups, shape[0])
-        )
-        return kind(inputs, outputs, tuple(shape[2:]), **settings, bias="bias" in tensors, device="meta")
-
-    return build
+def _convolution(kind: Any, settings: _Settings, tensors: _Tensors) -> nn.Module:
+    outputs, inputs, *kernel = tensors["weight"].shape
+    if "output_padding" in settings:  # transposed
+        outputs, inputs = inputs * settings["groups"], outputs
+    else:
+        inputs *= settings["groups"]
+    return kind(inputs, outputs, tuple(kernel), **settings, bias="bias" in tensors, device="meta")
 
 
-def _linear(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
+def _linear(kind: Any, settings: _Settings, tensors: _Tensors) -> nn.Module:
     outputs, inputs = tensors["weight"].shape
-    return nn.Linear(inputs, outputs, bias="bias" in tensors, device="meta")
+    return kind(inputs, outputs, bias="bias" in tensors, device="meta")
 
 
-def _embedding(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
+def _embedding(kind: Any, settings: _Settings, tensors: _Tensors) -> nn.Module:
     count, size = tensors["weight"].shape
-    return nn.Embedding(count, size, **settings, device="meta")
+    return kind(count, size, **settings, device="meta")
 
 
-def _layer_norm(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
-    shape, eps = settings["normalized_shape"], settings["eps"]
-    return nn.LayerNorm(shape, eps, "weight" in tensors, "bias" in tensors, device="meta")
+def _layer_norm(kind: Any, settings: _Settings, tensors: _Tensors) -> nn.Module:
+    return kind(settings["normalized_shape"], settings["eps"], "weight" in tensors, "bias" in tensors, device="meta")
 
 
-def _group_norm(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
-    return nn.GroupNorm(settings["num_groups"], len(tensors["weight"]), settings["eps"], device="meta")
+def _group_norm(kind: Any, settings: _Settings, tensors: _Tensors) -> nn.Module:
+    return kind(settings["num_groups"], len(tensors["weight"]), settings["eps"], device="meta")
 
 
-def _batch_norm(kind: type[nn.Module]) -> _Build:
-    def build(settings: _Settings, tensors: dict[str, Tensor]) -> nn.Module:
-        features, affine = len(tensors["running_mean"]), "weight" in tensors
-        norm = kind(features, settings["eps"], settings["momentum"], affine=affine, device="meta")
-        norm._buffers["num_batches_tracked"] = None
-        return norm
-
-    return build
+def _batch_norm(kind: Any, settings: _Settings, tensors: _Tensors) -> nn.Module:
+    features, affine = len(tensors["running_mean"]), "weight" in tensors
+    norm: nn.Module = kind(features, settings["eps"], settings["momentum"], affine=affine, device="meta")
+    norm._buffers["num_batches_tracked"] = None
+    return norm
 
 
-_BY_FAMILY: dict[str, Callable[[type[nn.Module]], _Build]] = {
+_BUILDERS: dict[str | type[nn.Module], _Build] = {
     "convolution": _convolution,
     "transposed convolution": _convolution,
     "batch norm": _batch_norm,
-}
-_BY_CLASS: dict[type[nn.Module], _Build] = {
     nn.Linear: _linear,
     nn.Embedding: _embedding,
     nn.LayerNorm: _layer_norm,
     nn.GroupNorm: _group_norm,
 }
+"""For families of operators, or single classes."""
 
 
 def _builders(target: Any) -> dict[type[nn.Module], _Build]:
     """The classes of modules that call a function, and how to make one without tensors."""
     row = find_operator(target)
-    if row is None:
-        return {}
-    if (of_family := _BY_FAMILY.get(row.family)) is not None:
-        return {kind: of_family(kind) for kind in row.modules if kind is not nn.SyncBatchNorm}
-    return {kind: _BY_CLASS[kind] for kind in row.modules if kind in _BY_CLASS}
+    found = {} if row is None else {kind: _BUILDERS.get(row.family, _BUILDERS.get(kind)) for kind in row.modules}
+    return {kind: build for kind, build in found.items() if build is not None and kind is not nn.SyncBatchNorm}
 
 
 @register_pass
@@ -150,12 +142,12 @@ def _find_folding(graph_module: GraphModule, node: Node, speller: CallSpeller, u
     path = _common_path(fetched)
     if path is None or _has_nodes(settings) or settings.pop("training", False) is not False:
         return None
-    tensors: dict[str, Tensor] = {name: fetch_attribute(graph_module, str(n.target)) for name, n in fetched.items()}
+    tensors: _Tensors = {name: fetch_attribute(graph_module, str(n.target)) for name, n in fetched.items()}
     owner = _owner(graph_module, path, tensors)
     kind = _original_class(node, path) if len(builders) > 1 else next(iter(builders))
     if owner is None or kind not in builders or any(uses[id(tensor)] != 1 for tensor in tensors.values()):
         return None
-    module = _with_tensors(builders[kind], settings, owner, tensors)
+    module = _with_tensors(kind, builders[kind], settings, owner, tensors)
     return None if module is None else _Folding(path, module, source, list(fetched.values()))
 
 
@@ -180,7 +172,7 @@ def _has_nodes(settings: _Settings) -> bool:
     )
 
 
-def _owner(graph_module: GraphModule, path: str, tensors: dict[str, Tensor]) -> Container | None:
+def _owner(graph_module: GraphModule, path: str, tensors: _Tensors) -> Container | None:
     """The container at ``path``, if a module with these tensors holds all that it holds."""
     owner = fetch_attribute(graph_module, path)
     if not isinstance(owner, Container) or any(child is not None for child in owner._modules.values()):
@@ -195,10 +187,12 @@ def _original_class(node: Node, path: str) -> Any:
     return next((kind for at, kind in reversed(stack.values()) if at == path), None)
 
 
-def _with_tensors(build: _Build, settings: _Settings, owner: Container, tensors: dict[str, Tensor]) -> nn.Module | None:
+def _with_tensors(
+    kind: Any, build: _Build, settings: _Settings, owner: Container, tensors: _Tensors
+) -> nn.Module | None:
     """The module with the tensors of ``owner``, or None where they do not have the shapes of such a module's."""
     try:
-        module = build(settings, tensors)
+        module = build(kind, settings, tensors)
     except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
         return None  # no such module can be made: F.conv2d takes what nn.Conv2d refuses
     own = {**module._parameters, **module._buffers}

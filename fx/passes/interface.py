@@ -14,7 +14,7 @@ from fx.container_kinds import held_kind, map_parts
 from fx.errors import with_article
 from fx.graph import Graph
 from fx.naming.printing import describe
-from fx.node import Node
+from fx.node import Node, reached
 from fx.operators.families import find_operator
 
 _STATE = "its own state"
@@ -202,16 +202,8 @@ def _possible_writes(writers: list[int], aliases: Aliases) -> frozenset[str]:
         pending += aliases.written_inputs(index) if is_write else aliases.inputs[index]
         if not is_write or (node.op == "call_module" and aliases.writes_state(index)):
             found.add(_STATE)
-    seen: set[int] = set()
-    while pending:
-        index = pending.pop()
-        if index not in seen:
-            seen.add(index)
-            node = aliases.nodes[index]
-            if node.op in ("placeholder", "get_attr"):
-                found.add(_label(node))
-            pending += aliases.shared[index]
-    return frozenset(found)
+    sources = (aliases.nodes[index] for index in reached(pending, aliases.shared.__getitem__))
+    return frozenset(found.union(_label(node) for node in sources if node.op in ("placeholder", "get_attr")))
 
 
 def _label(node: Node) -> str:

@@ -98,7 +98,9 @@ class MergeParallelLayers(RewritingPass):
         """Groups to be merged, and of each other layer that reads what another one reads why it is in none."""
         beside: dict[Node, list[Layer]] = {}
         for layer in layers:
-            if isinstance(layer.source, Node) and "weight" in layer.tensors and not _is_of_another_kind(layer):
+            if layer.is_batch_norm or is_one_of(layer.kind, "transposed convolution"):
+                continue  # which nobody expects to be merged
+            if isinstance(layer.source, Node) and "weight" in layer.tensors:
                 beside.setdefault(layer.source, []).append(layer)
         several = [together for together in beside.values() if len(together) > 1]
         if not several:
@@ -124,7 +126,11 @@ def _group(
     groups: list[list[Layer]] = []
     latest: dict[Any, list[Layer]] = {}
     for layer in together:
-        alone = layers.obstacle(layer) if is_one_of(layer.kind, "linear", "convolution") else _why_other_kind(layer)
+        if is_one_of(layer.kind, "linear", "convolution"):
+            alone = layers.obstacle(layer)
+        else:
+            name = getattr(layer.kind, "__name__", str(layer.kind))
+            alone = f"`{name}` is not one of torch's own linear layers and convolutions"
         kind = _kind_of(layer) if alone is None else alone
         why_apart = kind if isinstance(kind, str) else _why_no_view(layer, dependences)
         if why_apart is not None:
@@ -142,15 +148,6 @@ def _group(
 
 
 # What stands against it.
-
-
-def _is_of_another_kind(layer: Layer) -> bool:
-    return layer.is_batch_norm or is_one_of(layer.kind, "transposed convolution")  # which nobody expects to be merged
-
-
-def _why_other_kind(layer: Layer) -> str:
-    name = getattr(layer.kind, "__name__", str(layer.kind))
-    return f"`{name}` is not one of torch's own linear layers and convolutions"
 
 
 def _why_no_view(layer: Layer, dependences: Dependences) -> str | None:
@@ -289,7 +286,7 @@ def _call_module(graph_module: GraphModule, layers: Layers, first: Layer, weight
     module = copy_with(cast("nn.Module", first.module), {"weight": weight, "bias": bias})
     setattr(module, "out_channels" if first.dims else "out_features", weight.shape[0])
     prefix, _, name = str(first.node.target).rpartition(".")
-    path = layers.add_module(prefix, f"{name}_merged", module)
+    path = layers.add_attribute(prefix, f"{name}_merged", module)
     return graph_module.graph.call_module(path, _input(first))
 
 

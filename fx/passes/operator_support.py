@@ -73,19 +73,14 @@ class OperatorSupport(OperatorSupportBase):
         )
 
 
-class _FunctionSupport(OperatorSupportBase):
-    """Asks a function."""
-
-    def __init__(self, is_node_supported: Callable[[Modules, Node], bool]) -> None:
-        self._function = is_node_supported
-
-    def is_node_supported(self, submodules: Modules, node: Node) -> bool:
-        return self._function(submodules, node)
-
-
 def create_op_support(is_node_supported: Callable[[Modules, Node], bool]) -> OperatorSupportBase:
     """Return what asks a function, which is given the modules of the program and a node."""
-    return _FunctionSupport(is_node_supported)
+
+    class FunctionSupport(OperatorSupportBase):
+        def is_node_supported(self, submodules: Modules, node: Node) -> bool:
+            return is_node_supported(submodules, node)
+
+    return FunctionSupport()
 
 
 def chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:

@@ -7,7 +7,9 @@
     option  =  name ["=" value]
     value   =  characters other than , { } = and quotes, or any in single or double quotes
 
-Blanks between these parts mean nothing.
+Blanks between these parts mean nothing. What stands in the braces looks like arguments of a Python call, but Python's
+``ast`` parses too little of it: no name with dashes (``weight-bits=8``), no name alone behind a value
+(``limit=1,exactly``), and no path of a module that has numbers (``at=layer3.0``).
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from typing import NoReturn
 
 from fx.errors import PassError
 
-_TOKEN = re.compile(r"""\s*(?:(?P<mark>[,{}=])|(?P<quoted>'[^']*'|"[^"]*")|(?P<open>['"])|(?P<word>[^\s,{}='"]+)|$)""")
-_SPECIAL = re.compile(r"""[\s,{}='"]""")
+_WORD = r"""[^\s,{}='"]+"""
+_QUOTED = r"""'[^']*'|"[^"]*\""""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ def refuse(text: str, at: int, what: str, why: str | None = None, remedy: str | 
 
 def quote(value: str) -> str:
     """Write ``value`` so that it is read as one value, with quotes if it needs them."""
-    if value and not _SPECIAL.search(value):
+    if re.fullmatch(_WORD, value):
         return value
     return f'"{value}"' if '"' not in value else f"'{value}'"
 
@@ -72,102 +74,64 @@ def parse_text(text: str) -> list[PassText]:
     >>> [(part.name, [(option.name, option.value) for option in part.options]) for part in parse_text("a,b{c=1}")]
     [('a', []), ('b', [('c', '1')])]
     """
-    return _Parser(text).passes()
+    reader = _Reader(text)
+    passes = [reader.one_pass()]
+    while reader.at < len(text):
+        reader.need(",", "a comma or the end")
+        passes.append(reader.one_pass())
+    return passes
 
 
-class _Parser:
-    """Reads a text from left to right; ``kind``, ``token`` and ``at`` are what comes next."""
+class _Reader:
+    """Reads a text from left to right."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.end = 0
-        self.advance()
+        self.at = len(text) - len(text.lstrip())
+        """Where what comes next begins."""
+        self.opened: int | None = None
+        """Where the brace is that we are in."""
 
-    def advance(self) -> None:
-        """Go on to the next token."""
-        match = _TOKEN.match(self.text, self.end)
-        assert match is not None  # every character begins a token
-        self.end = match.end()
-        self.kind = match.lastgroup or "end"
-        self.token = match[match.lastgroup] if match.lastgroup else ""
-        self.at = match.start(match.lastgroup) if match.lastgroup else len(self.text)
-        if self.kind == "open":
-            refuse(self.text, self.at, "a quote is not closed", remedy=f"add the closing {self.token}")
-        if self.kind == "mark":
-            self.kind = self.token
+    def take(self, form: str) -> str | None:
+        """Return what comes next if it has the form of a regular expression, and go on behind it."""
+        found = re.compile(rf"({form})\s*").match(self.text, self.at)
+        if found is None:
+            return None
+        self.at = found.end()
+        return found[1]
 
-    def sees(self, kind: str) -> bool:
-        """Return whether a mark, a ``word``, something ``quoted`` or the ``end`` comes next."""
-        return self.kind == kind
-
-    def passes(self) -> list[PassText]:
-        """All of the text."""
-        found = [self.one_pass()]
-        while self.sees(","):
-            self.advance()
-            found.append(self.one_pass())
-        if not self.sees("end"):
-            refuse(self.text, self.at, f"a comma or the end is expected here, not {self.token!r}")
-        return found
+    def need(self, form: str, expected: str, remedy: str | None = None) -> str:
+        """Return what comes next as :meth:`take` does, or refuse it and say what is expected."""
+        found = self.take(form)
+        if found is not None:
+            return found
+        if self.at == len(self.text) and self.opened is not None:
+            refuse(self.text, self.opened, "a brace is not closed", remedy="add the closing }")
+        at, met = self.at, self.take(f"{_QUOTED}|{_WORD}|.?")
+        if met in ("'", '"'):
+            refuse(self.text, at, "a quote is not closed", remedy=f"add the closing {met}")
+        why = None
+        if self.text[:at].rstrip().endswith(","):
+            why, remedy = "there is a comma before it", "drop the comma"
+        refuse(self.text, at, f"{expected} is expected here, not {repr(met) if met else 'the end'}", why, remedy)
 
     def one_pass(self) -> PassText:
         """A name and the options behind it."""
-        start, name = self.at, self.word("the name of a pass")
+        start, name = self.at, self.need(_WORD, "the name of a pass")
         options: list[OptionText] = []
-        if self.sees("{"):
-            opened = self.at
-            self.advance()
-            while not self.sees("}") or options:  # nothing is expected in {}
-                options.append(self.option(opened))
-                if self.sees("}"):
-                    break
-                self.comma_or_brace(opened)
-            self.advance()
+        self.opened = self.at
+        if self.take("{") and not self.take("}"):
+            options.append(self.option())
+            while not self.take("}"):
+                self.need(",", "a comma or a closing brace", "put a value with blanks or marks in quotes")
+                options.append(self.option())
+        self.opened = None
         return PassText(name, tuple(options), start, self.text)
 
-    def option(self, opened: int) -> OptionText:
+    def option(self) -> OptionText:
         """``name=value``, or a name alone."""
-        self.no_end(opened)
-        start, name = self.at, self.word("the name of an option")
-        if not self.sees("="):
+        start, name = self.at, self.need(_WORD, "the name of an option")
+        if not self.take("="):
             return OptionText(name, None, start, start)
-        self.advance()
-        self.no_end(opened)
-        value_start, quoted = self.at, self.sees("quoted")
-        value = self.token[1:-1] if quoted else self.word(f"a value of {name!r}")
-        if quoted:
-            self.advance()
-        return OptionText(name, value, start, value_start)
-
-    def word(self, expected: str) -> str:
-        """A word, or else an error that says what is expected."""
-        if not self.sees("word"):
-            is_last = self.at > 0 and self.text[: self.at].rstrip().endswith(",")
-            met = "the end" if self.sees("end") else repr(self.token)
-            refuse(
-                self.text,
-                self.at,
-                f"{expected} is expected here, not {met}",
-                why="there is a comma before it" if is_last else None,
-                remedy="drop the comma" if is_last else None,
-            )
-        word = self.token
-        self.advance()
-        return word
-
-    def comma_or_brace(self, opened: int) -> None:
-        """Go past the comma between two options."""
-        self.no_end(opened)
-        if not self.sees(","):
-            refuse(
-                self.text,
-                self.at,
-                f"a comma or a closing brace is expected here, not {self.token!r}",
-                remedy="put a value with blanks or marks in quotes",
-            )
-        self.advance()
-
-    def no_end(self, opened: int) -> None:
-        """Refuse a text that ends inside of braces."""
-        if self.sees("end"):
-            refuse(self.text, opened, "a brace is not closed", remedy="add the closing }")
+        value_start, value = self.at, self.need(f"{_QUOTED}|{_WORD}", f"a value of {name!r}")
+        return OptionText(name, value[1:-1] if value[0] in "'\"" else value, start, value_start)

@@ -119,9 +119,9 @@ class _Schedule:
             self._sink(call)
         for call in self.calls:
             if not self.beside(call):
-                self._limits.end(call, range(call.first, call.last))
+                self._limits.count(call, range(call.first, call.last), -1)
                 call.first, call.last = call.places
-                self._limits.begin(call, range(call.first, call.last))
+                self._limits.count(call, range(call.first, call.last))
         self._interleave()
 
     def _early_order(self, memory: float) -> EarlyOrder:
@@ -211,7 +211,7 @@ class _Schedule:
             if other.op == "placeholder" or not self._passes(call, other):
                 break
             call.first -= 1
-            self._limits.begin(call, range(call.first, call.first + 1))
+            self._limits.count(call, range(call.first, call.first + 1))
 
     def _sink(self, call: WaitingCall) -> None:
         """Let ``call`` be waited for as late as it can."""
@@ -221,7 +221,7 @@ class _Schedule:
             other = self.others[call.last]
             if not self._passes(call, other):
                 break
-            self._limits.begin(call, range(call.last, call.last + 1))
+            self._limits.count(call, range(call.last, call.last + 1))
             call.last += 1
 
     def _interleave(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fx.node import Node
 from fx.passes.tensor_metadata import bytes_recorded
@@ -12,31 +13,28 @@ Event = tuple[WaitingCall, bool]
 """A half of a call, and whether it is the one that starts it."""
 
 
+@dataclass(frozen=True, slots=True)
 class GapLimits:
     """How many calls run, and what is held, before each half in a gap."""
 
-    def __init__(
-        self, running: list[int], taken: list[int], needs: Mapping[WaitingCall, int], most: int, largest: float
-    ) -> None:
-        """Count.
-
-        Args:
-            running: how many run before each half, and behind the last.
-            taken: the bytes that they hold, and those of the values there are.
-            needs: the bytes that each call holds while it runs.
-            most: how many may run at a time.
-            largest: the bytes that may be taken.
-        """
-        self._running, self._taken, self._needs = running, taken, needs
-        self._most, self._largest = most, largest
+    running: list[int]
+    """How many run before each half, and behind the last."""
+    taken: list[int]
+    """The bytes that they hold, and those of the values there are."""
+    needs: Mapping[WaitingCall, int]
+    """The bytes that each call holds while it runs."""
+    most: int
+    """How many may run at a time."""
+    largest: float
+    """The bytes that may be taken."""
 
     def admits(self, call: WaitingCall, place: int) -> bool:
         """Return whether ``call`` may run before the half at ``place``."""
-        return self._running[place] < self._most and self._taken[place] + self._needs[call] <= self._largest
+        return self.running[place] < self.most and self.taken[place] + self.needs[call] <= self.largest
 
     def start(self, call: WaitingCall, place: int, before: int) -> None:
         """Count ``call`` from ``place`` on, and no longer from ``before`` on."""
-        for counts, more in ((self._running, 1), (self._taken, self._needs[call])):
+        for counts, more in ((self.running, 1), (self.taken, self.needs[call])):
             counts[place : before + 1] = [counts[place], *(count + more for count in counts[place:before])]
 
 
@@ -48,12 +46,8 @@ class Limits:
     ) -> None:
         """Count what runs in the original.
 
-        Args:
-            order: of the nodes, arguments of calls early.
-            others: those that are not halves of calls.
-            calls: that wait.
-            most: how many may run at a time.
-            memory: what may be held, in parts of what is held at the worst moment of the original.
+        ``others`` are the nodes that are not halves of ``calls``, of which ``most`` may run at a time; they may hold
+        ``memory`` times what is held at the worst moment of the original.
         """
         self._most = most
         self._running = [0] * len(others)
@@ -72,7 +66,7 @@ class Limits:
         self._largest = memory * max(live_bytes(nodes, sizes).values())
         self._needs = {call: sum(sizes[one] for one in {call.result, *call.node.all_input_nodes}) for call in calls}
         for call in calls:
-            self.begin(call, range(call.first, call.last))
+            self.count(call, range(call.first, call.last))
 
     def admit(self, call: WaitingCall, place: int) -> bool:
         """Return whether ``call`` may run while the node at ``place`` does."""
@@ -93,15 +87,8 @@ class Limits:
             taken.append(live + held[-1])
         return GapLimits(running, taken, self._needs, self._most, self._largest)
 
-    def begin(self, call: WaitingCall, places: range) -> None:
-        """Count ``call`` among those that run while the nodes at ``places`` do."""
-        self._change(call, places, 1)
-
-    def end(self, call: WaitingCall, places: range) -> None:
-        """Count it no longer."""
-        self._change(call, places, -1)
-
-    def _change(self, call: WaitingCall, places: range, sign: int) -> None:
+    def count(self, call: WaitingCall, places: range, sign: int = 1) -> None:
+        """Count ``call`` among those that run while the nodes at ``places`` do; no longer, if ``sign`` is -1."""
         for place in places:
             self._running[place] += sign
             self._held[place] += sign * self._needs[call]
@@ -119,12 +106,9 @@ def sizes_of(nodes: list[Node]) -> dict[Node, int]:
 def live_bytes(
     nodes: list[Node], sizes: dict[Node, int], uses_until: Mapping[Node, Node] | None = None
 ) -> dict[Node, int]:
-    """Return what the values take that are there while each node runs, its own among them.
+    """Return what the values take that are there while each of ``nodes`` runs, in this order, its own among them.
 
-    Args:
-        nodes: in the order in which they run.
-        sizes: of their values.
-        uses_until: the nodes that may run later than they stand, and behind which other at the latest.
+    ``uses_until`` are nodes that may run later than they stand, and behind which other at the latest.
     """
     place = {node: number for number, node in enumerate(nodes)}
     later = uses_until or {}

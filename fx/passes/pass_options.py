@@ -51,7 +51,12 @@ def options_of(definition: object) -> list[Option]:
     pass_class = definition if isinstance(definition, type) else type(definition)
     docs = _field_docs(pass_class)
     return [
-        Option(field.name, _annotation(pass_class, field), _default(field), docs.get(field.name, ""))
+        Option(
+            field.name,
+            _annotation(pass_class, field),
+            field.default if field.default_factory is dataclasses.MISSING else field.default_factory(),
+            docs.get(field.name, ""),
+        )
         for field in dataclasses.fields(pass_class)
         if field.init
     ]
@@ -103,7 +108,13 @@ def check_options(pass_class: Any, values: Mapping[str, Any]) -> None:
     """
     for field in dataclasses.fields(pass_class):
         value = values.get(field.name, field.default)
-        if field.init and value is not field.default and not holds(annotation := _known(pass_class, field), value):
+        if not field.init or value is field.default:
+            continue
+        try:
+            annotation = _annotation(pass_class, field)
+        except PassError:  # it is there for type checking alone
+            continue
+        if not holds(annotation, value):
             raise refusal(
                 f"option {field.name!r} of {pass_class.__name__} is {type_name(annotation)}", value, error=PassError
             )
@@ -131,20 +142,13 @@ def check_when_made(definition: Any) -> None:
     definition.__init__ = __init__
 
 
-def _known(pass_class: type, field: dataclasses.Field[Any]) -> Any:
-    try:
-        return _annotation(pass_class, field)
-    except PassError:  # it is there for type checking alone
-        return Any
-
-
 def write_options(pass_: object) -> str:
     """Return the options of ``pass_`` that differ from their defaults, as text in braces; empty where none does."""
-    given = [
-        f"{option.name}={write_value(value)}"
-        for option in options_of(pass_)
-        if not _is_default(value := getattr(pass_, option.name), option.default)
-    ]
+    given: list[str] = []
+    for option in options_of(pass_):
+        value = getattr(pass_, option.name)
+        if type(value) is not type(option.default) or value != option.default:
+            given.append(f"{option.name}={write_value(value)}")
     return f"{{{','.join(given)}}}" if given else ""
 
 
@@ -255,14 +259,6 @@ def _expected(annotation: Any) -> str:
         return f"{count}values of type {type_name(arguments[0])} joined by '+'"
     words = {int: "an integer", float: "a number", bool: "'true' or 'false'", types.NoneType: "'none'"}
     return words.get(annotation, type_name(annotation))
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and value == default
 
 
 def _annotation(pass_class: type, field: dataclasses.Field[Any]) -> Any:

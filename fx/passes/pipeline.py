@@ -18,10 +18,9 @@ from fx.origins import EarlierNode, complete_origins, match_origins, record_orig
 from fx.passes.bisection import Culprit, Predicate, find_culprit
 from fx.passes.contract import Approximate, Close, Contract, contract_of, exact
 from fx.passes.infra.pass_base import program_in
-from fx.passes.listener import PipelineListener
 from fx.passes.option_text import PassText
 from fx.passes.pass_options import make_pass
-from fx.passes.pass_report import PassReport, PipelineResult
+from fx.passes.pass_report import PassReport, PipelineListener, PipelineResult
 from fx.passes.registered_passes import Pass, parse_pipeline, pass_name, write_pass
 from fx.passes.rewriting import Edit, RewritingPass, take_edits
 from fx.passes.verification import KEPT, MAY_CHANGE, ProgramSnapshot, find_stale_code, find_violation_in

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from fx.analysis.accesses import CHECKS, COMPUTES, DRAWS, SETS_MODES, UNKNOWN, Accesses, keeps_order_with
+from fx.analysis.aliases import Aliases
 from fx.analysis.dependence import Dependences
 from fx.errors import PassError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.modules.containers import Container
 from fx.node import KEYWORD_ONLY, Node, map_arg
-from fx.passes.ordering import find_constraints
 
 _DESCRIBING_THE_VALUE = ("example_value", "tensor_meta", "type", "val")
 """Entries of ``meta`` that hold of a value whichever node hands it on."""
 
 _SHOWN = 6
 """How many steps of a cycle an error shows."""
+
+_LIKE_MEMORY = (DRAWS, CHECKS, UNKNOWN, SETS_MODES)
+"""What operations do that orders others as a write to one piece of memory would."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,11 +132,11 @@ class Regions:
 
     # In which order the items run.
 
-    def in_program_order(self, place: Callable[[Region], Node]) -> list[Item]:
+    def in_program_order(self, place: int) -> list[Item]:
         """All items, inputs first, each where it stands in the program as far as what it needs allows.
 
         Args:
-            place: the node in whose place a region would like to run.
+            place: the node in whose place a region would like to run: 0 for its first, -1 for its last.
 
         Raises:
             PassError: there is no such order; the message names the nodes that are in the way.
@@ -140,7 +144,7 @@ class Regions:
         done: dict[Item, None] = dict.fromkeys(self._graph.find_nodes(op="placeholder"))
         for node in self._graph.nodes:
             item = self._item(node)
-            if item not in done and (isinstance(item, Node) or place(item) is node):
+            if item not in done and (isinstance(item, Node) or item.nodes[place] is node):
                 self._append(item, done)
         return list(done)
 
@@ -194,7 +198,7 @@ class Regions:
                 if not waiting[follower]:
                     ready.append(follower)
         if len(chosen) < len(self.regions):
-            self.in_program_order(lambda region: region.nodes[0])  # raises, with the cycle
+            self.in_program_order(0)  # raises, with the cycle
         outside = [node for node in self._graph.nodes if node not in self._home]
         results = [node for node in outside if node.op == "output"]
         return [*(node for node in outside if node.op != "output"), *chosen, *results]
@@ -254,7 +258,9 @@ class Regions:
             else:
                 _copy(outer, item, values, spelling.keep_node_names or item.op == "placeholder")
         _take_constants(self._graph, outer)
-        root = _root(self._graph_module, submodules)
+        state: dict[str, Any] = self._graph_module.plain_state()
+        root = Container()
+        root.__dict__.update({**state, "_modules": {**state["_modules"], **submodules}})
         program = GraphModule.of_capture(root, outer, self._graph_module._get_name())
         program.meta = {**self._graph_module.meta, "partition_names": set(submodules)}
         return program
@@ -272,6 +278,36 @@ class Regions:
         graph.output(results if len(results) != 1 or spelling.always_tuple else results[0])
         _take_constants(self._graph, graph)
         return GraphModule.of_capture(self._graph_module, graph, "GraphModule")
+
+
+def find_constraints(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield pairs of operations of which the first has to run before the second, in linear time.
+
+    Any order of the operations that respects these pairs, and computes values before they are used, computes what the
+    program does. They are neighbours: a write and the reads since the write before it, a read and the last write. What
+    :mod:`fx.analysis.dependence` says of random numbers, checks, unknown calls and modes is put in the same terms.
+    """
+    aliases = Aliases(graph)
+    accesses = Accesses(aliases)
+    if all(bits <= COMPUTES for bits in accesses.bits):
+        return
+    writers: dict[int, int] = {}
+    readers: dict[int, list[int]] = {}
+    nodes = aliases.nodes
+    for index, bits in enumerate(accesses.bits):
+        if not bits:
+            continue
+        order = keeps_order_with(bits)
+        written = {*accesses.writes(index), *(-bit for bit in _LIKE_MEMORY if bits & bit)}
+        for memory in written.union(accesses.reads(index), (-bit for bit in _LIKE_MEMORY if order & bit)):
+            if memory in writers:
+                yield nodes[writers[memory]], nodes[index]
+            if memory in written:
+                for reader in readers.pop(memory, ()):
+                    yield nodes[reader], nodes[index]
+                writers[memory] = index
+            else:
+                readers.setdefault(memory, []).append(index)
 
 
 def _blank_like(graph: Graph) -> Graph:
@@ -313,11 +349,3 @@ def _take_constants(graph: Graph, other: Graph) -> None:
     if graph.constants:
         targets = (str(node.target) for node in other.find_nodes(op="get_attr"))
         other.constants = {name: graph.constants[name] for name in targets if name in graph.constants}
-
-
-def _root(graph_module: GraphModule, submodules: dict[str, GraphModule]) -> Container:
-    """Return what the outer program finds its attributes in: those of the given program, and the submodules."""
-    state: dict[str, Any] = graph_module.plain_state()
-    root = Container()
-    root.__dict__.update({**state, "_modules": {**state["_modules"], **submodules}})
-    return root

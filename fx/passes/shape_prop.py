@@ -28,8 +28,6 @@ __all__ = ["ShapeProp", "TensorMetadata", "extract_tensor_metadata"]
 
 _extract_tensor_metadata = extract_tensor_metadata  # the name that programs written for torch.fx import
 
-_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
-
 
 class ShapeProp(Interpreter):
     """Runs a program and writes two notes into the ``meta`` of each node:
@@ -96,16 +94,11 @@ class ShapeProp(Interpreter):
     def run_node(self, n: Node) -> Any:
         """Run one node and write its notes."""
         result = super().run_node(n)
-        meta = n.meta
-        kind = type(result)
-        if kind in _TENSORS:
-            meta["tensor_meta"] = extract_tensor_metadata(result)
-        elif issubclass(kind, torch.Tensor):
-            meta["tensor_meta"] = extract_tensor_metadata(result)
-            kind = _public_class(result)
+        if isinstance(result, torch.Tensor):
+            n.meta["tensor_meta"] = extract_tensor_metadata(result)
         else:
-            _note_container(meta, result)
-        meta["type"] = kind
+            _note_container(n.meta, result)
+        n.meta["type"] = _public_class(result)
         return result
 
     def placeholder(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
@@ -161,10 +154,10 @@ def _tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
     return [value for value in held if isinstance(value, torch.Tensor)]
 
 
-def _public_class(tensor: torch.Tensor) -> type:
-    if not isinstance(tensor, FakeTensor):
-        return type(tensor)
-    return torch.nn.Parameter if isinstance(tensor, torch.nn.Parameter) else torch.Tensor
+def _public_class(value: Any) -> type:
+    if not isinstance(value, FakeTensor):
+        return type(value)
+    return torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else torch.Tensor
 
 
 def _note_container(meta: dict[str, Any], result: Any) -> None:

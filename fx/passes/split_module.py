@@ -77,7 +77,7 @@ def split_module(
     expect(partition_affix, (str, NoneType), "partition_affix of split_module is a string", error=PassError)
     prefix = "submod_" if partition_affix is None else f"submod_{partition_affix}_"
     regions = Regions(m, _ask(m, split_callback, prefix))
-    order = regions.in_program_order(_first) if keep_original_order else regions.last_come_first_served()
+    order = regions.in_program_order(0) if keep_original_order else regions.last_come_first_served()
     spelling = Spelling(bool(keep_original_node_name), keep_original_input_name, tuple_return)
     program = regions.build(order, spelling)
     if qualname_map is not None:
@@ -111,14 +111,6 @@ def _ask(m: GraphModule, split_callback: Callable[[Node], Any], prefix: str) -> 
             regions[name] = Region(name)
         home[node] = regions[name]
     return home
-
-
-def _first(region: Region) -> Node:
-    return region.nodes[0]
-
-
-def _last(region: Region) -> Node:
-    return region.nodes[-1]
 
 
 def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) -> GraphModule:
@@ -160,7 +152,7 @@ def split_by_nodes(graph_module: GraphModule, sets: Iterable[Iterable[Node]]) ->
             _check_member(graph_module.graph, node, home.get(node), region)
             home[node] = region
     regions = Regions(graph_module, home)
-    return regions.build(regions.in_program_order(_last), Spelling())
+    return regions.build(regions.in_program_order(-1), Spelling())
 
 
 def _free_names(graph_module: GraphModule) -> Iterator[str]:

@@ -95,36 +95,17 @@ class ProgramSnapshot:
 
     def has_other_graph(self, before: ProgramSnapshot) -> bool:
         """Return whether the graph, or one inside it, is another one or was edited since ``before``."""
-        return not (
-            len(self.programs) == len(before.programs)
-            and all(
-                new[0] is old[0] and new[1] == old[1] for new, old in zip(self.programs, before.programs, strict=True)
-            )
-        )
+        return self.programs != before.programs
 
     def has_other_state(self, before: ProgramSnapshot) -> bool:
         """Return whether it holds other modules or tensors, or under other names, than ``before``."""
-        return not (
-            len(self.modules) == len(before.modules)
-            and len(self.tensors) == len(before.tensors)
-            # the first is the program, which may be a copy
-            and all(n[0] == o[0] and n[1] is o[1] for n, o in zip(self.modules[1:], before.modules[1:], strict=True))
-            and all(
-                n.path == o.path and n.tensor is o.tensor for n, o in zip(self.tensors, before.tensors, strict=True)
-            )
-        )
+        ours, theirs = self._held(), before._held()
+        pairs = zip(ours, theirs, strict=False)
+        return len(ours) != len(theirs) or any(new[0] != old[0] or new[1] is not old[1] for new, old in pairs)
 
-
-def _signature(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | None:
-    return signature_is_kept(before.interface, after.interface)
-
-
-def _result(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | None:
-    return result_is_kept(before.interface, after.interface)
-
-
-def _writes(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | None:
-    return writes_are_kept(before.interface, after.interface)
+    def _held(self) -> list[tuple[str, object]]:
+        """What it holds, by path, without the program itself, which may be a copy."""
+        return [*self.modules[1:], *((held.path, held.tensor) for held in self.tensors)]
 
 
 def _tensors(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | None:
@@ -143,9 +124,15 @@ def _tensors(before: ProgramSnapshot, after: ProgramSnapshot) -> Violation | Non
 
 
 KEPT: dict[str, tuple[Callable[[ProgramSnapshot, ProgramSnapshot], Violation | None], str]] = {
-    "signature": (_signature, "the program's signature"),
-    "result": (_result, "the structure of the program's result"),
-    "writes": (_writes, "what the program writes to"),
+    "signature": (
+        lambda before, after: signature_is_kept(before.interface, after.interface),
+        "the program's signature",
+    ),
+    "result": (
+        lambda before, after: result_is_kept(before.interface, after.interface),
+        "the structure of the program's result",
+    ),
+    "writes": (lambda before, after: writes_are_kept(before.interface, after.interface), "what the program writes to"),
     "tensors": (_tensors, "the program's tensors"),
 }
 """What a pass must keep, unless it lists the name in its attribute ``may_change``: the check, and words for it."""

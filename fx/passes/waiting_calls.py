@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable
 from fx.analysis.dependence import Dependences
 from fx.errors import add_note
 from fx.graph import Graph
-from fx.node import Node
+from fx.node import Node, reached
 from fx.operators.asynchronous import Halves, channel_of, halves_begun_by, halves_of, waits_for
 
 
@@ -82,14 +82,7 @@ class EarlyOrder:
         calls: Collection[WaitingCall],
         moving: Collection[WaitingCall],
     ) -> None:
-        """Order them.
-
-        Args:
-            graph: the program.
-            dependences: those of its nodes.
-            calls: all that wait.
-            moving: those whose arguments are early.
-        """
+        """Order the nodes of a program with ``calls`` that wait; the arguments of those ``moving`` are early."""
         original = list(graph.nodes)
         at = {node: place for place, node in enumerate(original)}
         passed = {half for call in calls if call.halves.independent for half in (call.node, call.result)}
@@ -115,11 +108,8 @@ class EarlyOrder:
 
 def _arguments(dependences: Dependences, calls: Iterable[WaitingCall], halves: Collection[Node]) -> set[Node]:
     """Return what computes arguments of ``calls`` and does nothing else, up to the ``halves`` of any."""
-    found: set[Node] = set()
-    left = [used for call in calls for used in call.node.all_input_nodes]
-    while left:
-        node = left.pop()
-        if node not in found and node not in halves and dependences.only_computes(node):
-            found.add(node)
-            left += node.all_input_nodes
-    return found
+
+    def computing(user: Node) -> list[Node]:
+        return [used for used in user.all_input_nodes if used not in halves and dependences.only_computes(used)]
+
+    return reached((call.node for call in calls), computing).keys() - halves

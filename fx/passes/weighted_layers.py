@@ -200,16 +200,10 @@ class Layers:
             remove_attribute(self._graph_module, path, self._flags.keys())
         self._remove_fetched(layer)
 
-    def add_attribute(self, prefix: str, wish: str, tensor: Tensor) -> str:
-        """Add ``tensor`` beside the attributes below ``prefix`` and return its path, the name made unique."""
+    def add_attribute(self, prefix: str, wish: str, value: Tensor | nn.Module) -> str:
+        """Add a tensor or module beside the attributes below ``prefix`` and return its path, the name made unique."""
         path = free_path(self._graph_module, f"{prefix}.{wish}" if prefix else wish)
-        put_attribute(self._graph_module, path, tensor)
-        return path
-
-    def add_module(self, prefix: str, wish: str, module: nn.Module) -> str:
-        """Add ``module`` beside the attributes below ``prefix`` and return its path, the name made unique."""
-        path = free_path(self._graph_module, f"{prefix}.{wish}" if prefix else wish)
-        self._graph_module.add_submodule(path, module)
+        put_attribute(self._graph_module, path, value)
         return path
 
     def _remove_fetched(self, layer: Layer) -> None:

@@ -16,7 +16,6 @@ from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup,
 from fx.quantize.attention import add_attention_mask, attention_mask
 from fx.quantize.conversion import convert, reference
 from fx.quantize.convolution import QuantizedConv
-from fx.quantize.embedding import embedding, embedding_bag
 from fx.quantize.fake_quantization import (
     FakeQuantize,
     FrozenBatchNorm,
@@ -48,6 +47,7 @@ from fx.quantize.scheme import Choice, Override, QuantizationScheme
 from fx.quantize.training import freeze_batch_norm, freeze_observers, prepare_qat
 from fx.quantize.transformer import zero_padding
 from fx.quantize.transposed_convolution import QuantizedConvTranspose, swap_channels
+from fx.quantize.weight_only import embedding, embedding_bag
 
 __all__ = [
     "Advice",

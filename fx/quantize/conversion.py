@@ -16,20 +16,19 @@ from fx.node import Node, map_arg
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
 from fx.quantize.convolution import QuantizedConv
-from fx.quantize.embedding import embedding, embedding_bag
+from fx.quantize.expansion import with_place_of
 from fx.quantize.fake_quantization import bits_of_activations, fake_quantize_dynamic
 from fx.quantize.integer_operations import IntegerOperation, asks_for_size, groups_of_transposed
-from fx.quantize.layout import values_seen_in_memory
+from fx.quantize.layout import values_seen_in_memory, write_over_layers
+from fx.quantize.pooling import lower_average, lower_data_movement
 from fx.quantize.preparation import REASON, fused_bound, is_observer, prequantized, scheme_of
 from fx.quantize.products import matmul
 from fx.quantize.quantization_report import IN_8_BITS, ON_INTEGERS, WEIGHT_ALONE
-from fx.quantize.spellings import lower_average, lower_data_movement
 from fx.quantize.training import is_trained, prepared_as_trained
 from fx.quantize.transposed_convolution import swap_channels
-from fx.quantize.weight_only import weight_only_linear
-from fx.quantize.weights import UNNAMED
+from fx.quantize.weight_only import embedding, embedding_bag, weight_only_linear
 from fx.quantize.work import WORK, work_of, work_of_layer
-from fx.quantize.writer import Writer, write_over_layers
+from fx.quantize.writer import Writer
 
 _OF_BAGS = ("input", "offsets", "mode", "per_sample_weights", "include_last_offset", "padding_idx")
 """Arguments of bags of embeddings, their weights aside, that do not only matter for gradients."""
@@ -88,19 +87,13 @@ class _Conversion(Writer):
             )
         super().__init__(prepared_as_trained(prepared) if is_trained(prepared) else prepared, scheme)
         self._on_integers = on_integers
-        # In the reference form, views and permutations of rounded values: what reads them works on integers in the
-        # other form, hence is to be written as such an operation here.
-        self._moved: set[Node] = set()
-        # Integers on the way to others, as the right side of a subtraction: no value of the prepared program is theirs.
-        self._between: set[Node] = set()
         self._convolutions: list[Node] = []  # on integers; those on float values have contiguous results
 
     def program(self) -> GraphModule:
         """The converted program."""
         for node in self._prepared.graph.nodes:
-            if node in self._float or node in self._quantized:
-                continue  # computed together with the layer before it
-            self._visit(node)
+            if self._values[node].floats is None and self._values[node].integers is None:
+                self._visit(node)  # otherwise it was computed together with the layer before it
         graph = self._graph
         graph._codegen = copy.deepcopy(self._prepared.graph._codegen)
         graph.eliminate_dead_code()
@@ -118,25 +111,22 @@ class _Conversion(Writer):
 
         Those of torch's kernels have their channels last, which ``view`` refuses, say.
         """
-        quantized = self._between.union(made for made, _ in self._quantized.values())
-        seen = values_seen_in_memory(self._graph, quantized)
+        seen = values_seen_in_memory(self._graph, self._integers)
         for made in self._convolutions:
             if made in seen:
                 users = list(made.users)
                 with self._graph.inserting_after(made):
                     name = f"{made.name}_contiguous"  # none that a node of the program may have
-                    contiguous = self._noted(
-                        self._graph.create_node("call_method", "contiguous", (made,), {}, name), made
-                    )
+                    contiguous = self._graph.create_node("call_method", "contiguous", (made,), {}, name)
                 for user in users:
-                    user.replace_input_with(made, contiguous)
+                    user.replace_input_with(made, with_place_of(made, contiguous))
 
     def _visit(self, node: Node) -> None:
         if is_observer(node):
             self._quantize(node)
             return
         if (given := prequantized(node)) is not None:  # the program itself has them as integers
-            self._quantized[node] = self._as_float(given[0]), given[1]
+            self._put(node, self._as_float(given[0]), given[1])
             return
         operation = self._operations.get(node)
         if operation is not None and operation.takes_integers and self._scheme.choice(node).precision != "int8":
@@ -144,31 +134,36 @@ class _Conversion(Writer):
                 self._layer_on_float(node)
                 return
             operation = None  # the scheme leaves it as it is
-        rounded = operation is not None and all(
-            one in self._quantized or one in self._moved for one in operation.operands
-        )
+        rounded = operation is not None and all(map(self._is_rounded, operation.operands))
         if operation is not None and rounded:
             if operation.takes_integers:
-                self._computed_quantized.update((node, fused_bound(node, self._operations) or node))
+                for one in (node, fused_bound(node, self._operations) or node):
+                    self._values[one].is_on_integers = True
             if self._on_integers and getattr(self, f"_{operation.kind}")(node, operation):
                 return
             if operation.has_weight and not self._on_integers:
                 (self._reference_recurrence if operation.kind == "recurrence" else self._reference_layer)(node)
                 return
-            if operation.kind == "shape" and not self._on_integers:
-                self._moved.add(node)
         # Integers have the size of what they stand for: to ask them makes no value that nothing else needs.
-        if asks_for_size(node) and (source := node.all_input_nodes[0]) in self._quantized:
-            self._float[node] = self._graph.node_copy(node, lambda _: self._quantized[source][0])
+        if asks_for_size(node) and (integers := self._values[node.all_input_nodes[0]].integers) is not None:
+            self._values[node].floats = self._graph.node_copy(node, lambda _: integers[0])
             return
         self._copy(node, unrounded=not rounded)
         if operation is not None and operation.kind == "product":
             self._as_float(node).meta[ON_INTEGERS] = True  # which it stands for, in the reference form
 
+    def _is_rounded(self, node: Node) -> bool:
+        """Return whether operations on integers can read a value as such.
+
+        In the reference form they can read views and permutations of rounded values, which are float values there, too.
+        """
+        value = self._values[node]
+        return value.integers is not None or (value.is_on_integers and self._operations[node].kind == "shape")
+
     # Operations on integers; each says whether it found a way.
 
     def _layer(self, node: Node, operation: IntegerOperation) -> bool:
-        source, affine = self._quantized[operation.operands[0]]
+        source, affine = self._as_integers(operation.operands[0])
         bound = fused_bound(node, self._operations)
         result = node if bound is None else bound
         output = self._stored_as(result)
@@ -179,14 +174,13 @@ class _Conversion(Writer):
         arguments |= {"input_highest": affine.highest} if affine.highest != 255 else {}
         limits = (None, None) if bound is None else self._operations[bound].bounds or (None, None)
         arguments |= {name: limit for name, limit in zip(("low", "high"), limits, strict=True) if limit is not None}
-        layer, calls = self._weights.layer(node)
-        made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), arguments, node.name), node)
-        calls.append(made)
+        layer = self._weights.layer(node)
+        made = self._call_layer(node, layer, (source,), **arguments)
         made.meta[WORK] = work_of_layer(node, layer.weight)
         if isinstance(layer, QuantizedConv) and self._weights.tensors(node)[1].is_contiguous():
             self._convolutions.append(made)
         if bound is not None:
-            self._float[node] = made  # nothing but the bound uses it
+            self._values[node].floats = made  # nothing but the bound uses it
         return self._put(result, made, output)
 
     def _layer_on_float(self, node: Node) -> None:
@@ -211,33 +205,30 @@ class _Conversion(Writer):
             fetched: Any = node.kwargs[name]
             named[name] = self._attribute(node, f"in_bfloat16.{fetched.target}", tensor.detach().bfloat16())
         source = self._as_unrounded(self._operations[node].operands[0])
-        short = self._noted(self._graph.call_method("bfloat16", (source,)), node)
+        short = with_place_of(node, self._graph.call_method("bfloat16", (source,)))
         others = {name: map_arg(value, self._as_float) for name, value in node.kwargs.items() if name not in named}
         made = self._call(node, node.target, **{**others, **named, "input": short})
         made.meta |= {WORK: work_of_layer(node, weight), REASON: "the scheme says bfloat16"}
-        self._float[node] = self._noted(self._graph.call_method("float", (made,)), node)
+        self._put(node, with_place_of(node, self._graph.call_method("float", (made,))), None)
 
     def _weight_only_layer(self, node: Node) -> None:
-        quantized, scale = self._stored_weight(node)
         operands = {name: map_arg(node.kwargs[name], self._as_unrounded) for name in ("input", "bias")}
-        made = self._call(node, weight_only_linear, **operands, weight=quantized, scale=scale)
+        made = self._call(node, weight_only_linear, **operands, **self._stored_layer_weight(node))
         self._count(made, node)
         made.meta[WEIGHT_ALONE] = True
-        self._float[node] = made
+        self._put(node, made, None)
 
     def _dynamic_layer(self, node: Node) -> None:
         """The layer on float values, of which it finds the range in each call."""
-        layer, calls = self._weights.layer(node)
+        layer = self._weights.layer(node)
         source = self._as_unrounded(self._operations[node].operands[0])
         bits = self._scheme.choice(node).activation_bits
-        arguments = {} if bits == 8 else {"input_highest": 2**bits - 1}
-        made = self._noted(self._graph.create_node("call_module", UNNAMED, (source,), arguments, node.name), node)
-        calls.append(made)
+        made = self._call_layer(node, layer, (source,), **({} if bits == 8 else {"input_highest": 2**bits - 1}))
         made.meta[WORK] = work_of_layer(node, layer.weight)
-        self._float[node] = made
+        self._put(node, made, None)
 
     def _function(self, node: Node, operation: IntegerOperation) -> bool:
-        source, affine = self._quantized[operation.operands[0]]
+        source, affine = self._as_integers(operation.operands[0])
         output = self._stored_as(node)
         operand = affine.values()
         args, kwargs = (map_arg(part, lambda _: operand) for part in (node.args, node.kwargs))  # type: ignore[arg-type]
@@ -246,8 +237,7 @@ class _Conversion(Writer):
         if output is not None:
             table = arithmetic.quantize(table, **output.settings)
             if output == affine and torch.equal(table, torch.arange(256).clamp(max=affine.highest).to(torch.uint8)):
-                self._quantized[node] = (source, output)
-                return True
+                return self._put(node, source, output)
         fetched = self._attribute(node, f"tables.{node.name}", table)
         return self._put(node, self._call(node, arithmetic.lookup, input=source, table=fetched), output)
 
@@ -257,7 +247,7 @@ class _Conversion(Writer):
         output = self._stored_as(result)
         if output is None:
             return False
-        (left, of_left), (right, of_right) = (self._quantized[one] for one in operation.operands)
+        (left, of_left), (right, of_right) = map(self._as_integers, operation.operands)
         if node.target is operator.sub:  # of all bits the complement stands for the negative, if zero moves too
             right = self._step(node, torch.bitwise_not, input=right)
             of_right = Affine(of_right.scale, 255 - of_right.zero_point)
@@ -268,7 +258,7 @@ class _Conversion(Writer):
         )  # fmt: skip
         if bound is not None:
             made = self._bounded(bound, made, output)
-            self._float[node] = made  # nothing but the bound uses it
+            self._values[node].floats = made  # nothing but the bound uses it
         return self._put(result, made, output)
 
     def _bounded(self, node: Node, quantized: Node, output: Affine) -> Node:
@@ -282,7 +272,7 @@ class _Conversion(Writer):
 
     def _product(self, node: Node, operation: IntegerOperation) -> bool:
         output = self._stored_as(node)
-        (left, of_left), (right, of_right) = (self._quantized[one] for one in operation.operands)
+        (left, of_left), (right, of_right) = map(self._as_integers, operation.operands)
         made = self._call(
             node, matmul, input=left, other=right,
             input_scale=of_left.scale, input_zero_point=of_left.zero_point,
@@ -296,7 +286,7 @@ class _Conversion(Writer):
         output = self._stored_as(node)
         if output is None:
             return False
-        parts = [self._rescaled(node, number, *self._quantized[one], output)
+        parts = [self._rescaled(node, number, *self._as_integers(one), output)
                  for number, one in enumerate(operation.operands)]  # fmt: skip
         together: dict[str, Any] = {"tensors": tuple(parts)} if "tensors" in node.kwargs else dict(
             zip(("input", "other"), parts, strict=True)
@@ -313,7 +303,7 @@ class _Conversion(Writer):
     def _step(self, node: Node, function: Any, **arguments: Any) -> Node:
         """A call that gives integers, out of which others may make those of ``node``."""
         made = self._call(node, function, **arguments)
-        self._between.add(made)
+        self._integers.add(made)
         return made
 
     def _mean(self, node: Node, operation: IntegerOperation) -> bool:
@@ -321,33 +311,31 @@ class _Conversion(Writer):
         call = None if output is None else lower_average(node)
         if call is None or output is None:
             return False
-        source, affine = self._quantized[operation.operands[0]]
-        settings = {name: map_arg(value, self._as_float) for name, value in call.settings.items()}
+        source, affine = self._as_integers(operation.operands[0])
+        function, settings = call
+        settings = {name: map_arg(value, self._as_float) for name, value in settings.items()}
         made = self._call(
-            node, call.function, input=source, **settings, input_scale=affine.scale,
+            node, function, input=source, **settings, input_scale=affine.scale,
             input_zero_point=affine.zero_point, **output.settings,
         )  # fmt: skip
         return self._put(node, made, output)
 
     def _shape(self, node: Node, operation: IntegerOperation) -> bool:
-        source, affine = self._quantized[operation.operands[0]]
+        source, affine = self._as_integers(operation.operands[0])
         made = self._graph.node_copy(
             node, lambda used: source if used is operation.operands[0] else self._as_float(used)
         )
         if (call := lower_data_movement(made, affine)) is not None:
-            made.target, made.kwargs = call.function, call.settings
+            made.target, made.kwargs = call
         made.meta.pop("tensor_meta", None)
         made.meta.pop("val", None)
         return self._put(node, made, affine)
 
     def _embedding(self, node: Node, operation: IntegerOperation) -> bool:
-        quantized, scale = self._stored_weight(node)
         is_bag = node.target is F.embedding_bag
         settings = {name: map_arg(node.kwargs[name], self._as_float) for name in (_OF_BAGS if is_bag else ("input",))}
-        made = self._call(
-            node, embedding_bag if is_bag else embedding,
-            **{"input": settings.pop("input"), "weight": quantized, "scale": scale, **settings},
-        )  # fmt: skip
+        arguments = {"input": settings.pop("input"), **self._stored_layer_weight(node), **settings}
+        made = self._call(node, embedding_bag if is_bag else embedding, **arguments)
         made.meta[IN_8_BITS] = True
         return self._put(node, made, None)
 
@@ -356,37 +344,32 @@ class _Conversion(Writer):
             self._reference_recurrence(node)
             self._as_float(node).meta[WEIGHT_ALONE] = True
             return True
-        calls = self._weights.recurrent_layer(node)[1]
         arguments = map_arg((node.kwargs["input"], node.kwargs["state"]), self._as_unrounded)
         assert isinstance(arguments, tuple)
-        made = self._noted(self._graph.create_node("call_module", UNNAMED, arguments, {}, node.name), node)
-        calls.append(made)
+        made = self._call_layer(node, self._weights.recurrent_layer(node), arguments)
         made.meta |= {WORK: work_of(node), IN_8_BITS: True}
         return self._put(node, made, None)
 
     def _reference_recurrence(self, node: Node) -> None:
         """The recurrence on float values, with weights that are computed from integers."""
-        weights: dict[Any, Node] = {}
-        for fetched, quantized, scale in self._weights.matrices(node):
-            path = self._weights.path_of(fetched, quantized)
-            parts = {"weight": self._attribute(node, f"{path}.weight", quantized),
-                     "scale": self._attribute(node, f"{path}.weight_scale", scale)}  # fmt: skip
-            weights[fetched] = self._call(node, arithmetic.dequantize_channels, **parts)
+        weights = {
+            fetched: self._call(node, arithmetic.dequantize_channels, **self._stored_weight(node, fetched, tensors))
+            for fetched, *tensors in self._weights.matrices(node)
+        }
         copied = self._graph.node_copy(node, lambda used: weights.get(used) or self._as_unrounded(used))
         copied.meta |= {WORK: work_of(node), IN_8_BITS: True}
-        self._float[node] = copied
+        self._put(node, copied, None)
 
     def _reference_layer(self, node: Node, *, unrounded: bool = False) -> None:
         """The layer on float values, with a weight that is computed from integers."""
         read = self._as_unrounded if unrounded else self._as_float
         fetched = self._weights.tensors(node)[0]
-        quantized, scale = self._stored_weight(node)
-        made = self._call(node, arithmetic.dequantize_channels, weight=quantized, scale=scale)
+        made = self._call(node, arithmetic.dequantize_channels, **self._stored_layer_weight(node))
         if (groups := groups_of_transposed(node)) is not None:
             made = self._call(node, swap_channels, weight=made, groups=groups)
         copied = self._graph.node_copy(node, lambda used: made if used is fetched else read(used))
         self._count(copied, node)
-        self._float[node] = copied
+        self._put(node, copied, None)
         if self._scheme.choice(node).precision == "dynamic":
             with self._graph.inserting_before(copied):
                 settings = bits_of_activations(self._scheme.choice(node))

@@ -13,10 +13,11 @@ from fx.arguments import refusal
 from fx.errors import QuantizationError
 from fx.operators.families import operators
 from fx.quantize.affine import expect_size, expect_sizes
-from fx.quantize.kernels import convolution_kernels
+from fx.quantize.declaration import listed
+from fx.quantize.kernels import layer_kernels
 from fx.quantize.kernels.kernel import Kernel, LayerData
-from fx.quantize.kernels.layer_trial import alternating, summed_channels
-from fx.quantize.layers import QuantizedLayer, listed
+from fx.quantize.kernels.trials import alternating, summed_channels
+from fx.quantize.layers import QuantizedLayer
 
 _CONVOLUTIONS: dict[int | None, Any] = {row.dims: row.function for row in operators("convolution")}
 
@@ -68,7 +69,7 @@ class QuantizedConv(QuantizedLayer):
         sizes = zip(self.padding, self.dilation, self.kernel_size, strict=True)
         if any(padding > dilation * (size - 1) for padding, dilation, size in sizes):
             return ()
-        return convolution_kernels.KERNELS[len(self.kernel_size)]
+        return layer_kernels.CONVOLUTIONS[len(self.kernel_size)]
 
     def _sizes(self) -> tuple[Any, ...]:
         return self.stride, self.padding, self.dilation, self.groups

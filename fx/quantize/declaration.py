@@ -1,10 +1,10 @@
-"""What makes a function one operation of programs: captures record its calls, and saved programs may hold them."""
+"""What makes a function or a class of modules one operation of programs, which saved programs may hold."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from torch.overrides import handle_torch_function, has_torch_function
 
@@ -15,6 +15,13 @@ from fx.serialization.allow_list import allow
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Kind = TypeVar("Kind", bound="Callable[..., Any]")
+
+
+def listed(kind: Kind) -> Kind:
+    """Let saved programs use ``kind``, and passes drop calls of it whose results nobody uses."""
+    declare_pure(kind)
+    return allow(kind, f"fx.quantize.{kind.__name__}")
 
 
 def operation(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -34,5 +41,4 @@ def operation(function: Callable[Parameters, Result]) -> Callable[Parameters, Re
             refuse_misfit(function, args, kwargs, QuantizationError)
             raise
 
-    declare_pure(recorded)
-    return allow(recorded, f"fx.quantize.{function.__name__}")
+    return listed(recorded)

@@ -38,12 +38,8 @@ _EXPANDED: dict[Any, Callable[[Expansion], Any]] = {
 def decompose(program: GraphModule, *, is_trained: bool = False) -> dict[str, str]:
     """Replace operations by the layers, products and sums that they consist of, which compute the same in float.
 
-    Args:
-        program: a program that is edited.
-        is_trained: let dropout follow the mode of the program, by modules that are added to it.
-
-    Returns:
-        The names of nodes that stay, and why.
+    If the program ``is_trained``, modules are added to it by which dropout follows its mode. Returned are the names of
+    nodes that stay, and why.
     """
     reasons: dict[str, str] = {}
     waiting = list(program.graph.nodes)

@@ -20,17 +20,18 @@ class CannotExpand(QuantizationError):
     """An operation stays as it is; the message says why."""
 
 
+def with_place_of(node: Node, made: Node) -> Node:
+    """Let ``made`` say that it comes from where ``node`` does in the user's program, and return it."""
+    made.source, made.origins = node.source, node.origins
+    if "nn_module_stack" in node.meta:
+        made.meta["nn_module_stack"] = node.meta["nn_module_stack"]
+    return made
+
+
 class Expansion(GraphAppendingTracer):
     """Records operations before a call, with its place in the user's program."""
 
     def __init__(self, program: GraphModule, node: Node, *, is_trained: bool = False) -> None:
-        """A recorder for what is to replace ``node``.
-
-        Args:
-            program: the program that is edited.
-            node: the call.
-            is_trained: whether the program is trained, so that dropout has to follow its mode.
-        """
         super().__init__(node.graph)
         self.program = program
         """The program that is edited."""
@@ -53,10 +54,7 @@ class Expansion(GraphAppendingTracer):
         type_expr: Any | None = None,
     ) -> Node:
         """Insert a node that knows where the replaced call comes from."""
-        made = super().create_node(kind, target, args, kwargs, name, type_expr)
-        made.source, made.origins = self.node.source, self.node.origins
-        if "nn_module_stack" in self.node.meta:
-            made.meta["nn_module_stack"] = self.node.meta["nn_module_stack"]
+        made = with_place_of(self.node, super().create_node(kind, target, args, kwargs, name, type_expr))
         if kind == "call_module":
             self.calls.append(made)
         return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,26 +14,16 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fx.arguments import expect, refusal
 from fx.errors import QuantizationError
-from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine, expect_size, quantize_channels
 from fx.quantize.arithmetic import dequantize_channels
-from fx.quantize.declaration import operation
+from fx.quantize.declaration import listed, operation
 from fx.quantize.observers import OBSERVERS, Observer, make_observer, refuse_export
 from fx.quantize.scheme import Choice, ObserverName
 from fx.quantize.transposed_convolution import swap_channels
-from fx.serialization.allow_list import allow
-
-Kind = TypeVar("Kind", bound=type[nn.Module])
 
 _torch: Any = torch
 _SMALLEST_GAIN = 2.0**-20
 """A weight is scaled by no less, so that its scaling can be undone."""
-
-
-def _listed(kind: Kind) -> Kind:
-    """Let saved programs use a class of modules, and passes drop calls whose results nobody uses."""
-    declare_pure(kind)
-    return allow(kind, f"fx.quantize.{kind.__name__}")
 
 
 class _Rounded(torch.autograd.Function):
@@ -164,7 +154,7 @@ def undo_gain(input: Tensor, gain: Tensor, bias: Tensor | None, rank: int) -> Te
     return result if bias is None else result + bias.view(shape)
 
 
-@_listed
+@listed
 class FakeQuantize(nn.Module):
     """Rounds one value of a program in training as quantization will, to a range that it observes meanwhile."""
 
@@ -243,7 +233,7 @@ class FakeQuantize(nn.Module):
         return f"{self.observer}, bits={self.bits}, symmetric={self.symmetric}{frozen}"
 
 
-@_listed
+@listed
 class FrozenBatchNorm(nn.Module):
     """Batch norm that normalizes with the statistics it has, in training mode too; weight and bias are trained."""
 

@@ -9,16 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from numbers import Real
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fx.arguments import expect, refusal
 from fx.errors import QuantizationError, type_in_words
-from fx.operators.effects import declare_pure
 from fx.quantize import pages
-from fx.quantize.affine import Affine, expect_sizes
+from fx.quantize.affine import MANY, Affine, expect_sizes, narrowed
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
 from fx.quantize.kernels.kernel import (
     LARGEST,
@@ -31,33 +30,21 @@ from fx.quantize.kernels.kernel import (
     in_halves,
     in_seven_bits,
 )
-from fx.quantize.kernels.layer_trial import LayerTrial, largest_weight
-from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
-from fx.quantize.value_ranges import MANY, narrowed
-from fx.serialization.allow_list import allow
-
-Kind = TypeVar("Kind", bound=type[nn.Module])
+from fx.quantize.kernels.trials import CHOICES, LayerTrial, Way, largest_weight, rounded_up
 
 _MOST_PACKED = 3
 """In how many orders a layer keeps its weight: those of two kernels, one of them for two numbers of threads."""
 
 
-def listed(kind: Kind) -> Kind:
-    """Let a class of layers be saved with programs, and calls of it be left out where nothing uses them."""
-    declare_pure(kind)
-    return allow(kind, f"fx.quantize.{kind.__name__}")
-
-
 class PackedModule(nn.Module):
     """Base of modules that keep their tensors in the order of kernels: that is neither copied, pickled nor saved."""
 
-    __slots__ = ("_chosen", "_packed", "_ready")  # made from the others where it runs
+    __slots__ = ("_chosen", "_packed")  # made from the others where it runs
     _leaf_reason: ClassVar[str] = "its weight is packed"
 
     if TYPE_CHECKING:
         _chosen: dict[Any, Any]
         _packed: dict[Any, Any]
-        _ready: dict[Any, Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +54,6 @@ class PackedModule(nn.Module):
         """Forget the packed weight, since what it was made from has changed."""
         self._chosen = {}
         self._packed = {}
-        self._ready = {}  # what was packed for the fields of a use
 
     @property
     @abstractmethod
@@ -103,7 +89,6 @@ class QuantizedLayer(PackedModule):
         bias: Tensor | None
         _chosen: dict[KernelUse, Kernel | None]
         _packed: dict[tuple[str, int], PackedLayer]
-        _ready: dict[tuple[Form, int, int, int], tuple[PackedLayer, int]]
 
     def __init__(self, shape: Sequence[int], has_bias: bool) -> None:
         super().__init__()
@@ -239,14 +224,9 @@ class QuantizedLayer(PackedModule):
 
     @abstractmethod
     def _trial(self, shape: Sequence[int], largest: int) -> tuple[LayerData, Tensor]:
-        """A layer of these sizes, with weights of this size and its negative by turns, and its results for ones.
+        """A layer with weights of the size ``largest`` and its negative by turns, perhaps of fewer output channels.
 
-        Args:
-            shape: of its input, as kernels take it.
-            largest: the size of the weights.
-
-        Returns:
-            The layer, which may have fewer output channels, and the results of one row or image of ones.
+        With it come its results for one row or image of ones, of an input of this shape as kernels take it.
         """
 
     def float_weight(self) -> Tensor:
@@ -266,58 +246,52 @@ class QuantizedLayer(PackedModule):
         if type(input) not in (Tensor, nn.Parameter) or input.device.type != "cpu" or is_recorded():
             return None
         rows = self._rows(input)
-        use = (form, rounded_up(rows.numel()), torch.get_num_threads(), largest)
-        ready = self._ready.get(use)
-        if ready is None:
-            packed = self._packed_for(KernelUse(*use), rows.shape)
-            if packed is None:
-                return None
-            kernel = self._chosen[KernelUse(*use)]
-            assert kernel is not None
-            ready = self._ready[use] = packed, kernel.largest
-        packed, most = ready
-        if most < LARGEST and form != "dynamic" and int(rows.max()) > most:
-            return self._ready_for(input, form)
-        return packed, rows
-
-    def _packed_for(self, use: KernelUse, shape: Sequence[int]) -> PackedLayer | None:
-        """The layer with its weight packed for a kernel that is chosen if none is known yet for the use."""
+        use = KernelUse(form, rounded_up(rows.numel()), torch.get_num_threads(), largest)
         if use not in self._chosen:
             self._check()
-            self._chosen[use] = self._choose(use, shape)
+            self._chosen[use] = self._choose(use, rows.shape)
         kernel = self._chosen[use]
         if kernel is None:
             return None
+        if kernel.largest < LARGEST and form != "dynamic" and int(rows.max()) > kernel.largest:
+            return self._ready_for(input, form)
         key = (kernel.name, use.threads if kernel.fits_one_size else 0)
         if key not in self._packed:
             while len(self._packed) >= _MOST_PACKED:
                 del self._packed[next(iter(self._packed))]
-                self._ready = {}
             with pages.mapped_in_large_pages() if self.weight.numel() >= pages.LARGE else nullcontext():
-                self._packed[key] = kernel.pack(self._data(), shape)
-        return self._packed[key]
+                self._packed[key] = kernel.pack(self._data(), rows.shape)
+        return self._packed[key], rows
 
     def _choose(self, use: KernelUse, shape: Sequence[int]) -> Kernel | None:
         """The fastest kernel that is right with the largest integers, which is tried where that is not known yet."""
         largest = largest_weight(self.weight)
         kernels = [kernel for kernel in self._kernels() if use.form in kernel.forms and kernel.is_available()]
-        halved = {kernel.name: in_halves(kernel) for kernel in kernels if "float" in kernel.forms}
-        narrow = {kernel.name: in_seven_bits(kernel) for kernel in kernels if use.largest <= NARROW_INPUT}
-        names = tuple(kernel.name for kernel in kernels)
-        problem = (type(self), self._shape(), self._sizes(), self.has_bias, use, largest, names)
+        problem = (
+            type(self),
+            self._shape(),
+            self._sizes(),
+            self.has_bias,
+            use,
+            largest,
+            tuple(one.name for one in kernels),
+        )
+        alternatives = [
+            [
+                kernel,
+                *([in_seven_bits(kernel)] if use.largest <= NARROW_INPUT else ()),
+                *([in_halves(kernel)] if "float" in kernel.forms else ()),
+            ]
+            for kernel in kernels
+        ]
 
-        def ways() -> Iterator[Way]:
+        def ways() -> Iterator[list[Way]]:
             data, of_ones = self._trial(shape, largest)
             trial = LayerTrial(data, tuple(shape), of_ones, use.form)
-            for kernel in kernels:
-                way: Way | None = None
-                for others in (halved, narrow):
-                    way = trial.way(others[kernel.name], way) if kernel.name in others else way
-                yield trial.way(kernel, way)
+            yield from ([trial.way(kernel) for kernel in group] for group in alternatives)
 
         name = CHOICES.fastest(problem, ways)
-        every = (*kernels, *narrow.values(), *halved.values())
-        return next((kernel for kernel in every if kernel.name == name), None)
+        return next((kernel for group in alternatives for kernel in group if kernel.name == name), None)
 
     def _check(self) -> None:
         """Refuse tensors that a kernel, which trusts them, would read or write out of bounds with."""

@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.errors import QuantizationError
-from fx.quantize.kernels import linear_kernels
+from fx.quantize.declaration import listed
+from fx.quantize.kernels import layer_kernels
 from fx.quantize.kernels.kernel import Kernel, LayerData
-from fx.quantize.kernels.layer_trial import alternating, summed_channels
-from fx.quantize.layers import QuantizedLayer, listed
+from fx.quantize.kernels.trials import alternating, summed_channels
+from fx.quantize.layers import QuantizedLayer
 
 _TRIED = 1 << 26
 """Bytes of weight that are enough to try kernels with: more than stay in a cache."""
@@ -38,7 +39,7 @@ class QuantizedLinear(QuantizedLayer):
         return F.linear(input, self.float_weight(), self.bias)
 
     def _kernels(self) -> Sequence[Kernel]:
-        return linear_kernels.KERNELS
+        return layer_kernels.LINEAR
 
     def _rows(self, input: Tensor) -> Tensor:
         if input.shape[-1] != self.in_features:

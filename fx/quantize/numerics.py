@@ -17,8 +17,7 @@ from fx.interpreter import Interpreter
 from fx.node import Node
 from fx.provenance import SourceLocation
 from fx.quantize.conversion import convert, reference
-from fx.quantize.integer_operations import IntegerOperation, operation_of
-from fx.quantize.preparation import check_given, prepare
+from fx.quantize.preparation import check_given, prepare, quantized_operations
 from fx.quantize.scheme import Choice, QuantizationScheme
 from fx.quantize.state import run_apart
 
@@ -88,20 +87,23 @@ def noise(program: GraphModule, data: Data, scheme: QuantizationScheme | None = 
     meaning = reference(prepared)
     powers: dict[str, _Power] = {}
     for args in data:
-        unquantized: dict[str, Any] = {}
-
-        def keep(node: Node, value: Any, unquantized: dict[str, Any] = unquantized) -> None:
-            if node.op == "call_function":
-                unquantized[node.name] = value
-
-        def compare(node: Node, value: Any, unquantized: dict[str, Any] = unquantized) -> None:
-            if node.op == "call_function" and node.name in unquantized:
-                powers.setdefault(node.name, _Power()).add(unquantized.pop(node.name), value)
-
-        run_apart(program, Interpreter(prepared, listeners=[keep]).run, args)
-        run_apart(program, Interpreter(meaning, listeners=[compare]).run, args)
+        unquantized, quantized = (_results(program, form, args) for form in (prepared, meaning))
+        for name in unquantized.keys() & quantized.keys():
+            powers.setdefault(name, _Power()).add(unquantized[name], quantized[name])
     nodes = {node.name: node for node in prepared.graph.nodes}
-    return tuple(Noise(name, power.decibels, nodes[name].source) for name, power in powers.items())
+    return tuple(Noise(name, powers[name].decibels, nodes[name].source) for name in nodes if name in powers)
+
+
+def _results(program: GraphModule, form: GraphModule, args: tuple[Any, ...]) -> dict[str, Any]:
+    """Return what each function returns in ``form``, which ``program`` became, by the names of nodes."""
+    found: dict[str, Any] = {}
+
+    def keep(node: Node, value: Any) -> None:
+        if node.op == "call_function":
+            found[node.name] = value
+
+    run_apart(program, Interpreter(form, listeners=[keep]).run, args)
+    return found
 
 
 def _given(program: GraphModule, data: Data, scheme: QuantizationScheme | None, who: str) -> QuantizationScheme:
@@ -126,7 +128,8 @@ def sensitivity(program: GraphModule, data: Data, scheme: QuantizationScheme | N
     """
     scheme = _given(program, data, scheme, "sensitivity")
     found: list[Noise] = []
-    for node in _layers(program, scheme):
+    operations = quantized_operations(prepare(program, scheme), scheme)
+    for node in (node for node, operation in operations.items() if operation.kind == "layer"):
         alone = QuantizationScheme(Choice(precision="float")).override(scheme.choice(node), node=node.name)
         found.append(Noise(node.name, try_scheme(program, data, alone)[0], node.source))
     return tuple(sorted(found, key=lambda one: one.sqnr_db))
@@ -169,7 +172,11 @@ def advise(
         )
 
     def tried(skipped: Sequence[str]) -> tuple[Advice, bool]:
-        advice, quantized = _advice(program, data, scheme, skipped)
+        wanted = scheme
+        for name in skipped:
+            wanted = wanted.skip(node=name)
+        decibels, quantized = try_scheme(program, data, wanted)
+        advice = Advice(wanted, tuple(skipped), decibels)
         if evaluate is not None and accuracy is not None:
             return advice, evaluate(quantized) >= accuracy
         return advice, sqnr_db is not None and advice.sqnr_db >= sqnr_db
@@ -188,29 +195,6 @@ def advise(
         else:
             least = middle + 1
     return best
-
-
-def _advice(
-    program: GraphModule, data: Data, scheme: QuantizationScheme, skipped: Sequence[str]
-) -> tuple[Advice, GraphModule]:
-    for name in skipped:
-        scheme = scheme.skip(node=name)
-    decibels, quantized = try_scheme(program, data, scheme)
-    return Advice(scheme, tuple(skipped), decibels), quantized
-
-
-def _layers(program: GraphModule, scheme: QuantizationScheme) -> list[Node]:
-    """The layers that a scheme quantizes."""
-    found: list[Node] = []
-    for node in prepare(program, scheme).graph.nodes:
-        operation = operation_of(node)
-        if (
-            isinstance(operation, IntegerOperation)
-            and operation.kind == "layer"
-            and scheme.choice(node).precision != "float"
-        ):
-            found.append(node)
-    return found
 
 
 def _calibrated(

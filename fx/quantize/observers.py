@@ -9,21 +9,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from fx.arguments import expect, refusal
 from fx.errors import QuantizationError
-from fx.operators.effects import declare_pure
 from fx.quantize.affine import Affine, expect_bits
-from fx.serialization.allow_list import allow
+from fx.quantize.declaration import listed
 
 if TYPE_CHECKING:
     from fx.quantize.scheme import Choice, ObserverName
-
-Kind = TypeVar("Kind", bound="type[Observer]")
 
 
 class Observer(nn.Module):
@@ -139,13 +136,7 @@ def _settings(observer: Observer) -> tuple[str, dict[str, Any]]:
     return type(observer).__name__, {name: value for name, value in plain.items() if name not in ("training", "place")}
 
 
-def _listed(kind: Kind) -> Kind:
-    """Let saved programs use an observer; its calls may be dropped with what they observe."""
-    declare_pure(kind)
-    return allow(kind, f"fx.quantize.{kind.__name__}")
-
-
-@_listed
+@listed
 class MinMaxObserver(Observer):
     """Covers all that was seen: the cheapest, and right where there are no outliers."""
 
@@ -172,7 +163,7 @@ class MinMaxObserver(Observer):
         self.high.copy_(torch.maximum(self.high, other.high))
 
 
-@_listed
+@listed
 class MovingAverageObserver(Observer):
     """Covers a moving average of the ranges of batches, which follows what drifts, as weights in training do.
 
@@ -214,8 +205,8 @@ class MovingAverageObserver(Observer):
         self.bounds.sub_(other.first).mul_(decay).add_(other.bounds)
 
 
-@_listed
-class HistogramObserver(Observer):
+@listed
+class HistogramObserver(MinMaxObserver):
     """Covers the range that makes the mean squared error least, by a histogram of all that was seen.
 
     The bins are the same for all data, 512 to each power of two, and hold whole counts: merging histograms is adding
@@ -224,23 +215,19 @@ class HistogramObserver(Observer):
 
     if TYPE_CHECKING:
         bins: Tensor
-        low: Tensor
-        high: Tensor
 
     def __init__(self, bits: int = 8, symmetric: bool = False, place: str = "") -> None:
         super().__init__(bits, symmetric, place)
         self.register_buffer("bins", torch.zeros(2 * _HALF, dtype=torch.int64))
-        self.register_buffer("low", torch.zeros(()))
-        self.register_buffer("high", torch.zeros(()))
 
     def _observe(self, values: Tensor, low: Tensor, high: Tensor) -> None:
         for part in values.reshape(-1).split(_CHUNK):
             self.bins += torch.bincount(_bin_of(part), minlength=2 * _HALF)
-        MinMaxObserver._observe(self, values, low, high)  # type: ignore[arg-type]
+        super()._observe(values, low, high)
 
     def _range(self) -> tuple[float, float]:
         values, counts = self._seen()
-        best, least = (self.low.item(), self.high.item()), float("inf")
+        best, least = super()._range(), float("inf")
         for low, high in self._candidates():
             affine = Affine.of_range(low, high, bits=self.bits, symmetric=self.symmetric)
             error = _squared_error(values, counts, affine)
@@ -250,7 +237,7 @@ class HistogramObserver(Observer):
 
     def _merge(self, other: Any) -> None:
         self.bins += other.bins
-        MinMaxObserver._merge(self, other)  # type: ignore[arg-type]
+        super()._merge(other)
 
     def _seen(self) -> tuple[Tensor, Tensor]:
         """The middles of the bins that have something in them, in order, and how much they have."""
@@ -261,14 +248,14 @@ class HistogramObserver(Observer):
 
     def _candidates(self) -> Iterable[tuple[float, float]]:
         """Ranges to try: from all that was seen, smaller by steps at both ends, then at each end alone."""
-        low, high = self.low.item(), self.high.item()
+        low, high = super()._range()
         steps = [1 - number / _STEPS for number in range(_STEPS)]
         yield from ((low * part, high * part) for part in steps)
         yield from ((low * part, high) for part in steps[1:])
         yield from ((low, high * part) for part in steps[1:])
 
 
-@_listed
+@listed
 class PercentileObserver(HistogramObserver):
     """Covers a given part of what was seen, and lets outliers saturate."""
 

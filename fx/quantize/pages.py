@@ -2,7 +2,9 @@
 
 The system clears fresh memory page by page when it is first written. For results of hundreds of megabytes that takes as
 long as computing them; in large pages it takes a fifth, and in memory that ``KeptMemory`` kept from before, nothing.
-A weight of that size is read in two thirds of the time where it lies in large pages (:func:`mapped_in_large_pages`).
+Numbers of 32 megabytes are quantized in 0.45 of the time, dequantized in 0.25 and looked up in 0.4 to 0.8.
+A weight of 100 megabytes that lies in large pages is multiplied with 1 or 16 rows in 0.8 to 0.9 of the time
+(:func:`mapped_in_large_pages`).
 """
 
 from __future__ import annotations

@@ -1,19 +1,22 @@
-"""Averages of 8-bit integers, and the largest of them in windows that fit any size (paper, section 6.2.1)."""
+"""Averages of 8-bit integers, and how these and operations that move integers are called (paper, section 6.2.1)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fx.quantize.arithmetic import quantize
+from fx.node import Node
+from fx.quantize.affine import Affine
+from fx.quantize.arithmetic import max_pool, quantize
 from fx.quantize.declaration import operation
 
-AVERAGES: tuple[Any, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
-ADAPTIVE_AVERAGES: tuple[Any, ...] = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
-ADAPTIVE_LARGEST: tuple[Any, ...] = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)
+_AVERAGES: tuple[Any, ...] = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)
+_ADAPTIVE_AVERAGES: tuple[Any, ...] = (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d)
+_ADAPTIVE_LARGEST: tuple[Any, ...] = (F.adaptive_max_pool1d, F.adaptive_max_pool2d, F.adaptive_max_pool3d)
 _EXACT = 1 << 23
 """How many integers of 8 bits have a sum that fits into 32."""
 
@@ -35,7 +38,7 @@ def avg_pool(
 ) -> Tensor:
     """The average in each window, as integers of another scale; in as many dimensions as the sizes have."""
     settings: dict[str, Any] = {} if divisor_override is None else {"divisor_override": divisor_override}
-    pool = AVERAGES[len(kernel_size) - 1]
+    pool = _AVERAGES[len(kernel_size) - 1]
     average = pool(
         input.float() - input_zero_point, kernel_size, stride, padding, ceil_mode, count_include_pad, **settings
     )
@@ -56,7 +59,7 @@ def adaptive_avg_pool(
     affines = (input_scale, input_zero_point, scale, zero_point, highest)
     if all(size == 1 for size in output_size):
         return mean(input, tuple(range(-len(output_size), 0)), True, *affines)
-    average = ADAPTIVE_AVERAGES[len(output_size) - 1](input.float() - input_zero_point, output_size)
+    average = _ADAPTIVE_AVERAGES[len(output_size) - 1](input.float() - input_zero_point, output_size)
     return quantize(average * input_scale, scale, zero_point, highest)
 
 
@@ -85,4 +88,35 @@ def mean(
 @operation
 def adaptive_max_pool(input: Tensor, output_size: tuple[int | None, ...]) -> Tensor:
     """The largest integer in each of ``output_size`` windows."""
-    return ADAPTIVE_LARGEST[len(output_size) - 1](input.float(), output_size).to(torch.uint8)
+    return _ADAPTIVE_LARGEST[len(output_size) - 1](input.float(), output_size).to(torch.uint8)
+
+
+_ON_INTEGERS: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys(_AVERAGES, avg_pool),
+    **dict.fromkeys(_ADAPTIVE_AVERAGES, adaptive_avg_pool),
+    torch.mean: mean,
+    **dict.fromkeys((F.max_pool1d, F.max_pool2d, F.max_pool3d), max_pool),
+    **dict.fromkeys(_ADAPTIVE_LARGEST, adaptive_max_pool),
+}
+IntegerCall = tuple["Callable[..., Any]", "dict[str, Any]"]
+"""A function, and what it is called with by name."""
+
+
+def lower_average(node: Node) -> IntegerCall | None:
+    """Return how an average is called, operand and scales aside; None where the program computes the sizes."""
+    settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "dtype")}
+    sizes = [settings[name] for name in ("kernel_size", "output_size") if name in settings]
+    if not all(isinstance(one, (tuple, list)) for one in sizes):
+        return None
+    if settings.get("divisor_override", 1) is None:
+        del settings["divisor_override"]
+    return _ON_INTEGERS[node.target], settings
+
+
+def lower_data_movement(node: Node, affine: Affine) -> IntegerCall | None:
+    """Return how a call is spelled that moves or picks integers; None where it is as on float values."""
+    if node.target in _ON_INTEGERS:
+        return _ON_INTEGERS[node.target], {key: one for key, one in node.kwargs.items() if key != "return_indices"}
+    if node.target is F.pad and node.kwargs.get("mode") == "constant":
+        return F.pad, {**node.kwargs, "value": affine.zero_point}
+    return None

@@ -28,6 +28,7 @@ from fx.passes.remove_identities import RemoveIdentities
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import dequantize
 from fx.quantize.decomposition import decompose
+from fx.quantize.expansion import with_place_of
 from fx.quantize.integer_operations import IntegerOperation, asks_for_size, is_part, operation_of, stored_tensors
 from fx.quantize.observers import Observer, make_observer
 from fx.quantize.scheme import QuantizationScheme
@@ -75,7 +76,13 @@ def prepare(
     scheme = QuantizationScheme() if scheme is None else scheme
     # a batch norm as a module makes no checks that would stand between it and its layer
     program = canonical_form(in_evaluation_mode(graph_module), leaves=_FUSED).graph_module
-    _refuse_statistics(program)
+    if (node := updates_statistics(program)) is not None:
+        raise QuantizationError(
+            "a batch norm of this program is in training mode whatever mode the program is in",
+            where=place_of(node),
+            why="it was captured as a function in training mode: each run writes to its running statistics",
+            remedy="capture the model after model.eval()",
+        )
     leaf_reasons = decompose(program)
     if example_inputs is not None and any(not found.fused for found in FuseConvBN(checked=False).explain(program)):
         record_shapes(program, example_inputs)  # which tell whether some can be folded
@@ -118,29 +125,19 @@ def updates_statistics(program: GraphModule) -> Node | None:
     return next((node for node in program.graph.nodes if effect_of(node) is UPDATES_STATISTICS), None)
 
 
-def _refuse_statistics(program: GraphModule) -> None:
-    if (node := updates_statistics(program)) is not None:
-        raise QuantizationError(
-            "a batch norm of this program is in training mode whatever mode the program is in",
-            where=place_of(node),
-            why="it was captured as a function in training mode: each run writes to its running statistics",
-            remedy="capture the model after model.eval()",
-        )
-
-
 def record_shapes(program: GraphModule, example_inputs: Sequence[Any]) -> None:
     """Note the shapes of values, and how much work operations are."""
     run_apart(program, WorkCounter(program).propagate, example_inputs)
 
 
-def quantized_layers(prepared: GraphModule, scheme: QuantizationScheme) -> list[Node]:
-    """The layers of a prepared program whose weights will be integers, in order."""
-    found: list[Node] = []
+def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, IntegerOperation]:
+    """The operations of a prepared program that ``scheme`` wants in fewer bits, and that can be, in order."""
+    found: dict[Node, IntegerOperation] = {}
     for node in prepared.graph.nodes:
         operation = operation_of(node)
-        is_layer = isinstance(operation, IntegerOperation) and operation.has_weight
-        if is_layer and REASON not in node.meta and scheme.choice(node).precision != "bfloat16":
-            found.append(node)
+        if isinstance(operation, str) or REASON in node.meta or scheme.choice(node).precision == "float":
+            continue
+        found[node] = operation
     return found
 
 
@@ -182,10 +179,7 @@ def _pad_before(node: Node, sides: list[tuple[int, int]]) -> None:
     arguments = {"input": node.kwargs["input"], "pad": pad, "mode": "constant", "value": None}
     with node.graph.inserting_before(node):
         padded = node.graph.create_node("call_function", F.pad, (), arguments, f"{node.name}_padded")
-    padded.source, padded.origins = node.source, node.origins
-    if "nn_module_stack" in node.meta:
-        padded.meta["nn_module_stack"] = node.meta["nn_module_stack"]
-    node.kwargs = {**node.kwargs, "input": padded}
+    node.kwargs = {**node.kwargs, "input": with_place_of(node, padded)}
 
 
 def observe(

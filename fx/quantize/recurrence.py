@@ -39,13 +39,10 @@ class Recurrence:
     """Whether the batch is the first dimension of sequences; otherwise it is the second."""
 
     def run(self, input: Any, state: Any, state_sizes: Sequence[int], compute: Compute) -> tuple[Any, Any]:
-        """Return the output and the last state, as ``nn.LSTM`` and the like do.
+        """Return output and last state, as ``nn.LSTM`` and the like do, from what ``compute`` returns for a batch.
 
-        Args:
-            input: a batch of sequences, a single one, or a packed one.
-            state: the first state, two for an LSTM; zeros if None.
-            state_sizes: how many features each state has.
-            compute: computes it for a batch.
+        ``input`` is a batch of sequences, a single one, or a packed one. ``state`` is the first state, two for an LSTM,
+        of these sizes; zeros if None.
         """
         states = None if state is None else tuple(state) if self.mode == "LSTM" else (state,)
         if isinstance(input, PackedSequence):

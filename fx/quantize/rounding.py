@@ -18,10 +18,9 @@ from fx.quantize.fake_quantization import (
     undo_gain,
 )
 from fx.quantize.integer_operations import groups_of_transposed, stored_tensors
-from fx.quantize.preparation import is_observer, observe, quantized_layers
+from fx.quantize.preparation import is_observer, observe, quantized_operations
 from fx.quantize.recurrence import recurrent
 from fx.quantize.scheme import Choice, QuantizationScheme
-from fx.quantize.writer import quantized_operations
 
 _SCALES = ("weight", "running_var")
 """The tensors from which it follows what a batch norm multiplies by."""
@@ -35,13 +34,9 @@ class RoundingInserter:
     """Puts into a program what ``prepare`` and ``convert`` would do to it, as rounding."""
 
     def __init__(self, program: GraphModule, plan: GraphModule, scheme: QuantizationScheme, fused: set[str]) -> None:
-        """Prepare to edit ``program``.
+        """Prepare to edit ``program``, which is canonical but for modules that do something else in training.
 
-        Args:
-            program: the program to train, in canonical form but for modules that do something else in training.
-            plan: the same as ``prepare`` returns it.
-            scheme: what is quantized, and how.
-            fused: the names of batch norms that are folded into layers in ``plan``.
+        ``plan`` is the same as ``prepare`` returns it, with the batch norms of the names ``fused`` folded into layers.
         """
         self._program = program
         self._graph = program.graph
@@ -51,11 +46,12 @@ class RoundingInserter:
         norms = [self._nodes[name] for name in fused]
         self._norms = {norm.all_input_nodes[0].name: norm for norm in norms}
         self._planned = {node.name: node for node in plan.graph.nodes}
+        operations = quantized_operations(plan, scheme)
+        precisions = {node: scheme.choice(node).precision for node in operations}
         self._on_integers = {
-            node
-            for node, operation in quantized_operations(plan, scheme).items()
-            if operation.takes_integers and scheme.choice(node).precision == "int8"
+            node for node, one in operations.items() if one.takes_integers and precisions[node] == "int8"
         }
+        self._layers = [node for node, one in operations.items() if one.has_weight and precisions[node] != "bfloat16"]
 
     def insert(self) -> None:
         """Edit the program."""
@@ -67,7 +63,7 @@ class RoundingInserter:
                 observer: Any = self._plan.get_submodule(path)
                 made[path] = FakeQuantize.of(observer)
             observe(self._program, value, path, made[path], users)
-        for planned in quantized_layers(self._plan, self._scheme):
+        for planned in self._layers:
             round_ = self._round_matrices if planned.target is recurrent else self._round_weight
             round_(self._nodes[planned.name], self._scheme.choice(planned))
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fx.canonical import canonical_form
@@ -76,15 +74,18 @@ def prepare_qat(
     program = canonical_form(copy.deepcopy(graph_module), leaves=_WITH_MODES).graph_module
     decompose(program, is_trained=True)
     program = canonical_form(program, leaves=_WITH_MODES).graph_module
-    with _evaluated(program):
-        # What nothing needs would be a user of what is rounded or fused; so would norms that only keep statistics.
-        program.graph.eliminate_dead_code()
-        if example_inputs is not None:
-            record_shapes(program, example_inputs)
-        without_writes(program)
-        pad_by_numbers(program)
-        plan = prepare(program, scheme)
-        fused = {one.node for one in FuseConvBN().explain(program) if one.fused}
+    modes = [(module, module.training) for module in program.modules()]
+    program.eval()
+    # What nothing needs would be a user of what is rounded or fused; so would norms that only keep statistics.
+    program.graph.eliminate_dead_code()
+    if example_inputs is not None:
+        record_shapes(program, example_inputs)
+    without_writes(program)
+    pad_by_numbers(program)
+    plan = prepare(program, scheme)
+    fused = {one.node for one in FuseConvBN().explain(program) if one.fused}
+    for module, training in modes:
+        module.training = training
     RoundingInserter(program, plan, scheme, fused).insert()
     program.meta[SCHEME], program.meta[_TRAINED] = scheme.to_data(), True
     program.recompile()
@@ -154,15 +155,3 @@ def _check(program: GraphModule) -> None:
             value=type(program).__name__,
             remedy="program = prepare_qat(program)",
         )
-
-
-@contextmanager
-def _evaluated(program: nn.Module) -> Generator[None, None, None]:
-    """Have ``program`` in evaluation mode for a while."""
-    modes = [(module, module.training) for module in program.modules()]
-    program.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

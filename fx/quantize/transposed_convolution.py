@@ -11,9 +11,8 @@ from torch import Tensor
 
 from fx.operators.families import operators
 from fx.quantize.convolution import QuantizedConv
-from fx.quantize.declaration import operation
+from fx.quantize.declaration import listed, operation
 from fx.quantize.kernels.kernel import Kernel, LayerData
-from fx.quantize.layers import listed
 
 _TRANSPOSED: dict[int | None, Any] = {row.dims: row.function for row in operators("transposed convolution")}
 

@@ -1,6 +1,8 @@
-"""Linear layers on float values with 8-bit weights, for where reading the weight takes the time (section 6.2.1)."""
+"""Operations on float values whose weights alone have 8 bits: embeddings and linear layers (paper, section 6.2.1)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,8 @@ from fx.quantize.arithmetic import dequantize_channels, is_recorded
 from fx.quantize.declaration import operation
 
 _AT_A_TIME = 1 << 19
-"""Elements of a weight that are float values at a time, so that these stay in the cache."""
+"""Elements of a weight that are float values at a time, so that these stay in the cache: of 4096 x 4096, a linear layer
+takes a twentieth of the time for one row, a ninth for 16."""
 
 
 @operation
@@ -37,3 +40,52 @@ def weight_only_linear(input: Tensor, weight: Tensor, scale: Tensor, bias: Tenso
     result.mul_(scale)
     result = result if bias is None else result.add_(bias)
     return result.view(*input.shape[:-1], len(weight))
+
+
+@operation
+def embedding(input: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """The rows of a weight of integers at the indices ``input``, as float values.
+
+    Args:
+        input: integers of any shape.
+        weight: int8, of shape (rows, features).
+        scale: of each row, float32.
+
+    >>> embedding(torch.tensor([1]), torch.tensor([[1, 2], [3, 4]], dtype=torch.int8), torch.tensor([1.0, 0.5]))
+    tensor([[1.5000, 2.0000]])
+    """
+    return F.embedding(input, weight).float() * F.embedding(input, scale.unsqueeze(1))
+
+
+@operation
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    scale: Tensor,
+    offsets: Tensor | None = None,
+    mode: str = "mean",
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """Sums, averages or largest values of bags of rows of a weight of integers, as float values.
+
+    Args:
+        input: indices, of shape (bags, rows in each), or in one dimension with ``offsets``.
+        weight: int8, of shape (rows, features).
+        scale: of each row, float32.
+        offsets: where in ``input`` each bag begins.
+        mode: ``"sum"``, ``"mean"`` or ``"max"``.
+        per_sample_weights: what each row is multiplied by, for sums.
+        include_last_offset: whether ``offsets`` ends with the end of the last bag.
+        padding_idx: a row that does not count.
+    """
+    rows = embedding(input.reshape(-1), weight, scale)
+    place = torch.arange(len(rows), device=input.device).view(input.shape)
+    if padding_idx is not None or len(rows) == 0:
+        nothing = len(rows)
+        place = place if padding_idx is None else torch.where(input == padding_idx % len(weight), nothing, place)
+        padding_idx = None if padding_idx is None else nothing
+        rows = torch.cat((rows, rows.new_zeros(1, rows.shape[1])))
+    settings: dict[str, Any] = {"mode": mode, "include_last_offset": include_last_offset, "padding_idx": padding_idx}
+    return F.embedding_bag(place, rows, offsets, per_sample_weights=per_sample_weights, **settings)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -33,7 +35,9 @@ class Weights:
     def __init__(self, prepared: GraphModule, scheme: QuantizationScheme) -> None:
         self._prepared = prepared
         self._scheme = scheme
-        self._layers: dict[Any, tuple[PackedModule, list[Node]]] = {}
+        self.calls: defaultdict[PackedModule, list[Node]] = defaultdict(list)
+        """The calls of each layer, until they get its name."""
+        self._layers: dict[Any, Any] = {}
         self._quantized: dict[Any, tuple[Tensor, Tensor]] = {}
         self._wishes: dict[PackedModule, str] = {}
         self._paths: dict[str, Tensor] = {}
@@ -59,8 +63,8 @@ class Weights:
             self._quantized[key] = quantize_channels(weight, bits=bits, per_channel=per_channel)
         return self._quantized[key]
 
-    def layer(self, node: Node) -> tuple[QuantizedLayer, list[Node]]:
-        """The layer for a call, shared with other calls that have the same tensors and sizes, and those calls."""
+    def layer(self, node: Node) -> QuantizedLayer:
+        """The layer for a call, shared with other calls that have the same tensors and sizes."""
         fetched, _, bias = self.tensors(node)
         quantized, scale = self.quantized(node)
         sizes = {name: node.kwargs[name] for name in _SIZES if name in node.kwargs}
@@ -69,11 +73,9 @@ class Weights:
             with torch.device("meta"):  # its tensors are given next
                 layer = _make_layer(quantized, bias is not None, sizes)
             layer.fill(quantized, scale, None if bias is None else bias.detach().float().contiguous())
-            self._layers[key] = layer, []
+            self._layers[key] = layer
             self._wishes[layer] = _layer_path(str(fetched.target))
-        layer, calls = self._layers[key]
-        assert isinstance(layer, QuantizedLayer)
-        return layer, calls
+        return self._layers[key]
 
     def matrices(self, node: Node) -> Iterator[tuple[Node, Tensor, Tensor]]:
         """Yield where a recurrence fetches its matrices, with each as integers and scales."""
@@ -83,17 +85,15 @@ class Weights:
             if weight.dim() == 2:
                 yield fetched, *self._integers(weight, choice.weight_bits, choice.per_channel)
 
-    def recurrent_layer(self, node: Node) -> tuple[QuantizedRecurrent, list[Node]]:
-        """The layer for a call of a recurrence, shared with other calls that have the same, and those calls."""
+    def recurrent_layer(self, node: Node) -> QuantizedRecurrent:
+        """The layer for a call of a recurrence, shared with other calls that have the same."""
         settings = {name: value for name, value in node.kwargs.items() if name not in ("input", "state", "weights")}
         matrices = list(self.matrices(node))
         key = (*(id(quantized) for _, quantized, _ in matrices), *settings.items())
         if key not in self._layers:
-            self._layers[key] = self._made_recurrent(node, settings, matrices), []
-            self._wishes[self._layers[key][0]] = str(matrices[0][0].target).rpartition(".")[0]
-        layer, calls = self._layers[key]
-        assert isinstance(layer, QuantizedRecurrent)
-        return layer, calls
+            self._layers[key] = self._made_recurrent(node, settings, matrices)
+            self._wishes[self._layers[key]] = str(matrices[0][0].target).rpartition(".")[0]
+        return self._layers[key]
 
     def _made_recurrent(
         self, node: Node, settings: dict[str, Any], matrices: list[tuple[Node, Tensor, Tensor]]
@@ -119,11 +119,7 @@ class Weights:
         known = next((path for path, one in self._paths.items() if one is quantized), None)
         if known is not None:
             return known
-        path = wish = f"quantized.{_layer_path(str(fetched.target))}"
-        number = 0
-        while path in self._paths:
-            number += 1
-            path = f"{wish}_{number}"
+        path = _free(f"quantized.{_layer_path(str(fetched.target))}", self._paths.__contains__)
         self._paths[path] = quantized
         return path
 
@@ -132,20 +128,26 @@ class Weights:
         live = dict.fromkeys(graph.nodes)
         taken = {str(node.target) for node in live if node.op in ("get_attr", "call_module")} - {UNNAMED}
         named: dict[str, PackedModule] = {}
-        for layer, made in self._layers.values():
+
+        def is_taken(path: str) -> bool:
+            return any(path == one or one.startswith(f"{path}.") or path.startswith(f"{one}.") for one in taken)
+
+        for layer, made in self.calls.items():
             calls = [call for call in made if call in live]
             if not calls:
                 continue
-            path = wish = self._wishes[layer]
-            number = 0
-            while any(path == one or one.startswith(f"{path}.") or path.startswith(f"{one}.") for one in taken):
-                number += 1
-                path = f"{wish}_{number}"
+            path = _free(self._wishes[layer], is_taken)
             taken.add(path)
             named[path] = layer
             for call in calls:
                 call.target = path
         return named
+
+
+def _free(wish: str, is_taken: Callable[[str], bool]) -> str:
+    """A path as it is wished for, or with the first number behind it that makes it a free one."""
+    numbered = itertools.chain((wish,), (f"{wish}_{number}" for number in itertools.count(1)))
+    return next(path for path in numbered if not is_taken(path))
 
 
 def _layer_path(weight: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from fx.graph import Graph
 from fx.graph_module import GraphModule
@@ -14,32 +15,35 @@ from fx.modules.attributes import fetch_attribute
 from fx.node import Argument, Node
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
+from fx.quantize.expansion import with_place_of
 from fx.quantize.integer_operations import IntegerOperation, operation_of
-from fx.quantize.preparation import REASON, affines_of, is_observer
+from fx.quantize.layers import PackedModule
+from fx.quantize.preparation import affines_of, is_observer, quantized_operations
 from fx.quantize.quantization_report import IN_8_BITS
 from fx.quantize.scheme import QuantizationScheme
 from fx.quantize.weights import UNNAMED, Weights
 from fx.quantize.work import WORK, work_of_layer
 
-_IN_PLACE: tuple[Any, ...] = (F.relu, F.elu, F.selu)
-"""Activations that are computed in the memory of a layer's float result, which gradients can do without."""
+
+@dataclass(slots=True)
+class Value:
+    """The forms in which a value of the prepared program is written so far; each is, when it is first asked for."""
+
+    floats: Argument = None
+    """Floating-point numbers: what operations on these return, or what the integers stand for."""
+    integers: tuple[Node, Affine] | None = None
+    """Integers, and how they stand for it: of observers, of operations on integers, and of what the program itself
+    dequantizes."""
+    unrounded: Node | None = None
+    """Of an observer, the floating-point numbers before it rounds them: for layers on floating-point numbers, such as
+    those with 8-bit weights alone, which another layer's rounding must not reach."""
+    is_on_integers: bool = False
+    """Whether an operation on integers computes it, in the reference form too. That one has it before rounding, on the
+    integers nobody has: to read it there would make of the reference another program."""
 
 
 class Writer:
-    """Keeps what is written for each value of a prepared program, and converts one into the other where needed.
-
-    A value can be there in three forms, each in a dictionary by its node of the prepared program:
-
-    ==============  ==================================================================================================
-    ``_quantized``  integers, with the scale and zero point by which they stand for it: of observers, of operations on
-                    integers, and of what the program itself dequantizes
-    ``_float``      floating-point numbers: what operations on these return, or what the integers stand for
-    ``_unrounded``  by observer, the floating-point numbers before it rounds them: for layers on floating-point
-                    numbers, such as those with 8-bit weights alone, which another layer's rounding must not reach
-    ==============  ==================================================================================================
-
-    A form is written when it is first asked for, since most values are needed in one alone.
-    """
+    """Keeps what is written for each value of a prepared program, and converts one form into another where needed."""
 
     def __init__(self, prepared: GraphModule, scheme: QuantizationScheme) -> None:
         self._prepared = prepared
@@ -47,12 +51,8 @@ class Writer:
         self._affines = affines_of(prepared)
         self._graph = Graph()
         self._attributes: dict[str, Any] = {}
-        self._float: dict[Node, Argument] = {}
-        self._quantized: dict[Node, tuple[Node, Affine]] = {}
-        # Results of operations on integers, in the reference form, too. That one has them before rounding, on the
-        # integers nobody has: to read them there would make of the reference another program.
-        self._computed_quantized: set[Node] = set()
-        self._unrounded: dict[Node, Node] = {}
+        self._values: defaultdict[Node, Value] = defaultdict(Value)
+        self._integers: set[Node] = set()  # all that is written as integers, also what is only on the way to others
         self._weights = Weights(prepared, scheme)
         self._operations = quantized_operations(prepared, scheme)
 
@@ -62,46 +62,49 @@ class Writer:
         operation = operation_of(node)
         if isinstance(operation, IntegerOperation) and operation.kind == "layer":
             made.meta[WORK] = work_of_layer(node, self._weights.tensors(node)[1])
-        self._float[node] = made.args[0] if node.op == "output" else made
+        self._values[node].floats = made.args[0] if node.op == "output" else made
 
     def _as_float(self, node: Node) -> Node:
-        if node not in self._float:
-            quantized, affine = self._quantized[node]
-            self._float[node] = self._call(node, arithmetic.dequantize, input=quantized, **affine.settings)
-        made = self._float[node]
-        assert isinstance(made, Node)
-        return made
+        value = self._values[node]
+        if value.floats is None:
+            assert value.integers is not None
+            quantized, affine = value.integers
+            value.floats = self._call(node, arithmetic.dequantize, input=quantized, **affine.settings)
+        assert isinstance(value.floats, Node)
+        return value.floats
 
     def _as_unrounded(self, node: Node) -> Node:
         """A float value before rounding, where there is one."""
-        return self._unrounded.get(node) or self._as_float(node)
+        return self._values[node].unrounded or self._as_float(node)
+
+    def _as_integers(self, node: Node) -> tuple[Node, Affine]:
+        """The integers of a value that is known to have some."""
+        integers = self._values[node].integers
+        assert integers is not None
+        return integers
 
     def _quantize(self, node: Node) -> None:
         """In the place of an observer, the integers of what it observes."""
-        source = node.all_input_nodes[0]
-        affine = self._affines[node]
-        if source in self._quantized and self._quantized[source][1] == affine:
-            self._quantized[node] = self._quantized[source]
+        source, affine = node.all_input_nodes[0], self._affines[node]
+        given = self._values[source]
+        if given.integers is not None and given.integers[1] == affine:
+            self._values[node].integers = given.integers
             return
-        if source not in self._quantized and source not in self._computed_quantized:
-            self._unrounded[node] = self._as_float(source)
-        self._quantized[node] = (
-            self._call(node, arithmetic.quantize, input=self._as_float(source), **affine.settings), affine
-        )  # fmt: skip
+        if given.integers is None and not given.is_on_integers:
+            self._values[node].unrounded = self._as_float(source)
+        self._put(node, self._call(node, arithmetic.quantize, input=self._as_float(source), **affine.settings), affine)
 
     def _call(self, for_: Node, function: Any, **arguments: Any) -> Node:
-        return self._noted(self._graph.call_function(function, (), arguments), for_)
+        return with_place_of(for_, self._graph.call_function(function, (), arguments))
 
-    def _noted(self, made: Node, for_: Node) -> Node:
-        """``made``, which knows where in the user's program it comes from."""
-        made.source, made.origins = for_.source, for_.origins
-        if "nn_module_stack" in for_.meta:
-            made.meta["nn_module_stack"] = for_.meta["nn_module_stack"]
+    def _call_layer(self, node: Node, layer: PackedModule, args: tuple[Any, ...], **kwargs: Any) -> Node:
+        made = with_place_of(node, self._graph.create_node("call_module", UNNAMED, args, kwargs, node.name))
+        self._weights.calls[layer].append(made)
         return made
 
     def _attribute(self, node: Node, path: str, value: Any) -> Node:
         self._attributes[path] = value
-        return self._noted(self._graph.get_attr(path), node)
+        return with_place_of(node, self._graph.get_attr(path))
 
     def _stored_as(self, node: Node) -> Affine | None:
         """Return how the result of ``node`` is stored, or None where it is needed as float values."""
@@ -109,17 +112,22 @@ class Writer:
         return self._affines[users[0]] if len(users) == 1 and is_observer(users[0]) else None
 
     def _put(self, node: Node, made: Node, affine: Affine | None) -> bool:
+        """Let ``made`` be the value of ``node``: integers, or without ``affine`` float values."""
         if affine is None:
-            self._float[node] = made
+            self._values[node].floats = made
         else:
-            self._quantized[node] = (made, affine)
+            self._values[node].integers = made, affine
+            self._integers.add(made)
         return True
 
-    def _stored_weight(self, node: Node) -> tuple[Node, Node]:
-        """A weight as integers and scales, fetched."""
-        quantized, scale = self._weights.quantized(node)
-        path = self._weights.path_of(self._weights.tensors(node)[0], quantized)
-        return self._attribute(node, f"{path}.weight", quantized), self._attribute(node, f"{path}.weight_scale", scale)
+    def _stored_weight(self, node: Node, fetched: Node, tensors: Sequence[Tensor]) -> dict[str, Node]:
+        """Fetch a weight as integers and scales, as arguments of the functions that take both."""
+        path = self._weights.path_of(fetched, tensors[0])
+        names = {"weight": f"{path}.weight", "scale": f"{path}.weight_scale"}
+        return {key: self._attribute(node, names[key], tensor) for key, tensor in zip(names, tensors, strict=True)}
+
+    def _stored_layer_weight(self, node: Node) -> dict[str, Node]:
+        return self._stored_weight(node, self._weights.tensors(node)[0], self._weights.quantized(node))
 
     def _count(self, made: Node, node: Node) -> None:
         """Note for the report that a layer has its weight in 8 bits, and how much it computes."""
@@ -141,26 +149,3 @@ class Writer:
             if node.op in ("get_attr", "call_module") and str(node.target) not in taken:
                 taken[str(node.target)] = fetch_attribute(self._prepared, str(node.target))
         return taken
-
-
-def write_over_layers(graph: Graph) -> None:
-    """Let activations write to the float results of layers that only they use: a large one is not made twice."""
-    for node in graph.nodes:
-        if any(node.target is function for function in _IN_PLACE) and node.kwargs.get("inplace") is False:
-            layer = node.kwargs["input"]
-            if isinstance(layer, Node) and layer.target == UNNAMED and len(layer.users) == 1:
-                node.kwargs = {**node.kwargs, "inplace": True}
-
-
-def quantized_operations(prepared: GraphModule, scheme: QuantizationScheme) -> dict[Node, IntegerOperation]:
-    """The operations of a prepared program that ``scheme`` wants on integers, and that can work on them."""
-    found: dict[Node, IntegerOperation] = {}
-    for node in prepared.graph.nodes:
-        operation = operation_of(node)
-        if (
-            isinstance(operation, IntegerOperation)
-            and REASON not in node.meta
-            and scheme.choice(node).precision != "float"
-        ):
-            found[node] = operation
-    return found

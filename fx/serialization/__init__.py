@@ -73,7 +73,7 @@ def save(graph_module: GraphModule, path: Any) -> None:
     try:
         write_tensor_file(path, json.dumps(stored, separators=(",", ":")), tensors.stored)
     except Refused as refused:
-        raise SaveError(f"cannot save the program: {refused.what}", why=refused.why) from refused
+        raise refused.as_error(SaveError, "cannot save the program") from refused
 
 
 def load(path: Any, *, device: torch.device | str | int | None = None) -> GraphModule:
@@ -100,7 +100,7 @@ def load(path: Any, *, device: torch.device | str | int | None = None) -> GraphM
     try:
         return _load(path, target)
     except Refused as refused:
-        raise LoadError(f"cannot load {path}: {refused.what}", why=refused.why, remedy=refused.remedy) from refused
+        raise refused.as_error(LoadError, f"cannot load {path}") from refused
     except (LoadError, OSError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever the bytes, callers handle one error

@@ -37,13 +37,20 @@ _torch: Any = torch  # for the parts of it that have no types
 
 
 class Refused(Exception):
-    """Something cannot be stored, or a file holds what it may not; the caller knows the place and tells the user."""
+    """Something cannot be stored, or a file holds what it may not: whatever writes or reads a part of a file raises it.
+
+    Whoever knows the place of that part tells the user, by :meth:`as_error`.
+    """
 
     def __init__(self, what: str, why: str | None = None, remedy: str | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.why = why
         self.remedy = remedy
+
+    def as_error(self, kind: type[FxError], beginning: str, **place: object) -> FxError:
+        """The error for users, which is in ``place``: ``where``, and the ``value`` there."""
+        return kind(f"{beginning}: {self.what}", why=self.why, remedy=self.remedy, **place)
 
 
 _allowed: Registry[Any] = Registry("allowed name", "allowed functions or classes")
@@ -282,11 +289,7 @@ def _listed(name: str) -> tuple[Any] | None:
 
 
 def name_of(value: Any) -> str:
-    """The name by which a file refers to the function or class ``value``.
-
-    Raises:
-        Refused: a file may not name it.
-    """
+    """The name by which a file refers to the function or class ``value``."""
     name = _own_names.get(id(value)) or _names().get(id(value))
     if name is None and isinstance(value, (_torch._ops.OpOverload, _torch._ops.OpOverloadPacket)):
         name = f"torch.ops.{value}"
@@ -302,11 +305,7 @@ def own_name(value: Any) -> str | None:
 
 
 def find(name: object) -> Any:
-    """The function or class that a file calls ``name``.
-
-    Raises:
-        Refused: it is none that a file may name.
-    """
+    """The function or class that a file calls ``name``."""
     if type(name) is not str:
         raise Refused(f"a name is a string, not {type(name).__name__}")
     if name in _allowed._entries:
@@ -324,11 +323,7 @@ def is_callable_target(value: Any) -> bool:
 
 
 def find_class(name: object) -> Any:
-    """The class that a file calls ``name``.
-
-    Raises:
-        Refused: it is none, or none that a file may name.
-    """
+    """The class that a file calls ``name``."""
     found = find(name)
     if not isinstance(found, type):
         raise Refused(f"{name!r} is not a class")

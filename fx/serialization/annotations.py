@@ -33,11 +33,7 @@ _KEYWORDS = frozenset(keyword.kwlist) - {"None", "True", "False"}
 
 
 def encode_annotation(hint: Any, depth: int = 0) -> Json:
-    """``hint`` as JSON.
-
-    Raises:
-        Refused: it is none that a file can name.
-    """
+    """``hint`` as JSON."""
     if depth > DEPTH:
         raise Refused(f"an annotation nests more than {DEPTH} levels deep")
     if isinstance(hint, typing.ForwardRef):
@@ -67,11 +63,7 @@ def encode_annotation(hint: Any, depth: int = 0) -> Json:
 
 
 def decode_annotation(stored: Json, depth: int = 0) -> Any:
-    """The annotation that ``stored`` stands for.
-
-    Raises:
-        Refused: it is none.
-    """
+    """The annotation that ``stored`` stands for."""
     if depth > DEPTH + 1:
         raise Refused(f"an annotation nests more than {DEPTH} levels deep")
     if type(stored) is list:

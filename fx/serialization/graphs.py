@@ -1,13 +1,16 @@
-"""Graphs as JSON and back: nodes by position, targets by names that :mod:`fx.serialization.allow_list` resolves."""
+"""Graphs and notes as JSON and back: nodes by position, targets by names of :mod:`fx.serialization.allow_list`."""
 
 from __future__ import annotations
 
+import contextlib
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from fx.analysis.verify import check_graph
+from fx.container_kinds import held_kind
 from fx.errors import FxError, LoadError, SaveError, with_article
 from fx.graph import Graph
 from fx.naming.names import is_identifier
@@ -16,11 +19,21 @@ from fx.node import OPCODES, Node
 from fx.provenance import SourceLocation
 from fx.serialization.allow_list import Refused, find, is_attribute, is_callable_target, methods, name_of
 from fx.serialization.annotations import decode_annotation, encode_annotation
-from fx.serialization.module_attributes import LONGEST_NAME, is_name
-from fx.serialization.saved_notes import encode_note, encode_notes
 from fx.serialization.saved_signatures import decode_codegen, encode_codegen
-from fx.serialization.values import Json, ValueReader, ValueWriter, printable, stored_object, stored_strings
+from fx.serialization.values import (
+    DEPTH,
+    LONGEST_NAME,
+    Json,
+    ValueReader,
+    ValueWriter,
+    entry,
+    is_name,
+    printable,
+    stored_object,
+    stored_strings,
+)
 
+_DATA = ValueWriter(None)
 PathCheck = Callable[[str, str], None]
 """Refuses an opcode and the path that it may not have."""
 
@@ -29,13 +42,7 @@ PathCheck = Callable[[str, str], None]
 
 
 def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: PathCheck) -> Json:
-    """``graph`` as JSON.
-
-    Args:
-        graph: a well-formed graph.
-        place: where it is, for messages.
-        values: writes constants.
-        check_path: refuses targets of ``get_attr`` and ``call_module`` nodes.
+    """``graph``, which is at ``place``, as JSON; ``check_path`` refuses paths of attributes and modules.
 
     Raises:
         SaveError: something in it is not data; the message names the node.
@@ -55,9 +62,7 @@ def encode_graph(graph: Graph, place: str, values: ValueWriter, check_path: Path
         if (codegen := encode_codegen(graph._codegen)) is not None:
             stored["codegen"] = codegen
     except Refused as refused:
-        raise SaveError(
-            f"cannot save the program: {refused.what}", where=place, why=refused.why, remedy=refused.remedy
-        ) from refused
+        raise refused.as_error(SaveError, "cannot save the program", where=place) from refused
     return stored
 
 
@@ -77,13 +82,8 @@ class _GraphWriter:
         try:
             return self._node(node)
         except Refused as refused:
-            raise SaveError(
-                f"cannot save the program: {refused.what}",
-                where=node.source,
-                value=describe(node),
-                why=refused.why,
-                remedy=refused.remedy,
-            ) from refused
+            place = {"where": node.source, "value": describe(node)}
+            raise refused.as_error(SaveError, "cannot save the program", **place) from refused
 
     def _node(self, node: Node) -> Json:
         name = node._name
@@ -181,7 +181,6 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
     """The graph that ``encode_graph`` stored.
 
     Raises:
-        Refused: it is no such thing.
         LoadError: one of its nodes is not; the message names it.
     """
     fields = stored_object(stored, {"nodes"}, {"constants", "sources", "notes", "history", "codegen"}, "a graph")
@@ -196,9 +195,7 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
         try:
             reader.node(record)
         except Refused as refused:
-            raise LoadError(
-                f"cannot load the program: {refused.what}", where=where, why=refused.why, remedy=refused.remedy
-            ) from refused
+            raise refused.as_error(LoadError, "cannot load the program", where=where) from refused
         except FxError as error:
             raise LoadError(
                 "cannot load the program: the graph refuses a node", where=where, why=printable(str(error))
@@ -207,7 +204,10 @@ def decode_graph(stored: Json, place: str, tensors: list[torch.Tensor], check_pa
     if type(constants) is not dict:
         raise Refused("the constants of a graph are not an object")
     values = ValueReader(tensors)
-    graph.constants = {_name(name): values.value(value) for name, value in constants.items()}
+    for name, value in constants.items():
+        if not is_name(name):
+            raise Refused(f"{ascii(name)[:80]} is not a name of an attribute")
+        graph.constants[name] = values.value(value)
     if "history" in fields:
         graph.history = stored_strings(fields["history"])  # type: ignore[attr-defined]
     if "codegen" in fields:
@@ -258,7 +258,7 @@ class _GraphReader:
         if "meta" in record:
             node.meta = self._meta(record["meta"])
         if "source" in record:
-            node.source = _pick(self._sources, record["source"], "place in the source")
+            node.source = entry(self._sources, record["source"], "there is no place in the source number {}")
         if "origins" in record:
             node.origins = stored_strings(record["origins"])  # type: ignore[attr-defined]
         self._nodes.append(node)
@@ -281,22 +281,10 @@ class _GraphReader:
         meta: dict[str, Any] = {}
         for key, value in stored.items():
             if type(value) is dict and value.keys() == {"note"}:
-                meta[key] = _pick(self._notes, value["note"], "note")
+                meta[key] = entry(self._notes, value["note"], "there is no note number {}")
             else:
                 meta[key] = self._data.value(value)
         return meta
-
-
-def _pick(table: list[Any], number: Json, what: str) -> Any:
-    if type(number) is not int or not 0 <= number < len(table):
-        raise Refused(f"there is no {what} number {ascii(number)[:40]}")
-    return table[number]
-
-
-def _name(text: str) -> str:
-    if not is_name(text):
-        raise Refused(f"{ascii(text)[:80]} is not a name of an attribute")
-    return text
 
 
 def _location(stored: Json) -> SourceLocation:
@@ -304,3 +292,53 @@ def _location(stored: Json) -> SourceLocation:
         raise Refused("a place in the source is not a file, line, function and text")
     file, line, function, text = stored
     return SourceLocation.of(printable(file), line, printable(function), printable(text))
+
+
+# Notes of analyses and passes (``meta``): what of them is data is kept, the rest is not needed to run.
+
+
+def encode_note(value: Any) -> Json:
+    """One note as JSON; entries of dicts that are not data are left out."""
+    return _DATA.value(_plain(value))
+
+
+def encode_notes(meta: dict[str, Any], encode_dict: Callable[[dict[Any, Any]], Json] = encode_note) -> dict[str, Json]:
+    """The entries of ``meta`` that are data; ``encode_dict`` writes those that are dicts."""
+    stored: dict[str, Json] = {}
+    for key, value in meta.items():
+        if type(key) is str:
+            with contextlib.suppress(Refused):
+                is_dict = type(value) in (dict, OrderedDict)
+                stored[key] = encode_dict(value) if is_dict else encode_note(value)
+    return stored
+
+
+def decode_notes(stored: Json) -> dict[str, Any]:
+    """Return what ``encode_notes`` stored."""
+    if type(stored) is not dict:
+        raise Refused("the notes of a module are not an object")
+    data = ValueReader([])
+    return {key: data.value(value) for key, value in stored.items()}
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The part of a note that is data: classes that a file may not name become strings, other entries go."""
+    if depth > DEPTH:
+        raise Refused("a note nests too deeply")
+    if isinstance(value, type):
+        try:
+            name_of(value)
+        except Refused:
+            return f"{value.__module__}.{value.__qualname__}"
+        return value
+    kind = held_kind(value)
+    if kind is None or kind.tag is None:
+        _DATA.value(value)
+        return value
+    if not kind.is_keyed:
+        return kind.rebuild(value, [_plain(part, depth + 1) for part in kind.parts(value)])
+    kept: dict[Any, Any] = {}
+    for key, item in value.items():
+        with contextlib.suppress(Refused):
+            kept[_plain(key, depth + 1)] = _plain(item, depth + 1)
+    return kind.rebuild(kept, list(kept.values()))

@@ -19,8 +19,16 @@ from fx.container_kinds import held_kind
 from fx.errors import with_article
 from fx.modules.attributes import LEFT_BY_SCRIPTING
 from fx.serialization.allow_list import Refused
+from fx.serialization.values import is_name
 
 _nn: Any = torch.nn
+
+PROGRAM_STATE = frozenset(
+    {"_graph", "_written", "_code_revision", "_tracer_cls", "_tracer_extras", "meta", "_in_spec", "_out_spec"}
+)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, tuple, list, dict, slice, range, torch.Tensor, torch.dtype)
+FRESH = torch.nn.Module()
+"""What every module has."""
 
 _STATE = ("training", "_parameters", "_buffers", "_modules")
 """Entries of a module's ``__dict__`` that are described one by one."""
@@ -69,6 +77,45 @@ _MOST_COUNT = 1_000_000
 """The largest integer that a constructor of a user's class may get: it may count what it makes."""
 
 
+# Attributes: which names they may have in a file, and which of them a program in a file may read.
+
+
+def check_path(root: torch.nn.Module, op: str, path: str) -> None:
+    """Refuse a path of a ``get_attr`` or ``call_module`` node that does not lead through submodules to data.
+
+    Other attributes of modules, such as methods, lead to the rest of the process.
+    """
+    *parents, name = path.split(".")
+    owner: Any = root
+    for parent in parents:
+        owner = owner._modules.get(parent)
+        if owner is None:
+            raise Refused(f"the path {path!r} leads through {parent!r}, where there is no submodule")
+    if owner._modules.get(name) is not None:
+        return
+    if op == "get_attr":
+        if owner._parameters.get(name) is not None or owner._buffers.get(name) is not None:
+            return
+        is_state = name in FRESH.__dict__ or name in PROGRAM_STATE
+        if name == "training" and type(owner.training) is bool:  # which programs check that depend on it
+            return
+        if not is_state and isinstance(owner.__dict__.get(name, owner), _PLAIN):
+            return
+    kind = "submodule" if op == "call_module" else "parameter, buffer, submodule or attribute of its own"
+    raise Refused(f"the path {path!r} leads to nothing", why=f"its owner has no {kind} called {name!r}")
+
+
+def check_attribute(module: torch.nn.Module, name: Any) -> None:
+    """Refuse a name of a parameter, buffer, submodule or attribute that means something else or breaks paths."""
+    if not is_name(name) or "." in name:
+        raise Refused(f"{ascii(name)[:80]} is not a name of an attribute")
+    if hasattr(type(module), name) or name in FRESH.__dict__ or name in PROGRAM_STATE:
+        raise Refused(f"the attribute {name!r} would hide one that every such module has")
+
+
+# Constructors.
+
+
 class Budget:
     """How many functions of torch the constructors of one program may call, by the tensors that it has."""
 
@@ -83,11 +130,7 @@ class Budget:
         self._left += self._EACH_TENSOR * tensors
 
     def spend(self) -> None:
-        """Note one call.
-
-        Raises:
-            Refused: there were too many.
-        """
+        """Note one call."""
         self._left -= 1
         if self._left < 0:
             raise Refused(
@@ -100,12 +143,7 @@ class Budget:
 def constructor_arguments(module: torch.nn.Module, budget: Budget) -> Arguments:
     """The arguments that make a module like ``module``, those with the default's value left out.
 
-    Args:
-        module: the module.
-        budget: what making it costs is taken from this.
-
-    Raises:
-        Refused: what they make is not the same, its values aside.
+    Making it costs some of ``budget``. It is refused if what they make is not the same, its values aside.
     """
     kind = type(module)
     special = _SPECIAL[kind](module) if kind in _SPECIAL else {}
@@ -187,11 +225,7 @@ def make_module(kind: type, arguments: Arguments, budget: Budget) -> torch.nn.Mo
 
 
 def check_arguments(kind: type, arguments: Arguments, tensors: Sequence[torch.Tensor]) -> None:
-    """Refuse arguments that make a constructor work for longer, or take more memory, than its tensors justify.
-
-    Raises:
-        Refused: with what is wrong.
-    """
+    """Refuse arguments that make a constructor work for longer, or take more memory, than its tensors justify."""
     for name in _UNNAMED & arguments.keys():
         raise Refused(f"{name} is given to a constructor", why="modules are made without memory, and tensors put in")
     for name in _LAYERS:
@@ -285,11 +319,7 @@ def tensor_slots(module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module
 
 
 def fill_module(module: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Put ``tensors`` into the places of a module that has none on any device yet.
-
-    Raises:
-        Refused: a tensor is missing or one too many, or is of another kind or shape than its place.
-    """
+    """Put ``tensors`` into the places, of their kinds and shapes, of a module that has none on any device yet."""
     left = dict(tensors)
     for path, owner, name, place in list(tensor_slots(module)):
         is_buffer = name in owner._buffers

@@ -12,20 +12,22 @@ from fx.graph_module import GraphModule, _plain_class
 from fx.modules.attributes import LEFT_BY_SCRIPTING
 from fx.modules.containers import Container
 from fx.serialization.allow_list import HOLDERS, Refused, find_class, name_of
-from fx.serialization.graphs import decode_graph, encode_graph
-from fx.serialization.module_attributes import FRESH, PROGRAM_STATE, check_attribute, check_path, is_name
+from fx.serialization.graphs import decode_graph, decode_notes, encode_graph, encode_notes
 from fx.serialization.module_state import (
+    FRESH,
+    PROGRAM_STATE,
     Budget,
     check_arguments,
+    check_attribute,
+    check_path,
     constructor_arguments,
     fill_module,
     make_module,
     tensor_slots,
 )
-from fx.serialization.saved_notes import decode_notes, encode_notes
 from fx.serialization.saved_tensors import TensorWriter
 from fx.serialization.trusted_arguments import check_trusted_arguments
-from fx.serialization.values import Json, ValueReader, ValueWriter, printable
+from fx.serialization.values import Json, ValueReader, ValueWriter, entry, is_name, printable
 
 _MOST_LEVELS = 100
 """How deep modules may nest."""
@@ -98,7 +100,8 @@ class ModuleWriter:
             self._open.remove(id(module))
             self._extent.add(children, len(module._parameters) + len(module._buffers))
         except Refused as refused:
-            raise _cannot_save(module, path, refused) from refused
+            kind = with_article(f"{type(module).__module__}.{type(module).__qualname__}")
+            raise refused.as_error(SaveError, "cannot save the program", where=_place(path), value=kind) from refused
         self._stored.append(stored)
         self._numbers[id(module)] = (len(self._stored) - 1, module)
         return len(self._stored) - 1
@@ -142,7 +145,7 @@ class ModuleWriter:
             },
             "attributes": self._attributes(module, own),
         }
-        stored.update((key, entry) for key, entry in entries.items() if entry)
+        stored.update((key, value) for key, value in entries.items() if value)
         return stored, [number for number in entries["modules"].values() if number is not None]
 
     def _tensor_numbers(self, tensors: dict[str, Any], path: str) -> dict[str, Json]:
@@ -198,17 +201,7 @@ class ModuleWriter:
             "tensors": tensors,
             "modes": modes,
         }
-        return {key: entry for key, entry in stored.items() if entry not in ({}, [])}
-
-
-def _cannot_save(module: torch.nn.Module, path: str, refused: Refused) -> SaveError:
-    return SaveError(
-        f"cannot save the program: {refused.what}",
-        where=_place(path),
-        value=with_article(f"{type(module).__module__}.{type(module).__qualname__}"),
-        why=refused.why,
-        remedy=refused.remedy,
-    )
+        return {key: value for key, value in stored.items() if value not in ({}, [])}
 
 
 def _not_describable(module: torch.nn.Module, refused: Refused) -> Refused:
@@ -248,19 +241,16 @@ class ModuleReader:
         """The program, which is the last module.
 
         Raises:
-            Refused: the list is none.
             LoadError: a module in it is damaged or not allowed; the message names it.
         """
         if type(stored) is not list or not stored:
             raise Refused("there is no list of modules")
-        for number, entry in enumerate(stored):
+        for number, described in enumerate(stored):
             place = f"module {number} of {len(stored)}"
             try:
-                self._made.append(self._module(entry, place))
+                self._made.append(self._module(described, place))
             except Refused as refused:
-                raise LoadError(
-                    f"cannot load the program: {refused.what}", where=place, why=refused.why, remedy=refused.remedy
-                ) from refused
+                raise refused.as_error(LoadError, "cannot load the program", where=place) from refused
         program = self._made[-1]
         if not isinstance(program, GraphModule):
             raise Refused("the last module is not a program")
@@ -326,23 +316,21 @@ class ModuleReader:
             raise Refused("a buffer that is not in the state dict is none")
         module._non_persistent_buffers_set.update(transient)
         for name, number in parts["modules"].items():
-            module._modules[name] = None if number is None else self._made[self._number(number)]
+            held = (
+                None
+                if number is None
+                else entry(self._made, number, "a module holds number {}, which is none before it")
+            )
+            module._modules[name] = held
         children = [number for number in parts["modules"].values() if number is not None]
         self._extent.add(children, len(parts["parameters"]) + len(parts["buffers"]))
         for name, value in parts["attributes"].items():
             module.__dict__[name] = self._values.value(value)
 
-    def _number(self, stored: Json) -> int:
-        if type(stored) is not int or not 0 <= stored < len(self._made):
-            raise Refused(f"a module holds number {ascii(stored)[:40]}, which is none before it")
-        return stored
-
     def _tensor(self, stored: Json, kind: type) -> Any:
         if stored is None:
             return None
-        if type(stored) is not int or not 0 <= stored < len(self._tensors):
-            raise Refused(f"there is no tensor number {ascii(stored)[:40]}")
-        tensor = self._tensors[stored]
+        tensor = entry(self._tensors, stored, "there is no tensor number {}")
         if type(tensor) is not kind:
             raise Refused(f"tensor number {stored} is not a {'buffer' if kind is torch.Tensor else 'parameter'}")
         return tensor
@@ -358,7 +346,7 @@ class ModuleReader:
         if not issubclass(kind, torch.nn.Module) or issubclass(kind, GraphModule):
             raise Refused(f"{stored['class']} is not a class of modules")
         arguments = {name: self._values.value(value) for name, value in arguments.items()}
-        values = {path: self._tensor(number, type(self._picked(number))) for path, number in tensors.items()}
+        values = {path: entry(self._tensors, one, "there is no tensor number {}") for path, one in tensors.items()}
         check_arguments(kind, arguments, list(values.values()))
         self._budget.add(len(values))
         try:
@@ -380,6 +368,3 @@ class ModuleReader:
             parts[path].training = training
         self._extent.add([], len(values))
         return module
-
-    def _picked(self, number: Json) -> Any:
-        return self._tensors[number] if type(number) is int and 0 <= number < len(self._tensors) else None

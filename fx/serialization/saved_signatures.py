@@ -9,16 +9,11 @@ from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import with_article
 from fx.naming.names import is_identifier
 from fx.serialization.allow_list import Refused
-from fx.serialization.module_attributes import is_name
-from fx.serialization.values import Json, ValueReader, ValueWriter, stored_object, stored_strings
+from fx.serialization.values import Json, ValueReader, ValueWriter, is_name, stored_object, stored_strings
 
 
 def encode_codegen(codegen: CodeGen) -> Json:
-    """``codegen`` as JSON; None for the usual one.
-
-    Raises:
-        Refused: it is more than names and structures.
-    """
+    """``codegen`` as JSON; None for the usual one."""
     if type(codegen) not in (CodeGen, PyTreeCodeGen):
         raise Refused(
             f"its code is written by {with_article(type(codegen).__qualname__)}",
@@ -48,11 +43,7 @@ def _encode_structure(spec: pytree.TreeSpec) -> Json:
 
 
 def decode_codegen(stored: Json) -> PyTreeCodeGen:
-    """The code generator that ``stored`` stands for.
-
-    Raises:
-        Refused: it is none.
-    """
+    """The code generator that ``stored`` stands for."""
     fields = stored_object(stored, {"parameters", "inputs", "outputs"}, set(), "a code generator")
     parameters = list(stored_strings(fields["parameters"]))
     named = [parameter for parameter in parameters if parameter != "*"]

@@ -8,7 +8,7 @@ import torch
 
 from fx.serialization.allow_list import Refused
 from fx.serialization.tensor_file import DTYPES, are_sizes
-from fx.serialization.values import Json
+from fx.serialization.values import Json, entry
 
 _STORED = frozenset(DTYPES.values())
 
@@ -29,11 +29,7 @@ class TensorWriter:
         self._memories: dict[Any, int] = {}
 
     def index(self, tensor: torch.Tensor, path: str) -> int:
-        """The number of ``tensor``, which is stored under ``path`` where that is still free.
-
-        Raises:
-            Refused: it is of a kind that the file cannot hold.
-        """
+        """The number of ``tensor``, which is stored under ``path`` where that is still free."""
         known = self._numbers.get(id(tensor))
         if known is None:
             _check(tensor)
@@ -57,20 +53,20 @@ class TensorWriter:
         while name in self.stored or name == "__metadata__":
             number += 1
             name = f"{path}_{number}"
-        entry: dict[str, Json] = {"name": name}
+        described: dict[str, Json] = {"name": name}
         core = tensor.detach()
         if tensor.is_complex():
-            entry["complex"] = True
+            described["complex"] = True
             core = torch.view_as_real(core.resolve_conj())
         expanded = [1 if stride == 0 else size for size, stride in zip(core.shape, core.stride(), strict=True)]
         if core.numel() and expanded != list(core.shape):
-            entry["expanded"] = list(core.shape)
+            described["expanded"] = list(core.shape)
             core = core.as_strided(expanded, core.stride())
         if not core.is_contiguous() and _is_dense(list(core.shape), list(core.stride())):
-            entry["stride"] = list(core.stride())
+            described["stride"] = list(core.stride())
         self.stored[name] = core.resolve_neg().contiguous()
         self._memories[key] = len(self._memory)
-        self._memory.append(entry)
+        self._memory.append(described)
         return self._memories[key]
 
 
@@ -104,42 +100,38 @@ def _is_dense(shape: list[int], stride: list[int]) -> bool:
 def restore_tensors(
     tables: dict[str, Json], stored: dict[str, torch.Tensor], device: torch.device | None
 ) -> list[torch.Tensor]:
-    """The tensors that ``TensorWriter`` numbered, from what the file holds.
-
-    Raises:
-        Refused: the tables do not fit the file.
-    """
+    """The tensors that ``TensorWriter`` numbered, from what the file holds."""
     memory, records = tables.get("memory"), tables.get("tensors")
     if type(memory) is not list or type(records) is not list:
         raise Refused("the tables of tensors are not lists")
     left = dict(stored)
-    restored = [_restore_memory(entry, left, device) for entry in memory]
+    restored = [_restore_memory(described, left, device) for described in memory]
     if left:
         raise Refused(f"tensor {next(iter(left))!r} belongs to nothing")
     return [_restore_record(record, restored) for record in records]
 
 
-def _restore_memory(entry: Json, left: dict[str, torch.Tensor], device: torch.device | None) -> torch.Tensor:
-    if type(entry) is not dict or not entry.keys() <= {"name", "complex", "expanded", "stride"}:
+def _restore_memory(described: Json, left: dict[str, torch.Tensor], device: torch.device | None) -> torch.Tensor:
+    if type(described) is not dict or not described.keys() <= {"name", "complex", "expanded", "stride"}:
         raise Refused("an entry of the table of memory has other parts")
-    name: Any = entry.get("name")
+    name: Any = described.get("name")
     value = left.pop(name, None) if type(name) is str else None
     if value is None:
         raise Refused(f"the file has no tensor {ascii(name)[:80]}, or it is used twice")
     if device is not None:
         value = value.to(device)
-    if (stride := entry.get("stride")) is not None:
+    if (stride := described.get("stride")) is not None:
         shape = list(value.shape)
         if not are_sizes(stride) or len(stride) != len(shape) or not _is_dense(shape, stride):
             raise Refused(f"tensor {name!r} has strides that do not fit its shape")
         value = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device).copy_(value)
-    if (expanded := entry.get("expanded")) is not None:
+    if (expanded := described.get("expanded")) is not None:
         if not are_sizes(expanded) or len(expanded) != value.dim():
             raise Refused(f"tensor {name!r} is expanded to no shape")
         if any(new != size and size != 1 for new, size in zip(expanded, value.shape, strict=True)):
             raise Refused(f"tensor {name!r} cannot be expanded to {expanded}")
         value = value.expand(expanded)
-    if "complex" in entry:
+    if "complex" in described:
         value = _as_complex(value, name)
     return value
 
@@ -157,11 +149,9 @@ def _restore_record(record: Json, memory: list[torch.Tensor]) -> torch.Tensor:
     if type(record) is not dict or not record.keys() <= {"memory", "parameter", "requires_grad"}:
         raise Refused("an entry of the table of tensors has other parts")
     number, parameter, grad = record.get("memory"), record.get("parameter"), record.get("requires_grad", False)
-    if type(number) is not int or type(parameter) is not bool or type(grad) is not bool:
+    if type(parameter) is not bool or type(grad) is not bool:
         raise Refused("an entry of the table of tensors is of other types")
-    if not 0 <= number < len(memory):
-        raise Refused(f"there is no memory number {number}")
-    value = memory[number]
+    value = entry(memory, number, "there is no memory number {}")
     if grad and not (value.is_floating_point() or value.is_complex()):
         raise Refused(f"a tensor of {value.dtype} is said to have gradients")
     if parameter:

@@ -26,12 +26,7 @@ _DIVISIONS = frozenset({"div", "div_", "divide", "divide_"})
 def check_trusted_arguments(program: GraphModule, *, is_outermost: bool) -> None:
     """Refuse a program that gives a function of torch what that trusts and a file could choose badly.
 
-    Args:
-        program: the program.
-        is_outermost: whether its inputs are what the user passes, and not what a program around it does.
-
-    Raises:
-        Refused: there is one; the message names its node.
+    The inputs of one that ``is_outermost`` are what the user passes, and not what a program around it does.
     """
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target in BODIES:

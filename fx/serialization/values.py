@@ -13,7 +13,7 @@ import enum
 import json
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 
@@ -23,9 +23,12 @@ from fx.node import Node
 from fx.serialization.allow_list import Refused, find, find_class, name_of
 
 Json: TypeAlias = Any
+T = TypeVar("T")
 
 DEPTH = 64
 """How deep values may nest."""
+LONGEST_NAME = 1000
+"""Most characters that the name of a node or attribute may have in a file."""
 
 _MOST_TAGGED_KEYS = 1000
 
@@ -177,14 +180,10 @@ class ValueReader:
         raise Refused(f"a {kind.tag} is not made of {len(parts)} values")
 
     def _node(self, stored: Json, depth: int) -> Node:
-        if type(stored) is not int or not 0 <= stored < len(self._nodes):
-            raise Refused(f"node number {shown(stored)} is used before it is computed")
-        return self._nodes[stored]
+        return entry(self._nodes, stored, "node number {} is used before it is computed")
 
     def _tensor(self, stored: Json, depth: int) -> torch.Tensor:
-        if type(stored) is not int or not 0 <= stored < len(self._tensors):
-            raise Refused(f"there is no tensor number {shown(stored)}")
-        return self._tensors[stored]
+        return entry(self._tensors, stored, "there is no tensor number {}")
 
     def _int(self, stored: Json, depth: int) -> int:
         text = _text(stored)
@@ -314,10 +313,22 @@ _READERS: dict[str, Callable[[ValueReader, Json, int], Any]] = {
 }
 
 
+def is_name(text: object) -> bool:
+    """Return whether ``text`` can name a node, class or attribute: short and printable."""
+    return type(text) is str and 0 < len(text) <= LONGEST_NAME and text.isprintable()
+
+
 def _check_keys(keys: list[Json]) -> None:
     """Refuse many keys whose hashes a file can choose: a dict of ones that are all alike takes quadratic time."""
     if sum(type(key) is dict for key in keys) > _MOST_TAGGED_KEYS:
         raise Refused(f"a dict or set has more than {_MOST_TAGGED_KEYS} keys that are not plain numbers or strings")
+
+
+def entry(table: list[T], number: Json, missing: str) -> T:
+    """The entry of that number; ``missing`` says what is wrong if there is none, with the number in its place."""
+    if type(number) is not int or not 0 <= number < len(table):
+        raise Refused(missing.format(shown(number)))
+    return table[number]
 
 
 def stored_object(stored: Json, required: set[str], optional: set[str], what: str) -> dict[str, Json]:

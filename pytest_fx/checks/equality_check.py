@@ -192,7 +192,8 @@ class EqualityCheck:
             return comparison
         if input_sets:
             contract = pass_run.contract
-            row = row.with_errors(
+            row = replace(
+                row,
                 dtype=_called(self._subject.dtype),
                 float64_error=errors[0],
                 error=errors[1],

@@ -17,8 +17,8 @@ from pytest_fx.checks.equality_check import require_inputs
 from pytest_fx.collection import label_of
 from pytest_fx.errors import NoisyTiming, TimedOutputError, TimingRegression
 from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.pass_run import applied
+from pytest_fx.harness.run import hidden
 from pytest_fx.harness.subject import Subject
 from pytest_fx.loading import chosen_pass
 from pytest_fx.options import options_of
@@ -26,7 +26,7 @@ from pytest_fx.parallel.distribution import reason_not_to_time
 from pytest_fx.records.baseline import BASELINE, Change, Measurement, describe
 from pytest_fx.records.records import describe_machine
 from pytest_fx.records.running import FOLDER, announce
-from pytest_fx.report.progress import PROGRESS, shown_seconds
+from pytest_fx.report.progress import progress_of, shown_seconds
 from pytest_fx.report.recording import record_row
 from pytest_fx.report.rows import WRONG, SummaryRow
 from pytest_fx.timing import paired
@@ -141,17 +141,15 @@ class TimingCheck:
 
     def _announce(self, label: str, seconds: float) -> None:
         """Say how long a timing takes before it does: on a terminal, and if it is long in any case."""
-        progress = self._item.config.stash.get(PROGRESS, None)
+        progress = progress_of(self._item.config)
         reporter = self._item.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and seconds > paired.LONG_TIMING:
-            if progress is not None:
-                progress.clear()  # what follows is written where the line is
+            progress.clear()  # what follows is written where the line is
             reporter.write_line(
                 f"fx: {self._options.rounds} rounds of {self._subject.name} with {label} take about "
                 f"{seconds / 60:.0f} min; --fx-rounds takes fewer"
             )
-        if progress is not None:
-            progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
+        progress.doing(f"{self._options.rounds} pairs, about {shown_seconds(seconds)}")
 
     def _change(self, timing: PairedTiming, label: str) -> Change | None:
         """Return how the timing compares with its row of the earlier run, if there is one, or else with eager."""
@@ -201,10 +199,10 @@ class TimingCheck:
         device = subject.device.type
         row = SummaryRow(subject.name, shown).with_timing(timing)
         with steady_conditions(self._threads), subject.to_be_timed() as eager:
-            eager_memory = peak_memory(self._call(eager), device)
-            memory = peak_memory(self._call(program), device)
+            memory = (peak_memory(self._call(eager), device), peak_memory(self._call(program), device))
             estimates = self._estimates(program) if self._options.estimate else (None, None)
-        row = row.with_peak_memory(eager=eager_memory, transformed=memory).with_estimates(*estimates)
+        row = replace(row, eager_peak_memory=memory[0], peak_memory=memory[1])
+        row = replace(row, eager_estimated=estimates[0], estimated=estimates[1])
         row = row.with_kernels(kernels_used(program, self._threads))
         baseline = item.config.stash[BASELINE]
         if change is not None and baseline is not None:

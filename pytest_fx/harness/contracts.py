@@ -10,8 +10,7 @@ import torch
 
 from fx.passes import Approximate, Close, Contract, Exact, close
 from pytest_fx.errors import ContractViolation
-from pytest_fx.harness.equality import Difference, Leaf, Mismatch, pair_leaves, worst_difference
-from pytest_fx.harness.precision import decibels
+from pytest_fx.harness.equality import Difference, Leaf, Mismatch, decibels, pair_leaves, worst_difference
 from pytest_fx.harness.tolerances import ERROR_FLOOR_ULPS, FAR_OUTSIDE
 
 CONTINUED = "\n" + " " * 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Callable, Generator, Sequence
@@ -22,12 +23,10 @@ from fx.passes.infra.pass_base import program_in
 from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation
-from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
-from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.layouts import LayoutIndependent, uncompiled
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
-from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.run import Run, Runner, hidden
 from pytest_fx.harness.shared_weights import release
 from pytest_fx.harness.snapshot import ModuleSnapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
 from pytest_fx.harness.subject import Inputs, Subject
@@ -67,6 +66,35 @@ class PassRun:
     The pass is called once, and the program is left as it left it. Laws read all of this.
     """
 
+    pass_: Any = None
+    """The pass; None for a program that was given."""
+    leaves = True
+    """Whether the program is captured with leaf modules."""
+    seconds = LARGEST_TIME
+    """How long the pass may take."""
+    before: Before | None = None
+    """The captured program before the pass; None where one was given."""
+    result: Any = None
+    """Whatever the pass returned; the captured program if that was None."""
+    edits: int | None = None
+    """Edits that the pass made; None if it does not say which it makes."""
+    error: Exception | SystemExit | None = None
+    """What the pass raised, a refusal aside."""
+    refusal: PassError | None = None
+    """The :class:`~fx.errors.PassError` with which it refused the program."""
+    too_long: TookTooLong | None = None
+    """Where it was when its time was over."""
+    damage: str | None = None
+    """What it did to the module that was captured, in words."""
+    damage_beside_tensors: str | None = None
+    """The same without what it did to parameters and buffers."""
+    disturbed_by_pass = False
+    """Whether the pass disturbed the process, and not a call of what it made."""
+    _watchdog: Watchdog | None = None
+    _recording: Callable[[], AbstractContextManager[None]] = nullcontext
+    _layout_independent = False
+    _has_room = False
+
     def __init__(
         self,
         subject: Subject,
@@ -99,16 +127,8 @@ class PassRun:
         self._prepare(
             subject, pass_name(pass_) if label is None else label, contract or contract_of(pass_), input_set_count
         )
-        self.pass_: Any = pass_
-        self.leaves = leaves
-        self.seconds = seconds
-        self._watchdog = watchdog
-        self._recording = recording
-        self.before: Before | None = None
-        self.damage: str | None = None
-        """What it did to the module that was captured, in words."""
-        self.damage_beside_tensors: str | None = None
-        """The same without what it did to parameters and buffers."""
+        self.pass_, self.leaves, self.seconds = pass_, leaves, seconds
+        self._watchdog, self._recording = watchdog, recording
         self._apply_to_capture()
 
     @classmethod
@@ -123,8 +143,7 @@ class PassRun:
         """Take ``program``, which somebody made of ``subject``; laws on graphs and passes do not apply to it."""
         made = cls.__new__(cls)
         made._prepare(subject, label or type(program).__name__, contract, input_set_count)
-        made.pass_, made.leaves, made.before, made.result = None, True, None, program
-        made.damage = made.damage_beside_tensors = None
+        made.result = program
         return made
 
     def _prepare(self, subject: Subject, name: str, contract: Contract, input_set_count: int | None) -> None:
@@ -132,27 +151,11 @@ class PassRun:
         self.name = name
         self.contract = contract
         self._input_set_count = input_set_count
-        self.result: Any = None
-        """Whatever the pass returned; the captured program if that was None."""
-        self.edits: int | None = None
-        """Edits that the pass made; None if it does not say which it makes."""
-        self.error: Exception | SystemExit | None = None
-        """What the pass raised, a refusal aside."""
-        self.refusal: PassError | None = None
-        """The :class:`~fx.errors.PassError` with which it refused the program."""
-        self.too_long: TookTooLong | None = None
-        """Where it was when its time was over."""
         self.disturbance: list[str] = []
         """What it changed of the process, in sentences; it is put back."""
-        self.disturbed_by_pass = False
-        """Whether the pass did so, and not a call of what it made."""
         self.waivers: list[str] = []
         """Why differences beyond the contract were not held against it, in words; they belong to the verdict."""
-        self._watchdog: Watchdog | None = None
-        self._recording: Callable[[], AbstractContextManager[None]] = nullcontext
         self._cache: dict[Any, Any] = {}
-        self._layout_independent = False
-        self._has_room = False
 
     def _apply_to_capture(self) -> None:
         """Capture the module, call the pass, and look what it did to the module."""
@@ -446,7 +449,7 @@ class PassRun:
     def _collect(self) -> None:
         """Free what the pass has dropped, where that is much."""
         if self.subject.is_large:
-            collect()
+            gc.collect()
 
     def capture(self, float64: bool = False) -> GraphModule:
         """Return a new capture of the module that no pass has seen."""
@@ -455,12 +458,8 @@ class PassRun:
 
     def untouched(self) -> PassRun:
         """The same subject with no pass applied to its capture."""
-        return self.once("untouched", self._apply_nothing)
-
-    def _apply_nothing(self) -> PassRun:
-        return PassRun(
-            self.subject, leave_alone, contract=exact, leaves=self.leaves, input_set_count=self._input_set_count
-        )
+        how: dict[str, Any] = {"leaves": self.leaves, "input_set_count": self._input_set_count}
+        return self.once("untouched", lambda: PassRun(self.subject, leave_alone, contract=exact, **how))
 
     @contextmanager
     def layout_independent(self) -> Generator[None]:

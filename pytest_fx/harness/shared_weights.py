@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping
@@ -14,7 +15,6 @@ import torch
 from torch import nn
 
 from fx.modules.kept_tensors import KeptTensor
-from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import converted
 from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import held_by, is_strided, memory_of, overlaps, tensors_of
@@ -142,7 +142,7 @@ class SharedWeights:
         release_earlier = None if self._float64_owner is None else self._float64_owner()
         if release_earlier is not None and release_earlier != forget:  # the same owner may go on with what it has
             release_earlier()
-            collect()  # captures of what was shared know themselves
+            gc.collect()  # captures of what was shared know themselves
         self._float64_owner = None if forget is None else weakref.WeakMethod(forget)
 
     def forget_float64(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from fx.errors import CaptureError, TraceError, add_note
 from fx.interop.capturing import CaptureRecord
 from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
-from pytest_fx.harness.collector import collect
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.float64_casts import Float64Casts
 from pytest_fx.harness.run import Run, Runner
@@ -251,7 +251,7 @@ class Subject:
         """Free what a test has made of a large model: programs, and what is in float64. Answers are kept."""
         if self.is_large:
             self._let_go()
-            collect()
+            gc.collect()
 
     def _let_go(self) -> None:
         for key in [key for key, found in self.findings.items() if hasattr(found, "close")]:
@@ -267,7 +267,7 @@ class Subject:
         self._captures.close()
         self._weights.close()
         if self.is_large:
-            collect()  # what passes have dropped shares its tensors
+            gc.collect()  # what passes have dropped shares its tensors
 
     @contextmanager
     def to_be_timed(self) -> Generator[nn.Module]:

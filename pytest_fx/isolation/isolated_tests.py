@@ -25,7 +25,7 @@ from pytest_fx.options import OPTIONS, options_of
 from pytest_fx.parallel.distribution import leave_turns
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
 from pytest_fx.records.running import REPORT, time_limit
-from pytest_fx.report.progress import PROGRESS, SentProgress
+from pytest_fx.report.progress import PROGRESS, SentProgress, progress_of
 
 _START = Limits(seconds=60.0)
 """What a child may take until it is ready, and to end in order."""
@@ -247,7 +247,7 @@ class _ChildReports:
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
-        self._progress = item.config.stash.get(PROGRESS, None)
+        self._progress = progress_of(item.config)
         self._last: str | None = None
         self._records: list[Any] = []
         self._doing: str | None = None
@@ -259,8 +259,7 @@ class _ChildReports:
 
     def show(self) -> None:
         """Show which test runs, on a terminal."""
-        if self._progress is not None:
-            self._progress.show_test()
+        self._progress.show_test()
 
     def take(self, kind: str, *values: Any) -> None:
         """Take one message."""
@@ -323,15 +322,14 @@ class _ChildReports:
 
     def _take_progress(self, what: str | None) -> None:
         """Show what the test does, or do not expect that others take as little time."""
-        if self._progress is not None and what is not None:
-            self._progress.doing(what)
-        elif self._progress is not None:
+        if what is None:
             self._progress.expect_longer()
+        else:
+            self._progress.doing(what)
 
     def _log(self, report: pytest.TestReport) -> None:
         """Log a report, which pytest writes where the line is."""
-        if self._progress is not None:
-            self._progress.clear()
+        self._progress.clear()
         self._item.ihook.pytest_runtest_logreport(report=report)
 
 

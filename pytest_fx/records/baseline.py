@@ -271,8 +271,7 @@ def _match_counts(text: str) -> Iterator[MatchCount]:
 def _documents(text: str) -> Iterator[dict[str, Any]]:
     """The JSON objects in ``text``: it is one, or has one in each line, of which the last may be cut off."""
     for part in (text,) if parsed(text) is not None else text.splitlines():
-        document = parsed(part)
-        if document is not None:
+        if (document := parsed(part)) is not None:
             yield document
 
 

@@ -66,11 +66,8 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     """Return the records in ``path``, without a line that a run did not finish; none if there is no such file."""
     if not path.exists():
         return []
-    records: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if (record := parsed(line)) is not None:
-            records.append(record)
-    return records
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [record for line in lines if (record := parsed(line)) is not None]
 
 
 def write_atomically(path: Path, text: str) -> None:

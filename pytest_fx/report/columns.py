@@ -20,10 +20,6 @@ Markup = Mapping[str, bool]
 _PLAIN: Markup = {}
 
 
-def _no_markup(row: SummaryRow) -> Markup:
-    return _PLAIN
-
-
 @dataclass(frozen=True, slots=True)
 class SummaryColumn:
     """One column of the table."""
@@ -38,7 +34,7 @@ class SummaryColumn:
     """Columns of a terminal from which on it is shown; None to show it with ``-v`` alone, which shows all."""
     short: Callable[[SummaryRow], str] | None = None
     """What it shows without ``-v``, if that is less."""
-    markup: Callable[[SummaryRow], Markup] = _no_markup
+    markup: Callable[[SummaryRow], Markup] = lambda row: _PLAIN
     """How its cell is written where the terminal has colours."""
     is_compared: bool = True
     """Of a column of :func:`~pytest_fx.hooks.pytest_fx_summary_columns`: whether a comparison of two runs says where it
@@ -132,10 +128,6 @@ def _errors(row: SummaryRow) -> str:
     return f"{error}, {shown_error(row.allowed_error)} allowed" + (f"; {row.waiver}" if row.waiver else "")
 
 
-def _short_errors(row: SummaryRow) -> str:
-    return _pair(row.error, row.eager_error, shown_error)
-
-
 def _colour_of_speedup(row: SummaryRow) -> Markup:
     if not _has_speedup(row) or row.verdict not in ("faster", "slower"):
         return _PLAIN
@@ -198,7 +190,9 @@ COLUMNS = (
     SummaryColumn("nodes", _nodes, narrowest=WIDE),
     SummaryColumn("captured by", _way, True),
     SummaryColumn("float64 error", lambda row: shown_error(row.float64_error), narrowest=None),
-    SummaryColumn("error (by rounding)", _errors, narrowest=WIDE, short=_short_errors),
+    SummaryColumn(
+        "error (by rounding)", _errors, narrowest=WIDE, short=lambda row: _pair(row.error, row.eager_error, shown_error)
+    ),
     SummaryColumn("detects", lambda row: shown_error(row.detects), True, None),
     SummaryColumn("eager", lambda row: _milliseconds(row.eager_seconds), narrowest=None),
     SummaryColumn("transformed", lambda row: _milliseconds(row.seconds), narrowest=None),

@@ -60,7 +60,9 @@ def format_rows(
     lines: list[Line] = []
     for part in _parts([marks, program], others, width):
         lines += [[]] if lines else []
-        places = [place for place in range(len(rows)) if not lines or any(_says(column, place) for column in part[2:])]
+        places = [
+            place for place in range(len(rows)) if not lines or any(column.cells[place] != "-" for column in part[2:])
+        ]
         lines += _lines(part, _heads(model.cells, places))
     return lines
 
@@ -109,10 +111,6 @@ def _broken(column: Column, width: int) -> Column:
 
 def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent=GAP if width > len(GAP) + 1 else "", break_on_hyphens=False)
-
-
-def _says(column: Column, place: int) -> bool:
-    return column.cells[place] != "-"
 
 
 def _heads(models: Sequence[str], places: Sequence[int]) -> dict[int, str]:

@@ -7,10 +7,9 @@ import os
 import shutil
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -72,28 +71,24 @@ def with_name(head: str, name: str, what: str = "") -> str:
     return f"{head}: {name}{tail}"
 
 
-class Progress(ABC):
-    """Takes what the test that runs tells of itself."""
+class Progress:
+    """Takes what the test that runs tells of itself; this one shows it nowhere."""
 
     _searched = 0.0
 
-    @abstractmethod
     def of(self, item: pytest.Item) -> AbstractContextManager[None]:
         """Return the context in which ``item`` runs."""
+        return nullcontext()
 
-    @abstractmethod
     def doing(self, what: str) -> None:
         """Take what the test does now."""
 
-    @abstractmethod
     def expect_longer(self) -> None:
         """Do not expect that others take as little time as the test that runs, which has nothing to do."""
 
-    @abstractmethod
     def show_test(self) -> None:
         """Show which test runs, until :meth:`clear`."""
 
-    @abstractmethod
     def clear(self) -> None:
         """Take away what is shown."""
 
@@ -106,6 +101,11 @@ class Progress(ABC):
             self._searched = now
         left = (now - self._searched) / (number - 1) * (count - number + 1) if number > 1 else None
         self.doing(f"program {number} of {count}{shown_rest(left)}")
+
+
+def progress_of(config: pytest.Config) -> Progress:
+    """Return what takes the progress of tests in this process."""
+    return config.stash.get(PROGRESS, None) or Progress()
 
 
 class LineProgress(Progress):
@@ -157,7 +157,10 @@ class LineProgress(Progress):
 
 
 class SentProgress(Progress):
-    """Sends what a test tells of itself to the process that shows it: from a worker, or from a child process."""
+    """Sends what a test tells of itself to the process that shows it: from a worker, or from a child process.
+
+    That process knows itself when a test begins, and when pytest writes.
+    """
 
     def __init__(self, send: Callable[[str, str | None], object]) -> None:
         """``send`` is called with the name of a test and what it does, or None where others will take longer."""
@@ -177,12 +180,6 @@ class SentProgress(Progress):
     def expect_longer(self) -> None:
         """Send that others take longer than the test that runs."""
         self._send(self._test, None)
-
-    def show_test(self) -> None:
-        """Leave that to the other process, which knows when a test begins."""
-
-    def clear(self) -> None:
-        """Leave that to the other process, which knows when it writes."""
 
 
 class Durations:

@@ -35,7 +35,7 @@ def annotations_of(run: ReportedRun, changes: Sequence[RowChange], root: Path) -
 def summary_of(run: ReportedRun, earlier: EarlierRun | None = None, limit: int = MOST_BYTES) -> str:
     """Return the summary in Markdown, of at most ``limit`` bytes; what is cut is named at its top."""
     rows = run.rows()
-    changes = [] if earlier is None else changes_between(earlier.entries, {one.key: one for one in run.entries()})
+    changes = [] if earlier is None else changes_between(earlier.entries, run.entries())
     counts = Counter(row.verdict for row in rows)
     counted = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
     head = [f"## pytest-fx: {counted or 'no rows'}", ""]
@@ -121,9 +121,7 @@ def _failure_lines(run: ReportedRun) -> Iterator[str]:
 def _change_lines(changes: Sequence[RowChange], earlier: EarlierRun | None) -> Iterator[str]:
     if earlier is None:
         return
-    commit = earlier.run.get("commit")
-    when = str(earlier.run.get("begun", "?"))[:16].replace("T", " ") + (f", commit {commit}" if commit else "")
-    yield f"### Since {_cell(when)}: {f'{len(changes)} change(s)' if changes else 'no change'}"
+    yield f"### Since {_cell(earlier.when)}: {f'{len(changes)} change(s)' if changes else 'no change'}"
     yield ""
     for change in changes:
         yield f"- {change.kind}: {_cell(str(change))}"

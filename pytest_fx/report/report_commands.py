@@ -12,7 +12,7 @@ from typing import Any
 from fx.errors import FxError
 from pytest_fx.records.records import write_atomically
 from pytest_fx.report.report_page import page_of
-from pytest_fx.report.reported_run import PAGE, Entry, ReportedRun, read_run
+from pytest_fx.report.reported_run import PAGE, ReportedRun, read_run
 from pytest_fx.report.run_comparison import changes_between
 from pytest_fx.report.written_report import write_report
 
@@ -74,7 +74,7 @@ def _merge(given: argparse.Namespace, out: Callable[[str], Any]) -> int:
 
 def _compare(given: argparse.Namespace, out: Callable[[str], Any]) -> int:
     before, now = read_run(given.before), read_run(given.now)
-    changes = changes_between(_entries(before), _entries(now))
+    changes = changes_between(before.entries(), now.entries())
     for change in changes:
         out(f"{change.kind:8}{change}\n")
     out(f"{len(changes)} change(s) in {len(now.rows())} row(s)\n")
@@ -82,7 +82,3 @@ def _compare(given: argparse.Namespace, out: Callable[[str], Any]) -> int:
         write_atomically(given.output, page_of(now, before=before))
         out(f"{given.output}\n")
     return int(any(change.is_worse for change in changes))
-
-
-def _entries(run: ReportedRun) -> dict[tuple[str, str], Entry]:
-    return {entry.key: entry for entry in run.entries()}

@@ -10,7 +10,7 @@ import base64
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,18 +36,10 @@ _NUMBERS = (
     *("baseline_speedup", "slowdown", "slowdown_low", "slowdown_high"),
 )
 _TEXTS = (
-    "model",
-    "program",
-    "outcome",
-    "dtype",
-    "verdict",
-    "waiver",
-    "way",
-    "batch",
-    "note",
-    "kernels",
+    *("model", "program", "outcome", "dtype", "verdict", "waiver", "way", "batch", "note", "kernels"),
     "change_verdict",
 )
+_NOT_TELLING = "first those that are right or change nothing"
 
 
 @dataclass(slots=True)
@@ -84,52 +76,33 @@ def page_of(
         limit: the bytes that the page may take; what does not fit is left out, and the page says so.
     """
     earlier = EarlierRun.of(before) if before is not None else history[-1] if history else None
-    changes = [] if earlier is None else changes_between(earlier.entries, {e.key: e for e in run.entries()})
+    changes = [] if earlier is None else changes_between(earlier.entries, run.entries())
     rows = run.rows()
     contents = _Contents()
     page = ""
-    for cut in (None, *_CUTS):
-        if cut is not None and (said := cut(contents, len(rows), len(run.failures()), len(history))):
-            contents.left_out.append(said)
+    for said in _cuts(contents, len(rows), len(run.failures()), len(history)):
+        contents.left_out += [said] if said else []
         page = _page(_data(run, rows, history, earlier, changes, contents))
         if len(page.encode()) <= limit:
             break
     return page
 
 
-def _without_samples(contents: _Contents, rows: int, failures: int, runs: int) -> str:
+def _cuts(contents: _Contents, rows: int, failures: int, runs: int) -> Iterator[str]:
+    """Leave out something more each time, and yield what that is, if the page had it."""
+    yield ""
     contents.samples = False
-    return "the single pairs of timings"
-
-
-def _with_fewer_failures(contents: _Contents, rows: int, failures: int, runs: int) -> str:
+    yield "the single pairs of timings"
     contents.failures = 20
-    return f"programs, maps and drawings of {failures - 20} of {failures} failures" if failures > 20 else ""
-
-
-def _with_fewer_runs(contents: _Contents, rows: int, failures: int, runs: int) -> str:
+    yield f"programs, maps and drawings of {failures - 20} of {failures} failures" if failures > 20 else ""
     contents.runs = 3
-    return f"{runs - 3} of {runs} earlier runs" if runs > 3 else ""
-
-
-def _with_fewer_texts(contents: _Contents, rows: int, failures: int, runs: int) -> str:
+    yield f"{runs - 3} of {runs} earlier runs" if runs > 3 else ""
     contents.failures, contents.texts = 5, 200
-    return f"the text of {failures - 200} of {failures} failures" if failures > 200 else ""
-
-
-def _with_fewer_rows(contents: _Contents, rows: int, failures: int, runs: int) -> str:
-    contents.rows = min(contents.rows // 2, rows // 2)
-    contents.left_out[:] = [said for said in contents.left_out if not said.endswith("right or change nothing")]
-    return f"{rows - contents.rows} of {rows} rows, first those that are right or change nothing"
-
-
-_CUTS: tuple[Callable[[_Contents, int, int, int], str], ...] = (
-    _without_samples,
-    _with_fewer_failures,
-    _with_fewer_runs,
-    _with_fewer_texts,
-    *(_with_fewer_rows,) * 8,
-)
+    yield f"the text of {failures - 200} of {failures} failures" if failures > 200 else ""
+    for _ in range(8):
+        contents.rows = min(contents.rows, rows) // 2
+        contents.left_out[:] = [said for said in contents.left_out if not said.endswith(_NOT_TELLING)]
+        yield f"{rows - contents.rows} of {rows} rows, {_NOT_TELLING}"
 
 
 def _data(
@@ -148,7 +121,7 @@ def _data(
     kept = _most_telling(rows, contents.rows)
     left_out = list(contents.left_out)
     if len(kept) < len(rows) and not any("rows" in said for said in left_out):
-        left_out.append(f"{len(rows) - len(kept)} of {len(rows)} rows, first those that are right or change nothing")
+        left_out.append(f"{len(rows) - len(kept)} of {len(rows)} rows, {_NOT_TELLING}")
     machines = list(dict.fromkeys(json.dumps(row.machine, sort_keys=True, default=str) for row in rows))
     failures = run.failures()
     by_key: dict[tuple[str, str], int] = {}
@@ -178,7 +151,7 @@ def _data(
             ]
         )
     return {
-        "title": f"pytest-fx report, {_when(run.run)}",
+        "title": f"pytest-fx report, {run.when}",
         "run": {name: run.run.get(name) for name in ("begun", "ended", "commit", "outcomes", "interrupted", "parts")},
         "command": " ".join(map(str, run.run.get("arguments") or ())),
         "verdicts": Counter(row.verdict for row in rows),
@@ -193,7 +166,7 @@ def _data(
         ],
         "failureCount": len(failures),
         "history": _history(kept, history[-contents.runs :]),
-        "earlier": None if earlier is None else _when(earlier.run),
+        "earlier": None if earlier is None else earlier.when,
         "changes": [[one.kind, one.model, one.program, one.text] for one in changes[:2_000]],
         "changeCount": len(changes),
         "leftOut": left_out,
@@ -253,15 +226,12 @@ def _failure(line: Mapping[str, Any], in_full: bool) -> dict[str, Any]:
         marks = facts.get("before_line"), facts.get("after_line")
         rows, left_out = side_by_side(before, after, marks)
         shown["code"] = {"rows": rows, "leftOut": left_out, "marks": marks, "hasAfter": after is not None}
-    shown["maps"] = [_map(facts[name]) for name in ("node_map", "output_map") if name in facts]
+    maps = [facts[name] for name in ("node_map", "output_map") if name in facts]
+    shown["maps"] = [{**one, **{end: _short(one[end]) for end in ("smallest", "largest")}} for one in maps]
     if "drawing" in facts:
         shown["drawing"] = base64.b64encode(facts["drawing"].encode()).decode()
     shown["difference"] = facts.get("difference")
     return shown
-
-
-def _map(known: Mapping[str, Any]) -> dict[str, Any]:
-    return {**known, "smallest": _short(known["smallest"]), "largest": _short(known["largest"])}
 
 
 def _history(rows: Sequence[ReportedRow], runs: Sequence[EarlierRun]) -> dict[str, Any]:
@@ -276,12 +246,7 @@ def _history(rows: Sequence[ReportedRow], runs: Sequence[EarlierRun]) -> dict[st
         ]
         if points:
             found[str(place)] = points
-    return {"runs": [_when(run.run) for run in runs], "rows": found}
-
-
-def _when(run: Mapping[str, Any]) -> str:
-    commit = run.get("commit")
-    return ", ".join([str(run.get("begun", "?"))[:16].replace("T", " "), *([f"commit {commit}"] if commit else [])])
+    return {"runs": [run.when for run in runs], "rows": found}
 
 
 def _page(data: Mapping[str, Any]) -> str:

@@ -139,10 +139,15 @@ class ReportedRun:
         """Return the lines on tests that failed."""
         return [line for line in self.lines if line["kind"] == "failure"]
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> dict[Key, Entry]:
         """Return what is kept of the run when another one is reported in the same folder."""
         compared = self.headings(compared=True)
-        return [Entry.of(row, compared) for row in self.rows()]
+        return {row.key: Entry.of(row, compared) for row in self.rows()}
+
+    @property
+    def when(self) -> str:
+        """When it began, and at which commit."""
+        return _when(self.run)
 
     def write(self, folder: Path) -> None:
         """Replace ``rows.jsonl`` in ``folder``."""
@@ -195,7 +200,8 @@ def read_run(folder: Path) -> ReportedRun:
             remedy="read it with the version of pytest-fx that wrote it" if runs else "give what --fx-report wrote",
         )
     run = {name: value for name, value in runs[0].items() if name not in ("schema", "kind")}
-    return ReportedRun(run, [_without_schema(record) for record in records if _is_whole(record)])
+    lines = [record for record in records if _is_whole(record)]
+    return ReportedRun(run, [{name: line[name] for name in line if name != "schema"} for line in lines])
 
 
 def _is_readable(record: Mapping[str, Any]) -> bool:
@@ -217,8 +223,9 @@ def _is_whole(record: Mapping[str, Any]) -> bool:
     return record.get("kind") in ("failure", "skip") and isinstance(record.get("text"), str)
 
 
-def _without_schema(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != "schema"}
+def _when(run: Mapping[str, Any]) -> str:
+    commit = run.get("commit")
+    return str(run.get("begun", "?"))[:16].replace("T", " ") + (f", commit {commit}" if commit else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +241,12 @@ class EarlierRun:
     def of(cls, run: ReportedRun) -> EarlierRun:
         """Return what is kept of a run."""
         kept = {name: run.run[name] for name in ("id", "begun", "ended", "commit") if name in run.run}
-        return cls(kept, {entry.key: entry for entry in run.entries()})
+        return cls(kept, run.entries())
+
+    @property
+    def when(self) -> str:
+        """When it began, and at which commit."""
+        return _when(self.run)
 
     def as_line(self) -> dict[str, Any]:
         """Return its line."""

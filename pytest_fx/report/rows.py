@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -124,25 +125,6 @@ class SummaryRow:
     change_verdict: str | None = None
     """What that interval says in words."""
 
-    def with_errors(
-        self,
-        *,
-        dtype: str,
-        float64_error: float | None,
-        error: float,
-        eager_error: float,
-        allowed_error: float | None = None,
-    ) -> SummaryRow:
-        """Return the row with what a comparison found."""
-        return replace(
-            self,
-            dtype=dtype,
-            float64_error=float64_error,
-            error=error,
-            eager_error=eager_error,
-            allowed_error=allowed_error,
-        )
-
     def with_detection(self, limits: tuple[float, float, float], *, is_coarse: bool) -> SummaryRow:
         """Return the row with the smallest changes that would have been caught."""
         everywhere, largest, median = limits
@@ -153,8 +135,8 @@ class SummaryRow:
         low, high = timing.interval
         return replace(
             self,
-            eager_seconds=_median(timing.eager),
-            seconds=_median(timing.transformed),
+            eager_seconds=statistics.median(timing.eager),
+            seconds=statistics.median(timing.transformed),
             speedup=timing.speedup,
             speedup_low=low,
             speedup_high=high,
@@ -164,17 +146,9 @@ class SummaryRow:
             noise=timing.noise,
             processors=timing.processors if timing.loaded else None,
             contents_repeat=timing.contents_repeat or None,
-            eager_host_seconds=_median(timing.eager_host) if timing.eager_host else None,
-            host_seconds=_median(timing.transformed_host) if timing.transformed_host else None,
+            eager_host_seconds=statistics.median(timing.eager_host) if timing.eager_host else None,
+            host_seconds=statistics.median(timing.transformed_host) if timing.transformed_host else None,
         )
-
-    def with_estimates(self, eager: float | None, transformed: float | None) -> SummaryRow:
-        """Return the row with the seconds that calls were estimated to take."""
-        return replace(self, eager_estimated=eager, estimated=transformed)
-
-    def with_peak_memory(self, *, eager: int, transformed: int) -> SummaryRow:
-        """Return the row with the most bytes that calls hold at a time."""
-        return replace(self, eager_peak_memory=eager, peak_memory=transformed)
 
     def with_kernels(self, used: Mapping[str, int]) -> SummaryRow:
         """Return the row with the kernels that were used, and by how many layers each."""
@@ -252,9 +226,3 @@ def _rows_on(report: Any) -> list[SummaryRow]:
     timed = {record["row"]["program"] for record in records if record["timing"] is not None}
     judged = timed | {row.program for row in rows if row.kept or row.outcome or row.changed is False}
     return [row if row.program in judged else replace(row, outcome="fails") for row in rows]
-
-
-def _median(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,13 +1,13 @@
-"""The table at the end of a run: what each pass did to each model, from the rows on the reports of tests."""
+"""The end of a run: a table of what each pass did to each model, and what came of those tried on random programs."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 
-from pytest_fx.lines import fit
+from pytest_fx.lines import fit, terminal_width
 from pytest_fx.options import Options
 from pytest_fx.records.baseline import BASELINE
 from pytest_fx.report.columns import COLUMNS, WIDE, SummaryColumn, columns_of, shown_error
@@ -18,6 +18,8 @@ INTERRUPTED = pytest.StashKey[int]()
 """Where a :class:`pytest.Config` has the tests that were collected, if the run was interrupted."""
 NOTES = pytest.StashKey[list[str]]()
 """Where a :class:`pytest.Config` keeps lines to print below the table."""
+CHECK = "fx-check"
+"""The user property that carries a sentence on a test's report."""
 
 
 def format_table(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn] = COLUMNS) -> list[str]:
@@ -50,22 +52,20 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     verbose, width = reporter.verbosity > 0, reporter.config.get_terminal_writer().fullwidth
     reporter.ensure_newline()
     reporter.section(_title(width, verbose=verbose))
-    for line in of_a_loaded_machine(rows):
-        reporter.write_line(fit(line, width), yellow=True)
+
+    def write(lines: Iterable[str], **markup: bool) -> None:
+        for line in lines:
+            reporter.write_line(fit(line, width), **markup)
+
+    write(of_a_loaded_machine(rows), yellow=True)
     columns, problems = columns_of(reporter.config)
     _write_table(reporter, rows, columns, width, verbose=verbose)
-    for line in (*problems, *filter(None, (column.problem(rows) for column in columns))):
-        reporter.write_line(fit(line, width), yellow=True)
-    for line in _of_the_baseline(reporter.config, rows):
-        reporter.write_line(fit(line, width))
-    for line in _ways_in(rows, verbose=verbose):
-        reporter.write_line(fit(line, width))
-    for line in _warning_of_coarse(rows):
-        reporter.write_line(fit(line, width), yellow=True)
-    for note in reporter.config.stash.get(NOTES, []):
-        reporter.write_line(fit(note, width))
-    for line in _of_wrong(rows):
-        reporter.write_line(fit(line, width), red=True, bold=True)
+    write([*problems, *filter(None, (column.problem(rows) for column in columns))], yellow=True)
+    write(_of_the_baseline(reporter.config, rows))
+    write(_ways_in(rows, verbose=verbose))
+    write(_warning_of_coarse(rows), yellow=True)
+    write(reporter.config.stash.get(NOTES, []))
+    write(_of_wrong(rows), red=True, bold=True)
 
 
 def _title(width: int, *, verbose: bool) -> str:
@@ -132,14 +132,9 @@ def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:
     """A line on the programs that are wrong, which stand out of a long table that way."""
     wrong = [row for row in rows if verdict_of(row) == WRONG]
     if wrong:
-        listed = "; ".join(f"{row.program} of {row.model} ({_reason(row)})" for row in wrong)
-        yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {listed}"
-
-
-def _reason(row: SummaryRow) -> str:
-    """Return what came of a wrong program: the law that it breaks, or what it does instead of answering."""
-    outcome = row.outcome or ""
-    return outcome.removeprefix(f"{WRONG}: ")
+        reasons = [(row.outcome or "").removeprefix(f"{WRONG}: ") for row in wrong]
+        listed = [f"{row.program} of {row.model} ({reason})" for row, reason in zip(wrong, reasons, strict=True)]
+        yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {'; '.join(listed)}"
 
 
 def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
@@ -164,3 +159,24 @@ def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:
             f"{worst.program} of {worst.model} none below {shown_error(worst.detects)}: compare in float32 or "
             "float64, or see --fx-detect"
         )
+
+
+def record_check(item: pytest.Item, sentence: str) -> None:
+    """Attach what came of a check to the report of ``item``."""
+    item.user_properties.append((CHECK, sentence))
+
+
+def write_checks(reporter: pytest.TerminalReporter) -> None:
+    """Print a line for each check that found no broken law, or judged nothing; the others have failed, and say more."""
+    sentences = [
+        str(value)
+        for reports in reporter.stats.values()
+        for report in reports
+        if getattr(report, "when", None) == "call"
+        for name, value in getattr(report, "user_properties", ())
+        if name == CHECK
+    ]
+    if sentences:
+        reporter.section("fx: passes on random programs")
+        for sentence in sentences:
+            reporter.write_line(fit(sentence, terminal_width()))

@@ -59,8 +59,8 @@ def write(
 
 def _annotated(run: ReportedRun, earlier: EarlierRun | None, folder: Path, root: Path) -> list[str]:
     """Write the summary of a pull request, and return the annotations with where it is."""
-    now = {entry.key: entry for entry in run.entries()}
-    messages = annotations_of(run, [] if earlier is None else changes_between(earlier.entries, now), root)
+    changes = [] if earlier is None else changes_between(earlier.entries, run.entries())
+    messages = annotations_of(run, changes, root)
     try:
         path = write_summary_file(summary_of(run, earlier), folder)
     except OSError as error:

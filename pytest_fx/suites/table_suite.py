@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_fx.options import options_of
-from pytest_fx.report.progress import PROGRESS
+from pytest_fx.report.progress import progress_of
 from pytest_fx.tables.measurements import measure
 from pytest_fx.tables.table import Row, Table
 from pytest_fx.tables.tables_run import RUN, send
@@ -33,8 +33,7 @@ def test_table(request: pytest.FixtureRequest, table: Table, row: Row) -> None:
     run = request.config.stash[RUN]
     record = None if run.afresh else run.measurements.still_holds(table, row)
     if record is not None:
-        if (progress := request.config.stash.get(PROGRESS, None)) is not None:
-            progress.expect_longer()
+        progress_of(request.config).expect_longer()
         pytest.skip(f"it was measured at {record['measured']}, and nothing that it depends on has changed since")
     if row.timed and not options_of(request.node).timing:
         pytest.skip("the run takes no times (--fx-no-timing)")

@@ -10,7 +10,6 @@ A table is added by a call of :func:`register_table` in its file and an import o
 """
 
 from pytest_fx.errors import TableError
-from pytest_fx.tables.registered_tables import get_table, list_tables, register_table
 from pytest_fx.tables.rows import (
     accuracy,
     fusion,
@@ -21,7 +20,21 @@ from pytest_fx.tables.rows import (
     simulation,
     transform_times,
 )
-from pytest_fx.tables.table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Series, Table, Timeline
+from pytest_fx.tables.table import (
+    Chart,
+    Claim,
+    Column,
+    Entry,
+    NotRun,
+    Row,
+    Scale,
+    Series,
+    Table,
+    Timeline,
+    get_table,
+    list_tables,
+    register_table,
+)
 
 __all__ = [
     "Chart",

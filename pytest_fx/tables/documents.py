@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_fx.tables.measurements import MACHINE, Measurements
-from pytest_fx.tables.registered_tables import get_table, list_tables
-from pytest_fx.tables.table import Claim, Entry, Scale, Table
+from pytest_fx.tables.table import Claim, Entry, Scale, Table, get_table, list_tables
 
 NOTHING = "-"
 """What a cell shows where there is no number."""

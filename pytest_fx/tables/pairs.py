@@ -1,23 +1,70 @@
-"""Paired timings as values of a row, and the numbers that are reported of them; outputs as one tensor."""
+"""Programs timed in pairs or in turns, as values of a row; what is reported of them, and the formats of that."""
 
 from __future__ import annotations
 
+import random
 import statistics
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from pytest_fx.harness.structure import leaves
-from pytest_fx.timing.paired import PairedTiming
+from pytest_fx.tables.table import Role, Series
+from pytest_fx.timing.paired import PairedTiming, steady_conditions
+
+_RTOL, _ATOL = 1e-5, 1e-8
+"""The paper's bound on the difference between a transformed program's outputs and eager's."""
+
+_WARM_UP = 2
+
+
+def in_rounds(samples: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
+    """Return what each of ``samples`` returns in each round, so that what else the machine does falls on all of them.
+
+    Each round has another order, the same in every process, so that none always finds the memory and caches that one of
+    the others leaves.
+    """
+    found: dict[str, list[float]] = {name: [] for name in samples}
+    names, order = list(samples), random.Random(0)
+    for _ in range(rounds):
+        for name in order.sample(names, len(names)):
+            found[name].append(samples[name]())
+    return found
+
+
+def time_rounds(
+    programs: Mapping[str, Callable[[], Any]], *, baseline: str, rounds: int, threads: int
+) -> dict[str, PairedTiming]:
+    """Return the pairs of the baseline and each other program, by its name.
+
+    All programs run once in each of ``rounds`` rounds; two before are not counted. What a program returns is freed
+    before the next one runs, and that is not counted either.
+    """
+    with steady_conditions(threads):
+        samples = {name: partial(_sample, program) for name, program in programs.items()}
+        taken = in_rounds(samples, _WARM_UP + rounds)
+    seconds = {name: tuple(each[_WARM_UP:]) for name, each in taken.items()}
+    before = seconds.pop(baseline)
+    return {name: PairedTiming(before, after, threads, iterations=1) for name, after in seconds.items()}
+
+
+def _sample(program: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    result = program()
+    taken = time.perf_counter() - start
+    del result
+    return taken
 
 
 def record_pairs(timing: PairedTiming, before: str, after: str) -> dict[str, Any]:
     """Return the seconds of every trial under ``before`` and ``after``, and the interval of their median ratio."""
     low, high = timing.interval
     return {
-        before: [_to_nanosecond(seconds) for seconds in timing.eager],
-        after: [_to_nanosecond(seconds) for seconds in timing.transformed],
+        before: to_nanoseconds(timing.eager),
+        after: to_nanoseconds(timing.transformed),
         f"{after}_speedup_interval": [round(low, 6), round(high, 6)],
         "threads": timing.threads,
         "iterations": timing.iterations,
@@ -45,10 +92,54 @@ def tell_pairs(values: Mapping[str, Any], before: str, after: str) -> dict[str, 
     }
 
 
+def paper(**seconds: tuple[float, float]) -> dict[str, float]:
+    """Return the paper's numbers under the names of :func:`tell_pairs`.
+
+    >>> paper(eager=(3.0, 0.1), fused=(2.0, 0.2))["fused_speedup"]
+    1.5
+    """
+    before, after = seconds
+    (old, old_stdev), (new, new_stdev) = seconds.values()
+    return {
+        f"{before}_mean": old,
+        f"{before}_stdev": old_stdev,
+        f"{after}_mean": new,
+        f"{after}_stdev": new_stdev,
+        f"{after}_speedup": round(old / new, 3),
+        f"{after}_relative": round(new / old, 3),
+    }
+
+
+def seconds_of(name: str) -> str:
+    """Return the format of the seconds of a program."""
+    return f"{{{name}_mean:.4g}} ± {{{name}_stdev:.2g}}"
+
+
+def speedup_of(name: str, digits: int = 3, between: str = " ") -> str:
+    """Return the format of a program's speed-up, ``between``, and its interval.
+
+    >>> speedup_of("fused", digits=1)
+    '{fused_speedup:.1f} ({fused_speedup_low:.1f} to {fused_speedup_high:.1f})'
+    """
+    speedup, low, high = (f"{{{name}_speedup{end}:.{digits}f}}" for end in ("", "_low", "_high"))
+    return f"{speedup}{between}({low} to {high})"
+
+
+def with_interval(label: str, number: str, role: Role) -> Series:
+    """Return the bars of a number with its interval."""
+    return Series(label, number, role, f"{number}_low", f"{number}_high")
+
+
 def joined(output: Any) -> torch.Tensor:
     """Return the elements of all tensors of an output in one."""
     return torch.cat([leaf.flatten() for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)])
 
 
-def _to_nanosecond(seconds: float) -> float:
-    return round(seconds, 9)
+def outside(found: torch.Tensor, wanted: torch.Tensor) -> int:
+    """Return how many elements differ by more than the paper's bound."""
+    return int((~torch.isclose(found, wanted, rtol=_RTOL, atol=_ATOL)).sum())
+
+
+def to_nanoseconds(samples: Iterable[float]) -> list[float]:
+    """Return seconds rounded to what a record keeps of them."""
+    return [round(seconds, 9) for seconds in samples]

@@ -1,11 +1,22 @@
-"""What torch.fx does in our place, for columns beside ours."""
+"""What torch.fx does in our place, and torch.ao's FX quantization, which its users had: for columns beside ours."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import warnings
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
 
-from torch import nn
+import torch
+import torch.fx
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Backend = Literal["x86", "onednn", "fbgemm"]
+
+_torch: Any = torch
 
 
 def torch_fx_fuse(module: nn.Module) -> nn.Module:
@@ -15,3 +26,55 @@ def torch_fx_fuse(module: nn.Module) -> nn.Module:
         warnings.simplefilter("ignore", DeprecationWarning)
         optimization = importlib.import_module("torch.fx.experimental.optimization")
     return optimization.fuse(module)
+
+
+def ao_prepare(module: nn.Module, inputs: Sequence[Tensor], backend: Backend, *, dynamic: bool = False) -> nn.Module:
+    """Return ``module`` with torch.ao's observers for the kernels of ``backend``; it can be called to calibrate it."""
+    with _ao(backend) as (quantization, prepare_fx, _):
+        if dynamic:
+            mapping = quantization.QConfigMapping().set_global(quantization.default_dynamic_qconfig)
+            mapping = mapping.set_object_type(F.linear, quantization.per_channel_dynamic_qconfig)
+            mapping = mapping.set_object_type(nn.Linear, quantization.per_channel_dynamic_qconfig)
+        elif inputs[0].is_floating_point():
+            mapping = quantization.get_default_qconfig_mapping(backend)
+        else:  # its observers do not take the masks that a program makes of tokens
+            mapping = quantization.QConfigMapping().set_object_type(
+                nn.Linear, quantization.get_default_qconfig(backend)
+            )
+        return prepare_fx(ao_captured(module), mapping, tuple(inputs))
+
+
+def ao_convert(prepared: nn.Module, backend: Backend) -> nn.Module:
+    """Return the program with torch.ao's int8 kernels; ``prepared`` stays as it is only if it is not used again."""
+    with _ao(backend) as (_, _, convert_fx):
+        return convert_fx(prepared)
+
+
+def ao_captured(module: nn.Module) -> torch.fx.GraphModule:
+    """Return a capture of a copy of ``module``, which shares its tensors, with what torch.ao needs to convert it.
+
+    It cannot convert calls of ``F.linear`` with keywords (torch 2.13), which DeepRecommender makes.
+    """
+    shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    program = torch.fx.symbolic_trace(copy.deepcopy(module, shared))
+    for node in program.graph.find_nodes(op="call_function", target=F.linear):
+        named = {"bias": None, **node.kwargs}
+        node.args = (*node.args, *(named[name] for name in ("input", "weight", "bias")[len(node.args) :]))
+        node.kwargs = {}
+    program.recompile()
+    return program
+
+
+@contextmanager
+def _ao(backend: Backend) -> Generator[tuple[Any, Any, Any]]:
+    """torch.ao, with the kernels of ``backend`` inside the block, and without what it says of being deprecated."""
+    before = _torch.backends.quantized.engine
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _torch.backends.quantized.engine = backend
+        try:
+            quantization = importlib.import_module("torch.ao.quantization")
+            functions = importlib.import_module("torch.ao.quantization.quantize_fx")
+            yield quantization, functions.prepare_fx, functions.convert_fx
+        finally:
+            _torch.backends.quantized.engine = before

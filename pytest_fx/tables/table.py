@@ -1,10 +1,13 @@
-"""What a table of the evaluation is: rows to measure, how they are formatted, and what the paper says."""
+"""Tables of the evaluation, by name: rows to measure, how they are formatted, and what the paper says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from fx.registry import Registry
+from pytest_fx.errors import TableError
 
 Role = Literal["ours", "baseline", "peer", "paper"]
 """Whose numbers a series shows; each has its own colour in every figure."""
@@ -104,10 +107,6 @@ class Chart:
     """What is to the right, where rows are points: the closer to the diagonal, the nearer the numbers of ``series``."""
 
 
-def _none(entries: Sequence[Entry]) -> Sequence[Entry]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Timeline:
     """A second figure: what ran when in one call of each program of a row, a lane for each of several kinds.
@@ -143,7 +142,7 @@ class Table:
     """How the Markdown shows a row."""
     chart: Chart
     """How the figure shows the rows."""
-    totals: Callable[[Sequence[Entry]], Sequence[Entry]] = _none
+    totals: Callable[[Sequence[Entry]], Sequence[Entry]] = lambda entries: ()
     """Rows that are worked out of those that were measured, such as the median of all: shown below them."""
     numbers: Callable[[Mapping[str, Any]], Mapping[str, float]] = dict
     """From a row's values to the numbers that are reported of it, such as the mean of its samples."""
@@ -181,3 +180,28 @@ class Entry:
             return template.format_map(self.all_numbers)
         except KeyError:
             return None
+
+
+_tables: Registry[Table] = Registry("table", "tables", TableError)
+
+
+def register_table(table: Table) -> Table:
+    """Make ``table`` known under its name and return it.
+
+    Raises :class:`~pytest_fx.errors.TableError` if another table has the name already.
+    """
+    _tables.register(table.name, table)
+    return table
+
+
+def get_table(name: str) -> Table:
+    """Return the table registered as ``name``.
+
+    Raises :class:`~pytest_fx.errors.TableError`, which lists the nearest names, if there is none.
+    """
+    return _tables.get(name)
+
+
+def list_tables() -> list[str]:
+    """Return the names of all tables in alphabetical order."""
+    return _tables.names()

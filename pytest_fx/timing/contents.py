@@ -87,7 +87,7 @@ class Contents:
         generator = torch.Generator().manual_seed(self._first)
         bases = [self._other(number) for number in range(self._set_count() if self._changeable else 0)]
         self._bases = [(base, [_part(tensor, generator) for tensor in base]) for base in bases]
-        self._seen, self._variants = {_digest(example)}, dict[int, int]()
+        self._seen, self._variants = {hash_of(example)}, dict[int, int]()
         self._orders = [] if self._changeable else [order for order in _ORDERS if self._is_accepted(order, accepts)]
 
     @property
@@ -127,8 +127,8 @@ class Contents:
         """Return contents that no other number has, as far as there are such."""
         if number not in self._variants:
             variants = range(1 + MOST_TRIES * len(self._orders))
-            digests = ((variant, _digest(self._varied(number, variant))) for variant in variants)
-            variant, digest = next((found for found in digests if found[1] not in self._seen), (0, b""))
+            hashes = ((variant, hash_of(self._varied(number, variant))) for variant in variants)
+            variant, digest = next((found for found in hashes if found[1] not in self._seen), (0, b""))
             self.repeat |= not digest
             self._variants[number] = variant
             self._seen.add(digest)
@@ -179,12 +179,12 @@ class Contents:
         return _strided(other if other.form == self._example.form else self._example)
 
 
-def _digest(tensors: Sequence[torch.Tensor]) -> bytes:
+def hash_of(tensors: Sequence[torch.Tensor]) -> bytes:
     """Return a hash of what tensors hold."""
     found = hashlib.blake2b(digest_size=16)
     for tensor in tensors:
         if tensor.numel():
-            plain = tensor.resolve_conj().resolve_neg().cpu().contiguous()
+            plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
             found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
     return found.digest()
 

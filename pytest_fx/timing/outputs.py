@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from pytest_fx.errors import ComparisonError, TimedOutputError
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.process import ProcessState
 from pytest_fx.harness.structure import leaves
+from pytest_fx.timing.contents import hash_of
 
 COARSE_ERROR = 0.25
 """Error of outputs, in parts of eager's, that no contract allows but one that says so: of another input set it is
@@ -175,8 +175,8 @@ def _observation(pairs: list[Leaf] | Mismatch) -> Observation:
         noise,
         max((math.sqrt(torch.finfo(leaf.expected.dtype).eps) for leaf in numbers), default=0.0),
         sum(leaf.expected.numel() for leaf in numbers),
-        _hash([leaf.expected for leaf in numbers]),
-        _hash([leaf.actual for leaf in numbers]),
+        hash_of([leaf.expected for leaf in numbers]),
+        hash_of([leaf.actual for leaf in numbers]),
         _sample([leaf.expected for leaf in numbers]),
     )
 
@@ -195,14 +195,6 @@ def _pooled(seen: list[Observation]) -> float:
     """Return the error of all outputs taken together, in parts of eager's."""
     signal, noise = sum(one.signal for one in seen), sum(one.noise for one in seen)
     return math.sqrt(noise / signal) if signal else (math.inf if noise else 0.0)
-
-
-def _hash(tensors: list[torch.Tensor]) -> bytes:
-    found = hashlib.blake2b(digest_size=16)
-    for tensor in tensors:
-        plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
-        found.update(plain.reshape(-1).view(torch.uint8).numpy().data)
-    return found.digest()
 
 
 _COMPUTED: set[type] = {torch.Tensor, bool, int, float, complex, str, type(None)}

@@ -18,9 +18,8 @@ from torch import nn
 from fx import GraphModule
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.evaluation import Arguments, same_random_numbers
-from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.process import ProcessState
-from pytest_fx.harness.run import Run
+from pytest_fx.harness.run import Run, hidden
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.options import TOO_NOISY, WARMUP_ROUNDS, WIDEST_INTERVAL
 from pytest_fx.timing.clock import CLOCK, COLLECTOR

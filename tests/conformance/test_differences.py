@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from building import Calling
 from torch import nn
 
 import fx
@@ -185,17 +186,6 @@ def test_functions_of_torch_are_spelled_by_their_public_name() -> None:
         assert f"{ours}(1)" in code_of(OURS, function, 1)
 
 
-class KeywordChild(nn.Module):
-    """Has a child whose name is a keyword of Python."""
-
-    def __init__(self):
-        super().__init__()
-        self.add_module("class", nn.ReLU())
-
-    def forward(self, x):
-        return getattr(self, "class")(x)
-
-
 def test_torch_compile_follows_an_edit_of_a_program_that_is_called() -> None:
     def compiled_answer_after_an_edit(library: ModuleType) -> torch.Tensor:
         torch._dynamo.reset()
@@ -212,9 +202,10 @@ def test_torch_compile_follows_an_edit_of_a_program_that_is_called() -> None:
 
 
 def test_attributes_may_be_named_like_keywords() -> None:
+    model = Calling(lambda self, x: getattr(self, "class")(x), **{"class": nn.ReLU()})
     with pytest.raises(SyntaxError):
-        THEIRS.symbolic_trace(KeywordChild())
-    assert torch.equal(OURS.symbolic_trace(KeywordChild())(vector()), vector().relu())
+        THEIRS.symbolic_trace(model)
+    assert torch.equal(OURS.symbolic_trace(model)(vector()), vector().relu())
 
 
 class Hostile:
@@ -372,13 +363,9 @@ def test_a_nan_becomes_a_number_where_a_kernel_does_the_work_of_relu() -> None:
         assert OURS.lower(program, "onednn", (image,), veto=("1",))(image).isnan().all()
 
 
-class ByMode(nn.Module):
-    def forward(self, x):
-        return nn.functional.dropout(x, 0.5, self.training)
-
-
 def test_operations_that_are_given_the_training_flag_follow_it() -> None:
-    ours, theirs = (library.symbolic_trace(ByMode().eval()).train() for library in (OURS, THEIRS))
+    model = Calling(lambda self, x: nn.functional.dropout(x, 0.5, self.training)).eval()
+    ours, theirs = (library.symbolic_trace(model).train() for library in (OURS, THEIRS))
     x = torch.ones(100)
     assert not torch.equal(ours(x), x)
     assert torch.equal(theirs(x), x)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import Calling, settle
 from torch import nn
 
 import fx
@@ -16,18 +17,6 @@ from fx.passes.shape_prop import ShapeProp
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit, which that module still uses
     from torch.fx.experimental import optimization
-
-
-def settle(model: nn.Module) -> nn.Module:
-    """Evaluation mode, with statistics and weights as training leaves them."""
-    torch.manual_seed(0)
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            nn.init.normal_(module.running_mean)
-            nn.init.uniform_(module.running_var, 0.5, 2.0)
-            nn.init.normal_(module.weight)
-            nn.init.normal_(module.bias)
-    return model.eval()
 
 
 class Residual(nn.Module):
@@ -66,15 +55,9 @@ def test_programs_and_weights_are_those_of_torch(build: Any, size: tuple[int, ..
 
 
 def test_a_convolution_that_is_used_twice_is_right_here_and_wrong_there() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.bn = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
-
-        def forward(self, x: Any) -> Any:
-            return self.bn(self.conv(self.conv(x)))
-
-    model = settle(Twice())
+    model = settle(
+        Calling(lambda self, x: self.bn(self.conv(self.conv(x))), conv=nn.Conv2d(2, 2, 1), bn=nn.BatchNorm2d(2))
+    )
     x = torch.randn(1, 2, 3, 3)
     torch.testing.assert_close(FuseConvBN()(fx.symbolic_trace(model))(x), model(x))
     assert not torch.allclose(optimization.fuse(model)(x), model(x))

@@ -195,7 +195,7 @@ def test_descendants_of_called_modules_are_kept(library: ModuleType) -> None:
     assert [name for name, _ in module.named_modules()] == ["", "layer", "layer.0", "layer.0.0"]
 
 
-def test_deepcopy_keeps_meta_hooks_and_class_name(library: ModuleType) -> None:
+def test_deepcopy_keeps_meta_and_hooks(library: ModuleType) -> None:
     module = library.symbolic_trace(Tree())
     module.meta["note"] = {"k": [1]}
     module.graph.output_node().meta["n"] = 1

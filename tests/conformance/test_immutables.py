@@ -10,48 +10,6 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-LIST_MUTATIONS = {
-    "setitem": lambda value: value.__setitem__(0, 1),
-    "delitem": lambda value: value.__delitem__(0),
-    "iadd": lambda value: value.__iadd__([1]),
-    "imul": lambda value: value.__imul__(2),
-    "append": lambda value: value.append(1),
-    "extend": lambda value: value.extend([1]),
-    "insert": lambda value: value.insert(0, 1),
-    "pop": lambda value: value.pop(),
-    "remove": lambda value: value.remove(1),
-    "clear": lambda value: value.clear(),
-    "reverse": lambda value: value.reverse(),
-    "sort": lambda value: value.sort(),
-}
-
-DICT_MUTATIONS = {
-    "setitem": lambda value: value.__setitem__("a", 1),
-    "delitem": lambda value: value.__delitem__("a"),
-    "ior": lambda value: value.__ior__({"a": 1}),
-    "pop": lambda value: value.pop("a"),
-    "popitem": lambda value: value.popitem(),
-    "clear": lambda value: value.clear(),
-    "update": lambda value: value.update(a=1),
-    "setdefault": lambda value: value.setdefault("b", 1),
-}
-
-
-@pytest.mark.parametrize("mutation", LIST_MUTATIONS.values(), ids=LIST_MUTATIONS)
-def test_list_refuses_to_change_and_shows_what_to_write(library: ModuleType, mutation) -> None:
-    value = library.immutable_collections.immutable_list([1, 2])
-    with pytest.raises(TypeError, match="new_args"):
-        mutation(value)
-    assert value == [1, 2]
-
-
-@pytest.mark.parametrize("mutation", DICT_MUTATIONS.values(), ids=DICT_MUTATIONS)
-def test_dict_refuses_to_change_and_shows_what_to_write(library: ModuleType, mutation) -> None:
-    value = library.immutable_collections.immutable_dict({"a": 0})
-    with pytest.raises(TypeError, match="new_args"):
-        mutation(value)
-    assert value == {"a": 0}
-
 
 def test_arguments_of_a_node_refuse_to_change(library: ModuleType) -> None:
     graph = library.Graph()

@@ -126,6 +126,8 @@ def test_types_choose_the_same_overload(target: Any, types: tuple[Any, ...]) -> 
         (torch.sigmoid, ("x",), {"out": "y"}),
         (torch.sigmoid, ("x",), {}),
         (torch.relu_, ("x",), {}),
+        (torch.relu_, ("x", "y", "z"), {}),
+        (torch.add, ("x", "y"), {}),
         (torch.sort, ("x",), {}),
         (torch.rand, (2,), {}),
         (torch.ops.aten.mul_.Tensor, ("x", "y"), {}),

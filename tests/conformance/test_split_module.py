@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
+from building import Calling
 from torch import Tensor, nn
 from torch.fx.passes.split_module import split_module as torch_split_module
 
@@ -159,15 +160,7 @@ def test_torch_fx_reorders_random_numbers() -> None:
 
 
 def test_torch_fx_confuses_paths_that_differ_in_dots_and_underscores() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.a_0 = nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2)
-
-        def forward(self, x: Any) -> Any:
-            return self.a_0(self.a(x))
-
-    model = Model()
+    model = Calling(lambda self, x: self.a_0(self.a(x)), a=nn.Sequential(nn.Linear(2, 2)), a_0=nn.Linear(2, 2))
     ours, theirs = both(model, lambda node: 0)
     x = torch.rand(1, 2)
     assert torch.equal(ours(x), model(x))
@@ -176,15 +169,7 @@ def test_torch_fx_confuses_paths_that_differ_in_dots_and_underscores() -> None:
 
 
 def test_torch_fx_leaves_parameters_outside_of_the_partition_that_uses_them() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.rand(2))
-
-        def forward(self, x: Any) -> Any:
-            return x * self.weight
-
-    ours, theirs = both(Model(), lambda node: 0)
+    ours, theirs = both(Calling(lambda self, x: x * self.weight, weight=nn.Parameter(torch.rand(2))), lambda node: 0)
     assert list(ours.state_dict()) == ["submod_0.weight"]
     assert list(theirs.state_dict()) == ["weight"]
 

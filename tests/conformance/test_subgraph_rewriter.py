@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.fx
 import torch.nn.functional as F
+from building import Calling
 from torch import nn
 
 import fx
@@ -76,7 +77,7 @@ PROGRAMS: dict[str, tuple[Program, Program, Program]] = {
     "inner value used": (diamond, lambda a: torch.relu(torch.exp(a)), lambda a: torch.tanh(a)),
     "several results": (diamond, lambda a: (torch.relu(a), torch.sigmoid(a)), lambda a: (torch.cos(a), torch.sin(a))),
     "inner result": (used_inside, lambda a: (torch.exp(a), torch.relu(torch.exp(a))), lambda a: (a + 1, a + 2)),
-    "dropped": (lambda x: torch.sin(F.dropout(x, 0.0)), lambda a: F.dropout(a, 0.0), lambda a: a),
+    "dropped": (lambda x: F.dropout(F.dropout(x, 0.0), 0.0).sin(), lambda a: F.dropout(a, 0.0), lambda a: a),
     "constant input": (lambda x: (x + 1, x + 2.5), lambda a, b: a + b, lambda a, b: a * b),
     "literal": (lambda x: (x * 2, x * 3), lambda a: a * 2, lambda a: a + a),
     "float literal": (lambda x: (x * 2, x * 2.0), lambda a: a * 2.0, lambda a: a + a),
@@ -130,54 +131,25 @@ def test_programs_matches_and_results_are_the_same(program: Program, pattern: Pr
 @pytest.mark.parametrize("library", LIBRARIES, ids=LIBRARY_NAMES)
 class TestBoth:
     def test_modules_of_pattern_and_replacement_are_the_programs(self, library: ModuleType) -> None:
-        class Pattern(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.linear = nn.Linear(4, 4)
-
-            def forward(self, x: Any) -> Any:
-                return torch.relu(self.linear(x))
-
-        class Replacement(Pattern):
-            def forward(self, x: Any) -> Any:
-                return self.linear(x).clamp(min=0)
-
-        model = Pattern()
+        model, pattern, replacement = (
+            Calling(call, linear=nn.Linear(4, 4))
+            for call in (
+                lambda self, x: torch.relu(self.linear(x)),
+                lambda self, x: torch.relu(self.linear(x)),
+                lambda self, x: self.linear(x).clamp(min=0),
+            )
+        )
         traced = library.symbolic_trace(model)
-        assert len(rewriter(library).replace_pattern(traced, Pattern(), Replacement())) == 1
+        assert len(rewriter(library).replace_pattern(traced, pattern, replacement)) == 1
         assert "clamp" in traced.code
         x = torch.randn(2, 4)
         assert torch.equal(traced(x), model(x))
         assert list(traced.state_dict()) == list(model.state_dict())
 
     def test_modules_of_the_replacement_are_copied_and_unused_ones_removed(self, library: ModuleType) -> None:
-        class Replacement(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.scale = nn.Linear(4, 4)
-
-            def forward(self, x: Any) -> Any:
-                return self.scale(x)
-
-        class Model(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.act = nn.ReLU()
-
-            def forward(self, x: Any) -> Any:
-                return self.act(torch.sin(x))
-
-        class Activation(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.act = nn.ReLU()
-
-            def forward(self, x: Any) -> Any:
-                return self.act(x)
-
-        traced = library.symbolic_trace(Model())
-        replacement = Replacement()
-        rewriter(library).replace_pattern(traced, Activation(), replacement)
+        traced = library.symbolic_trace(Calling(lambda self, x: self.act(torch.sin(x)), act=nn.ReLU()))
+        replacement = Calling(lambda self, x: self.scale(x), scale=nn.Linear(4, 4))
+        rewriter(library).replace_pattern(traced, Calling(lambda self, x: self.act(x), act=nn.ReLU()), replacement)
         assert [name for name, _ in traced.named_children()] == ["scale"]
         assert traced.scale is not replacement.scale
         x = torch.randn(2, 4)
@@ -284,22 +256,12 @@ class TestOursAlone:
         assert ("sub" in theirs.code, "sub" in right.code) == (False, True)
 
     def test_a_tensor_that_several_matches_read_is_no_overlap(self) -> None:
-        class Pattern(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.scale = nn.Parameter(torch.ones(4))
-
-            def forward(self, x: Any) -> Any:
-                return x * self.scale
-
-        class Model(Pattern):
-            def forward(self, x: Any) -> Any:
-                return torch.sin(x * self.scale) * self.scale
-
+        pattern = Calling(lambda self, x: x * self.scale, scale=nn.Parameter(torch.ones(4)))
+        model = Calling(lambda self, x: torch.sin(x * self.scale) * self.scale, scale=nn.Parameter(torch.ones(4)))
         counts = []
         for library in LIBRARIES:
-            traced = library.symbolic_trace(Model())
-            counts.append(len(rewriter(library).replace_pattern(traced, Pattern(), lambda a: torch.exp(a))))
+            traced = library.symbolic_trace(model)
+            counts.append(len(rewriter(library).replace_pattern(traced, pattern, lambda a: torch.exp(a))))
         assert counts == [0, 2]
 
     def test_an_unused_input_is_allowed(self) -> None:
@@ -371,43 +333,20 @@ class TestOursAlone:
         assert (theirs(x), right(x)) == (3, 2)
 
     def test_a_module_matches_by_its_settings_and_not_by_its_name(self) -> None:
-        class Slope(nn.Module):
-            def __init__(self, slope: float) -> None:
-                super().__init__()
-                self.act = nn.LeakyReLU(slope)
+        def sloping(slope: float) -> nn.Module:
+            return Calling(lambda self, x: self.act(x), act=nn.LeakyReLU(slope))
 
-            def forward(self, x: Any) -> Any:
-                return self.act(x)
-
-        class Renamed(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.other = nn.LeakyReLU(0.5)
-
-            def forward(self, x: Any) -> Any:
-                return self.other(x)
-
-        for model, expected in ((Slope(0.1), [1, 0]), (Renamed(), [0, 1])):
+        renamed = Calling(lambda self, x: self.other(x), other=nn.LeakyReLU(0.5))
+        for model, expected in ((sloping(0.1), [1, 0]), (renamed, [0, 1])):
             counts = [
-                len(rewriter(lib).replace_pattern(lib.symbolic_trace(model), Slope(0.5), lambda a: a))
+                len(rewriter(lib).replace_pattern(lib.symbolic_trace(model), sloping(0.5), lambda a: a))
                 for lib in LIBRARIES
             ]
             assert counts == expected
 
     def test_weights_of_a_replacement_do_not_give_way_to_others_of_the_same_name(self) -> None:
-        class Model(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.linear = nn.Linear(4, 4)
-
-            def forward(self, x: Any) -> Any:
-                return self.linear(torch.sin(x))
-
-        class Replacement(Model):
-            def forward(self, x: Any) -> Any:
-                return self.linear(x)
-
-        model, replacement = Model(), Replacement()
+        model = Calling(lambda self, x: self.linear(torch.sin(x)), linear=nn.Linear(4, 4))
+        replacement = Calling(lambda self, x: self.linear(x), linear=nn.Linear(4, 4))
         x = torch.randn(2, 4)
         expected = model.linear(replacement.linear(x))
         same = []

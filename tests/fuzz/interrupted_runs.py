@@ -35,7 +35,7 @@ from pytest_fx.records.running import RUNNING
 _CONFTEST = """
 import os, time
 import pytest
-from pytest_fx.tables.registered_tables import register_table
+from pytest_fx.tables.table import register_table
 from pytest_fx.tables.table import Chart, Column, Row, Series, Table
 
 class Reported:

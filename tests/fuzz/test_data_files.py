@@ -25,7 +25,7 @@ from pytest_fx.records.journal import Journal
 from pytest_fx.records.records import describe_machine, read_records
 from pytest_fx.tables.documents import read_sections, write_documents
 from pytest_fx.tables.measurements import Measurements
-from pytest_fx.tables.registered_tables import get_table, list_tables
+from pytest_fx.tables.table import get_table, list_tables
 
 RAW = Path(__file__).resolve().parents[2] / "results" / "raw"
 TIMING = {

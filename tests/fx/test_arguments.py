@@ -103,6 +103,9 @@ def test_a_container_that_holds_itself_is_told_apart() -> None:
         fx.symbolic_trace(lambda x: (x, cycle))
     with pytest.raises(fx.GraphError, match="an argument contains itself"):
         fx.map_arg(cycle, lambda node: node)
+    program = fx.symbolic_trace(lambda x: x)
+    with pytest.raises(fx.GraphError, match="an argument contains itself"):
+        fx.Interpreter(program).map_nodes_to_values((cycle,), program.graph.output_node())
 
 
 def test_endless_recursion_of_the_program_itself_stays_what_it_is() -> None:

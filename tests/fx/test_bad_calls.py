@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import pathlib
 import re
 from collections.abc import Callable, Iterable
@@ -71,9 +72,22 @@ _FRESH = _of(lambda world: world.program)
 _ENTRIES: list[Entry] = []
 
 
-def entry(name: str, call: Callable[..., Any], /, **arguments: tuple[Any, Iterable[str]]) -> None:
-    """Add a row."""
-    _ENTRIES.append(Entry(name, call, arguments))
+def entry(name: str, call: Callable[..., Any] | None = None, /, **arguments: tuple[Any, Iterable[str]]) -> None:
+    """Add a row; without ``call`` it is about the function of fx, or the method of an object of the world, so named."""
+    _ENTRIES.append(Entry(name, call or _named(name), arguments))
+
+
+_OWNERS: dict[str, Callable[[World], Any]] = {
+    "fx": lambda w: fx,
+    "Graph": lambda w: w.graph,
+    "GraphModule": lambda w: w.program,
+    "Interpreter": lambda w: fx.Interpreter(w.program),
+}
+
+
+def _named(name: str) -> Callable[..., Any]:
+    owner, _, path = name.partition(".")
+    return lambda w, **arguments: operator.attrgetter(path)(_OWNERS[owner](w))(**arguments)
 
 
 # Graph.
@@ -84,8 +98,7 @@ _HELD = _ALL - {"cycle", "in a tuple", "cyclic dict", "deep", "erased"}
 """What an argument of a node may be; whether it has a spelling is asked when code is generated."""
 
 entry(
-    "Graph",
-    lambda w, **k: fx.Graph(**k),
+    "fx.Graph",
     owning_module=(None, (*_NONE, *_MODULES)),
     tracer_cls=(None, (*_NONE, "class", "Node", "Graph", "GraphModule")),
     tracer_extras=(None, (*_NONE, "dict", "numbered dict", "cyclic dict")),
@@ -107,31 +120,18 @@ for _op, _target, _takes in (
         kwargs=({}, _KWARGS),
         name=(None, (*_NONE, *_TEXT)),
     )
-entry("Graph.placeholder", lambda w, **k: w.graph.placeholder(**k), name=("y", ("word", "spaces", "dots")))
+entry("Graph.placeholder", name=("y", ("word", "spaces", "dots")))
 entry("Graph.placeholder(default)", lambda w, d: w.graph.placeholder("y", None, d), d=(1, _HELD))
-entry("Graph.get_attr", lambda w, **k: w.graph.get_attr(**k), qualified_name=("0.weight", ("word", "spaces")))
+entry("Graph.get_attr", qualified_name=("0.weight", ("word", "spaces")))
 entry(
     "Graph.call_function",
-    lambda w, **k: w.graph.call_function(**k),
     the_function=(torch.neg, _CALLABLE),
     args=(_IN, _ARGS),
     kwargs=({}, _KWARGS),
     name=(None, (*_NONE, *_TEXT)),
 )
-entry(
-    "Graph.call_method",
-    lambda w, **k: w.graph.call_method(**k),
-    method_name=("neg", ("word", "spaces", "dots")),
-    args=(_IN, _ARGS),
-    kwargs=({}, _KWARGS),
-)
-entry(
-    "Graph.call_module",
-    lambda w, **k: w.graph.call_module(**k),
-    module_name=("1", ()),
-    args=(_IN, _ARGS),
-    kwargs=({}, _KWARGS),
-)
+entry("Graph.call_method", method_name=("neg", ("word", "spaces", "dots")), args=(_IN, _ARGS), kwargs=({}, _KWARGS))
+entry("Graph.call_module", module_name=("1", ()), args=(_IN, _ARGS), kwargs=({}, _KWARGS))
 entry(
     "Graph.call_module(no owner)",
     lambda w, **k: w.other.call_module(**k),
@@ -139,62 +139,36 @@ entry(
     args=((), _ARGS),
     kwargs=({}, _KWARGS),
 )
-entry("Graph.output", lambda w, result: w.graph.output(result), result=(_RELU, _HELD))
+entry("Graph.output", result=(_RELU, _HELD))
 entry("Graph.call_function(args)", lambda w, a: w.graph.call_function(torch.neg, (a,)), a=(1, _HELD))
 entry("Graph.call_function(in a list)", lambda w, a: w.graph.call_function(torch.neg, ([a],)), a=(1, _HELD))
 entry("Graph.call_function(kwargs)", lambda w, a: w.graph.call_function(torch.neg, (), {"k": a}), a=(1, _HELD))
 entry(
     "Graph.create_size_node",
-    lambda w, **k: w.graph.create_size_node(**k),
     tensor_node=(_RELU, ("node", "foreign", "output", "root")),
     dim=(0, ("zero", "minus", "huge", "true", "node", "foreign", "output", "root")),
 )
 entry(
     "Graph.create_stride_node",
-    lambda w, **k: w.graph.create_stride_node(**k),
     tensor_node=(_RELU, ("node", "foreign", "output", "root")),
     dim=(0, ("zero", "minus", "huge", "true", "node", "foreign", "output", "root")),
 )
-entry(
-    "Graph.create_storage_offset_node",
-    lambda w, **k: w.graph.create_storage_offset_node(**k),
-    tensor_node=(_RELU, ("node", "foreign", "output", "root")),
-)
-entry("Graph.inserting_before", lambda w, n: w.graph.inserting_before(n), n=(_RELU, ("none", "node", "output", "root")))
-entry("Graph.inserting_after", lambda w, n: w.graph.inserting_after(n), n=(_RELU, ("none", "node", "output", "root")))
-entry("Graph.erase_node", lambda w, n: w.graph.erase_node(n), n=(_of(lambda w: w.output), ("output", "erased")))
-entry(
-    "Graph.node_copy",
-    lambda w, **k: w.graph.node_copy(**k),
-    node=(_RELU, _NODES),
-    arg_transform=(lambda n: n, _CALLABLE),
-)
+entry("Graph.create_storage_offset_node", tensor_node=(_RELU, ("node", "foreign", "output", "root")))
+entry("Graph.inserting_before", n=(_RELU, ("none", "node", "output", "root")))
+entry("Graph.inserting_after", n=(_RELU, ("none", "node", "output", "root")))
+entry("Graph.erase_node", to_erase=(_of(lambda w: w.output), ("output", "erased")))
+entry("Graph.node_copy", node=(_RELU, _NODES), arg_transform=(lambda n: n, _CALLABLE))
 entry(
     "Graph.graph_copy",
-    lambda w, **k: w.graph.graph_copy(**k),
     g=(_of(lambda w: w.other), ("graph",)),
     val_map=({}, ("dict", "numbered dict", "cyclic dict")),
     return_output_node=(False, _ALL),
 )
-entry(
-    "Graph.eliminate_dead_code",
-    lambda w, **k: w.graph.eliminate_dead_code(**k),
-    is_impure_node=(None, (*_NONE, *_CALLABLE)),
-)
-entry(
-    "Graph.find_nodes",
-    lambda w, **k: w.graph.find_nodes(**k),
-    op=("call_function", ()),
-    target=(None, (*_NONE, *_TEXT, *_CALLABLE)),
-)
-entry(
-    "Graph.python_code",
-    lambda w, **k: w.graph.python_code(**k),
-    root_module=("self", ("word",)),
-    additional_meta=(None, (*_NONE, *_LISTS)),
-)
-entry("Graph.set_codegen", lambda w, c: w.graph.set_codegen(c), c=(_of(lambda w: PyTreeCodeGen), ()))
-entry("Graph.on_generate_code", lambda w, c: w.graph.on_generate_code(c), c=(lambda f: f, _CALLABLE))
+entry("Graph.eliminate_dead_code", is_impure_node=(None, (*_NONE, *_CALLABLE)))
+entry("Graph.find_nodes", op=("call_function", ()), target=(None, (*_NONE, *_TEXT, *_CALLABLE)))
+entry("Graph.python_code", root_module=("self", ("word",)), additional_meta=(None, (*_NONE, *_LISTS)))
+entry("Graph.set_codegen", codegen=(_of(lambda w: PyTreeCodeGen), ()))
+entry("Graph.on_generate_code", make_transformer=(lambda f: f, _CALLABLE))
 entry(
     "Graph.on_generate_code(makes)", lambda w, c: w.graph.on_generate_code(lambda f: c), c=(None, (*_NONE, *_CALLABLE))
 )
@@ -226,12 +200,7 @@ for _who in ("relu", "erased"):
     _node_edit("update_kwarg", lambda n, v: n.update_kwarg("k", v), 1, _HELD - {"node"})
     _node_edit("update_kwarg(key)", lambda n, v: n.update_kwarg(v, 1), "k", _TEXT)
     _node_edit("replace_input_with(old)", lambda n, v: n.replace_input_with(v, 1), _RELU, _NODES)
-    _node_edit(
-        "replace_input_with(new)",
-        lambda n, v: n.replace_input_with(next(iter(n.graph.nodes)), v),
-        _RELU,
-        _HELD,
-    )
+    _node_edit("replace_input_with(new)", lambda n, v: n.replace_input_with(next(iter(n.graph.nodes)), v), _RELU, _HELD)
     _node_edit("prepend", lambda n, v: n.prepend(v), _RELU, ("node", "output"))
     _node_edit("append", lambda n, v: n.append(v), _RELU, ("node", "output"))
 entry(
@@ -277,16 +246,15 @@ entry(
     a=((), _ALL - {"cycle", "in a tuple", "cyclic dict", "deep"}),
 )
 _HASHABLE_TARGET = (*_CALLABLE, *_TEXT)
-entry("fx.has_side_effect", lambda w, fn: fx.has_side_effect(fn), fn=(torch.neg, _HASHABLE_TARGET))
-entry("effects.declare_pure", lambda w, fn: effects.declare_pure(fn), fn=(torch.neg, _HASHABLE_TARGET))
-entry("effects.effect_of", lambda w, node: effects.effect_of(node), node=(_RELU, _NODES | {"their node"}))
-entry("effects.is_impure", lambda w, node: effects.is_impure(node), node=(_RELU, _NODES | {"their node"}))
+entry("fx.has_side_effect", fn=(torch.neg, _HASHABLE_TARGET))
+entry("fx.operators.effects.declare_pure", target=(torch.neg, _HASHABLE_TARGET))
+entry("fx.operators.effects.effect_of", node=(_RELU, _NODES | {"their node"}))
+entry("fx.operators.effects.is_impure", node=(_RELU, _NODES | {"their node"}))
 
 # GraphModule.
 
 entry(
     "fx.GraphModule",
-    lambda w, **k: fx.GraphModule(**k),
     root=(_FRESH, ("program", "theirs")),
     graph=(_of(lambda w: w.graph), ("graph",)),
     class_name=("Name", ("word", "spaces", "dots")),
@@ -296,25 +264,15 @@ entry(
     lambda w, graph: setattr(w.program, "graph", graph),
     graph=(_of(lambda w: w.graph), ("graph",)),
 )
-entry(
-    "GraphModule.add_submodule",
-    lambda w, **k: w.program.add_submodule(**k),
-    target=("new", ("word", "spaces")),
-    m=(_of(lambda w: torch.nn.ReLU()), _MODULES),
-)
-entry("GraphModule.delete_submodule", lambda w, target: w.program.delete_submodule(target), target=("1", _TEXT))
-entry(
-    "GraphModule.to_folder",
-    lambda w, folder: w.program.to_folder(folder),
-    folder=("folder", (*_TEXT, "bytes")),
-)
+entry("GraphModule.add_submodule", target=("new", ("word", "spaces")), m=(_of(lambda w: torch.nn.ReLU()), _MODULES))
+entry("GraphModule.delete_submodule", target=("1", _TEXT))
+entry("GraphModule.to_folder", folder=("folder", (*_TEXT, "bytes")))
 entry("GraphModule.to_folder(name)", lambda w, name: w.program.to_folder("folder", name), name=("Name", ("word",)))
 
 # Running.
 
 entry(
     "fx.Interpreter",
-    lambda w, **k: fx.Interpreter(**k),
     module=(_FRESH, ("program",)),
     graph=(None, (*_NONE, "graph")),
     garbage_collect_values=(True, _ALL),
@@ -325,52 +283,29 @@ entry(
     lambda w, **k: fx.Interpreter(w.program).run(torch.ones(1, 2), **k),
     initial_env=(None, (*_NONE, "dict", "numbered dict", "cyclic dict")),
 )
-entry(
-    "Interpreter.boxed_run",
-    lambda w, a: fx.Interpreter(w.program).boxed_run(a),
-    a=(_of(lambda w: [torch.ones(1, 2)]), _LISTS - {"tuple", "in a tuple"}),
-)
-entry("Interpreter.run_node", lambda w, n: fx.Interpreter(w.program).run_node(n), n=(_RELU, ("erased", "root")))
-entry("Interpreter.fetch_attr", lambda w, t: fx.Interpreter(w.program).fetch_attr(t), t=("0.weight", ()))
-entry(
-    "Interpreter.fetch_args_kwargs_from_env",
-    lambda w, n: fx.Interpreter(w.program).fetch_args_kwargs_from_env(n),
-    n=(_RELU, ("erased", "foreign", "root")),
-)
+entry("Interpreter.boxed_run", args_list=(_of(lambda w: [torch.ones(1, 2)]), _LISTS - {"tuple", "in a tuple"}))
+entry("Interpreter.run_node", n=(_RELU, ("erased", "root")))
+entry("Interpreter.fetch_attr", target=("0.weight", ()))
+entry("Interpreter.fetch_args_kwargs_from_env", n=(_RELU, ("erased", "foreign", "root")))
 entry(
     "Interpreter.map_nodes_to_values",
     lambda w, a: fx.Interpreter(w.program).map_nodes_to_values(a, w.relu),
     a=((), _ALL - _NODES - {"cycle", "in a tuple", "cyclic dict", "deep"}),
 )
-entry("fx.Transformer", lambda w, module: fx.Transformer(module), module=(_FRESH, ("program",)))
+entry("fx.Transformer", module=(_FRESH, ("program",)))
 entry(
-    "ShapeProp",
-    lambda w, **k: ShapeProp(**k),
-    gm=(_FRESH, ("program",)),
-    fake_mode=(None, _NONE),
-    fake=(False, _ALL),
+    "ShapeProp", lambda w, **k: ShapeProp(**k), gm=(_FRESH, ("program",)), fake_mode=(None, _NONE), fake=(False, _ALL)
 )
 entry("ShapeProp.propagate", lambda w, a: ShapeProp(w.program).propagate(w.input, a), a=(1, ()))
 
 # Capture.
 
-entry(
-    "fx.symbolic_trace",
-    lambda w, **k: fx.symbolic_trace(**k),
-    root=(torch.nn.ReLU, (*_MODULES, "function")),
-    concrete_args=(None, (*_NONE, "dict")),
-)
+entry("fx.symbolic_trace", root=(torch.nn.ReLU, (*_MODULES, "function")), concrete_args=(None, (*_NONE, "dict")))
 _TAKES = lambda x: x  # noqa: E731
 entry("fx.symbolic_trace(args)", lambda w, a: fx.symbolic_trace(_TAKES, a), a=(None, (*_NONE, "dict")))
 entry("Tracer.trace", lambda w, root: fx.Tracer().trace(root), root=(_TAKES, (*_MODULES, "function")))
 entry("Tracer.trace(args)", lambda w, a: fx.Tracer().trace(_TAKES, a), a=(None, (*_NONE, "dict")))
-entry(
-    "fx.Tracer",
-    lambda w, **k: fx.Tracer(**k),
-    autowrap_modules=((), _EMPTY),
-    autowrap_functions=((), _EMPTY),
-    param_shapes_constant=(False, _ALL),
-)
+entry("fx.Tracer", autowrap_modules=((), _EMPTY), autowrap_functions=((), _EMPTY), param_shapes_constant=(False, _ALL))
 
 
 def _tracer(w: World) -> fx.Tracer:
@@ -384,11 +319,7 @@ entry("Tracer.is_leaf_module", lambda w, m: fx.Tracer().is_leaf_module(m, ""), m
 entry("Tracer.get_fresh_qualname", lambda w, p: _tracer(w).get_fresh_qualname(p), p=("x", _TEXT))
 entry("Tracer().path_of_module", lambda w, m: fx.Tracer().path_of_module(m), m=(_of(lambda w: w.program), ()))
 entry("Tracer().create_proxy", lambda w, a: fx.Tracer().create_proxy("call_function", torch.neg, (a,), {}), a=(1, ()))
-entry(
-    "GraphAppendingTracer",
-    lambda w, graph: fx.proxy.GraphAppendingTracer(graph),
-    graph=(_of(lambda w: w.graph), ("graph",)),
-)
+entry("fx.proxy.GraphAppendingTracer", graph=(_of(lambda w: w.graph), ("graph",)))
 entry(
     "create_proxy",
     lambda w, **k: fx.proxy.GraphAppendingTracer(w.graph).create_proxy(**k),
@@ -398,11 +329,11 @@ entry(
     kwargs=({}, ("dict", "none")),
     name=(None, (*_NONE, *_TEXT)),
 )
-entry("fx.Proxy", lambda w, **k: fx.Proxy(**k), node=(_RELU, _NODES), tracer=(None, _NONE))
+entry("fx.Proxy", node=(_RELU, _NODES), tracer=(None, _NONE))
 _IMMEDIATE = frozenset({"none", "zero", "minus", "huge", "float", "true", "bytes", "list", "numbers", "tuple"})
 _IMMEDIATE |= _TEXT | {"dict", "numbered dict", "tensor"}
 entry("Proxy +", lambda w, a: fx.Proxy(w.input) + a, a=(1, _IMMEDIATE | {"proxy"}))
-entry("fx.wrap", lambda w, f: fx.wrap(f), f=("zzz", ()))
+entry("fx.wrap", fn_or_name=("zzz", ()))
 
 
 def _returns(value: Any) -> Callable[[Any], Any]:
@@ -419,14 +350,12 @@ entry("capture of a result", lambda w, v: fx.symbolic_trace(_returns(v)), v=(1, 
 _NEG = lambda x: torch.neg(x)  # noqa: E731
 entry(
     "fx.replace_pattern",
-    lambda w, **k: fx.replace_pattern(**k),
     gm=(_FRESH, ("program",)),
     pattern=(_NEG, _MODULES),
     replacement=(_NEG, ("module", "program", "theirs", "graph")),
 )
 entry(
-    "replace_pattern_with_filters",
-    lambda w, **k: fx.subgraph_rewriter.replace_pattern_with_filters(**k),
+    "fx.subgraph_rewriter.replace_pattern_with_filters",
     gm=(_FRESH, ("program",)),
     pattern=(_NEG, _MODULES),
     replacement=(_NEG, ("module", "program", "theirs", "graph")),
@@ -436,20 +365,14 @@ entry(
     node_name_match=("", _TEXT),
 )
 entry(
-    "matcher.Matcher",
-    lambda w, **k: fx.matcher.Matcher(**k),
+    "fx.matcher.Matcher",
     graph_module=(_FRESH, ("program",)),
     pattern=(_NEG, _MODULES),
     match_filters=((), _EMPTY),
     node_name_match=("", _TEXT),
 )
-entry(
-    "matcher.explain",
-    lambda w, **k: fx.matcher.explain(**k),
-    graph_module=(_FRESH, ("program",)),
-    pattern=(_NEG, _MODULES),
-)
-entry("matcher.literal", lambda w, name: fx.matcher.literal(name), name=("p", _TEXT))
+entry("fx.matcher.explain", graph_module=(_FRESH, ("program",)), pattern=(_NEG, _MODULES))
+entry("fx.matcher.literal", name=("p", _TEXT))
 entry(
     "split_module",
     lambda w, **k: split_module(**k),
@@ -460,8 +383,7 @@ entry(
     partition_affix=(None, (*_NONE, "word", "spaces", "empty")),
 )
 entry(
-    "split_by_nodes",
-    lambda w, **k: fx.passes.split_by_nodes(**k),
+    "fx.passes.split_by_nodes",
     graph_module=(_FRESH, ("program",)),
     sets=((), ("list", "tuple", "dict", "empty", "bytes")),
 )
@@ -476,10 +398,9 @@ for _name in fx.passes.list_passes():
     entry(f"{_name}()", lambda w, g, kind=_pass: kind()(g), g=(_FRESH, ("program",)))
     if hasattr(_pass, "explain"):
         entry(f"{_name}.explain", lambda w, g, kind=_pass: kind().explain(g), g=(_FRESH, ("program",)))
-entry("Split(at)", lambda w, at: fx.passes.Split(at), at=((), (*_EMPTY, *_TEXT, "cyclic dict")))
+entry("fx.passes.Split", at=((), (*_EMPTY, *_TEXT, "cyclic dict")))
 entry(
-    "PassPipeline",
-    lambda w, **k: fx.passes.PassPipeline(**k),
+    "fx.passes.PassPipeline",
     passes=((), (*_EMPTY, "function", "bytes", "proxy")),
     listeners=((), _EMPTY),
     name=("pipeline", _TEXT),
@@ -498,34 +419,25 @@ entry(
     graph_module=(_FRESH, ("program",)),
     predicate=(lambda p: True, _CALLABLE),
 )
-entry("passes.get_pass", lambda w, name: fx.passes.get_pass(name), name=("remove-dead-code", ()))
-entry("passes.parse_pipeline", lambda w, text: fx.passes.parse_pipeline(text), text=("remove-dead-code", ()))
-entry("passes.describe_pass", lambda w, name: fx.passes.describe_pass(name), name=("remove-dead-code", ()))
-entry("passes.register_pass", lambda w, p: fx.passes.register_pass(p), p=(fx.passes.Split, _CALLABLE))
-entry("passes.verify", lambda w, g: fx.passes.verify(g), g=(_FRESH, ("program",)))
-entry("passes.approximate", lambda w, db: fx.passes.approximate(db), db=(30, ("zero", "minus", "float", "true")))
-entry(
-    "passes.Close",
-    lambda w, **k: fx.passes.Close(**k),
-    rtol=(0, ("zero", "float", "true")),
-    atol=(0, ("zero", "float", "true")),
-)
+entry("fx.passes.get_pass", name=("remove-dead-code", ()))
+entry("fx.passes.parse_pipeline", text=("remove-dead-code", ()))
+entry("fx.passes.describe_pass", name=("remove-dead-code", ()))
+entry("fx.passes.register_pass", definition=(fx.passes.Split, _CALLABLE))
+entry("fx.passes.verify", graph_module=(_FRESH, ("program",)))
+entry("fx.passes.approximate", sqnr_db=(30, ("zero", "minus", "float", "true")))
+entry("fx.passes.Close", rtol=(0, ("zero", "float", "true")), atol=(0, ("zero", "float", "true")))
 
 # Interchange.
 
-entry("interop.from_torch", lambda w, g: fx.interop.from_torch(g), g=(_of(lambda w: w.theirs), ("theirs",)))
-entry("interop.to_torch", lambda w, g: fx.interop.to_torch(g), g=(_FRESH, ("program",)))
-entry(
-    "interop.adapt",
-    lambda w, p: fx.interop.adapt(p),
-    p=(lambda g: g, ("function", "class", "Node", "Graph", "GraphModule", "proxy")),
-)
+entry("fx.interop.from_torch", graph_module=(_of(lambda w: w.theirs), ("theirs",)))
+entry("fx.interop.to_torch", graph_module=(_FRESH, ("program",)))
+entry("fx.interop.adapt", pass_=(lambda g: g, ("function", "class", "Node", "Graph", "GraphModule", "proxy")))
 entry("interop.adapt()", lambda w, g: fx.interop.adapt(lambda g: g)(g), g=(_FRESH, ("program",)))
-entry("interop.from_export", lambda w, p: fx.interop.from_export(p), p=(None, ()))
-entry("interop.is_for_torch", lambda w, p: fx.interop.is_for_torch(p), p=(None, _ALL))
+entry("fx.interop.from_export", exported_program=(None, ()))
+entry("fx.interop.is_for_torch", pass_=(None, _ALL))
 entry("fx.save", lambda w, g: fx.save(g, "zzz.safetensors"), g=(_FRESH, ("program",)))
 entry("fx.save(path)", lambda w, path: fx.save(w.program, path), path=("zzz", (*_TEXT, "bytes")))
-entry("fx.load", lambda w, path: fx.load(path), path=("zzz", (*_TEXT, "bytes")))
+entry("fx.load", path=("zzz", (*_TEXT, "bytes")))
 entry(
     "fx.lower",
     lambda w, **k: fx.lower(**k, dry_run=True),
@@ -537,7 +449,6 @@ entry(
 )
 entry(
     "fx.draw",
-    lambda w, **k: fx.draw(**k),
     program=(_FRESH, ("program",)),
     path=("zzz.svg", ()),
     inputs=(None, _NONE),
@@ -545,8 +456,7 @@ entry(
     color=("opcode", ()),
 )
 entry(
-    "drawing.record_passes",
-    lambda w, **k: fx.drawing.record_passes(**k),
+    "fx.drawing.record_passes",
     graph_module=(_FRESH, ("program",)),
     passes=((), (*_CALLABLE, "list", "tuple", "dict")),
     inputs=(None, _NONE),
@@ -562,8 +472,7 @@ for _name in ("prepare", "prepare_qat"):
         scheme=(None, _NONE),
     )
 entry(
-    "normalize_function",
-    lambda w, **k: fx.operator_schemas.normalize_function(**k),
+    "fx.operator_schemas.normalize_function",
     target=(torch.neg, _CALLABLE),
     args=((1,), _LISTS),
     kwargs=(None, (*_NONE, *_DICTS)),
@@ -571,8 +480,7 @@ entry(
     kwarg_types=(None, (*_NONE, *_DICTS)),
 )
 entry(
-    "normalize_module",
-    lambda w, **k: fx.operator_schemas.normalize_module(**k),
+    "fx.operator_schemas.normalize_module",
     root=(_FRESH, ("program", "theirs")),
     target=("1", ("empty",)),
     args=((1,), _LISTS),
@@ -581,21 +489,16 @@ entry(
 
 
 entry("traceback.annotate", lambda w, d: fx.traceback.annotate(d).__enter__(), d=({}, _DICTS))
-entry("traceback.annotate_fn", lambda w, d: fx.traceback.annotate_fn(d), d=({}, _DICTS))
+entry("fx.traceback.annotate_fn", annotation_dict=({}, _DICTS))
 entry("traceback.annotate_fn()", lambda w, f: fx.traceback.annotate_fn({})(f), f=(_NEG, _CALLABLE))
 entry("traceback.set_current_meta", lambda w, n: fx.traceback.set_current_meta(n).__enter__(), n=(_RELU, _NODES))
-entry("traceback.set_stack_trace", lambda w, s: fx.traceback.set_stack_trace(s), s=([], _LISTS))
-entry("lowering.get_backend", lambda w, name: fx.lowering.get_backend(name), name=("onednn", ()))
-entry("lowering.register_backend", lambda w, b: fx.lowering.register_backend(b), b=(None, ()))
-entry("serialization.allow", lambda w, f: fx.serialization.allow(f), f=(None, _CALLABLE))
+entry("fx.traceback.set_stack_trace", stack=([], _LISTS))
+entry("fx.lowering.get_backend", name=("onednn", ()))
+entry("fx.lowering.register_backend", backend=(None, ()))
+entry("fx.serialization.allow", target=(None, _CALLABLE))
+entry("fx.operator_schemas.get_signature_for_torch_op", op=(torch.neg, _CALLABLE))
 entry(
-    "operator_schemas.get_signature_for_torch_op",
-    lambda w, op: fx.operator_schemas.get_signature_for_torch_op(op),
-    op=(torch.neg, _CALLABLE),
-)
-entry(
-    "operator_schemas.check_for_mutable_operation",
-    lambda w, **k: fx.operator_schemas.check_for_mutable_operation(**k),
+    "fx.operator_schemas.check_for_mutable_operation",
     target=(torch.neg, _CALLABLE),
     args=((), _LISTS),
     kwargs=({}, _DICTS),
@@ -605,7 +508,7 @@ entry(
     lambda w, a: fx.proxy.GraphAppendingTracer(w.graph).create_arg(a),
     a=(1, _IMMEDIATE | {"proxy"}),
 )
-entry("canonical_form", lambda w, g: fx.canonical.canonical_form(g), g=(_FRESH, _PROGRAM))
+entry("fx.canonical.canonical_form", graph_module=(_FRESH, _PROGRAM))
 for _name in ("noise", "sensitivity", "advise"):
     entry(
         f"quantize.{_name}",
@@ -614,16 +517,14 @@ for _name in ("noise", "sensitivity", "advise"):
         data=([], ()),
         scheme=(None, ()),
     )
-entry("quantize.QuantizationScheme", lambda w, c: fx.quantize.QuantizationScheme(c), c=(fx.quantize.Choice(), ()))
+entry("fx.quantize.QuantizationScheme", default=(fx.quantize.Choice(), ()))
 for _name in ("precision", "symmetric", "observer", "percentile", "activation_bits", "weight_bits", "per_channel"):
     entry(
         f"quantize.Choice({_name})",
         lambda w, value, name=_name: fx.quantize.Choice(**{name: value}),
         value=(None, ("true",) if _name in ("symmetric", "per_channel") else ()),
     )
-entry(
-    "quantize.Override", lambda w, **k: fx.quantize.Override(**k), choice=(fx.quantize.Choice(), ()), node=("x", _TEXT)
-)
+entry("fx.quantize.Override", choice=(fx.quantize.Choice(), ()), node=("x", _TEXT))
 entry("Quantize.with_data", lambda w, d: fx.quantize.Quantize().with_data(d), d=((), _EMPTY))
 _OF_OPTIONS = {bool: ("true",), int: ("zero", "minus", "huge"), tuple: ("tuple", "list")}
 for _pass in (fx.passes.FuseConvBN, fx.passes.FoldConstants, fx.passes.Canonicalize, fx.passes.RemoveChecks):

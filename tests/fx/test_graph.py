@@ -73,28 +73,6 @@ def test_a_node_of_another_graph_is_not_erased() -> None:
         graph.erase_node(other.output_node())
 
 
-def test_insertion_points_nest_and_come_back() -> None:
-    graph, nodes = chain(2)
-    with graph.inserting_before(nodes[1]):
-        graph.call_function(torch.abs, (nodes[0],), name="a")
-        with graph.inserting_after(nodes[2]):
-            graph.call_function(torch.abs, (nodes[0],), name="d")
-            graph.call_function(torch.abs, (nodes[0],), name="c")
-        graph.call_function(torch.abs, (nodes[0],), name="b")
-    graph.create_node("call_function", torch.abs, (nodes[0],), name="e")
-    assert [node.name for node in graph.nodes] == ["x", "a", "b", "neg", "neg_1", "c", "d", "output", "e"]
-
-
-def test_insertion_without_a_node_is_at_the_ends() -> None:
-    graph, _ = chain(1)
-    with graph.inserting_before():
-        graph.placeholder("first")
-        graph.placeholder("second")
-    with graph.inserting_after():
-        graph.create_node("call_function", torch.rand, (1,), name="last")
-    assert [node.name for node in graph.nodes] == ["second", "first", "x", "neg", "output", "last"]
-
-
 def test_an_insertion_point_of_another_graph_is_refused() -> None:
     graph, _ = chain(1)
     with pytest.raises(fx.GraphError, match="Node to insert at is not in graph"):
@@ -278,15 +256,6 @@ def test_a_graph_is_copied_into_the_middle_of_another() -> None:
     assert torch.equal(fx.GraphModule({}, graph)(torch.ones(1)), torch.zeros(1))
 
 
-def test_graph_copy_gives_the_output_node_on_request() -> None:
-    graph, _ = chain(1)
-    target = fx.Graph()
-    value, output = target.graph_copy(graph, {}, return_output_node=True)  # type: ignore[misc]
-    assert value.graph is target
-    assert output is graph.output_node()
-    assert fx.Graph().graph_copy(fx.Graph(), {}) is None
-
-
 def test_dead_code_is_removed_in_one_go_and_reported() -> None:
     graph, nodes = chain(1)
     dead = nodes[0]
@@ -308,16 +277,6 @@ def test_targets_that_are_missing_are_reported() -> None:
     ) as caught:
         module.graph.call_module("1")
     assert isinstance(caught.value, fx.GraphError)
-
-
-def test_a_graph_prints_as_in_the_paper() -> None:
-    graph, _ = chain(1)
-    assert str(graph) == (
-        "graph():\n"
-        "    %x : [num_users=1] = placeholder[target=x]\n"
-        "    %neg : [num_users=1] = call_function[target=torch.neg](args = (%x,), kwargs = {})\n"
-        "    return neg"
-    )
 
 
 def test_nodes_for_sizes_strides_and_offsets_compute_them_and_know_their_value() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,75 +12,41 @@ from torch.utils import _pytree as pytree
 import fx
 from fx.errors import FrozenArgumentError
 
-LIST_MUTATIONS: dict[str, Callable[[Any], Any]] = {
-    "append": lambda value: value.append(1),
-    "clear": lambda value: value.clear(),
-    "extend": lambda value: value.extend([1]),
-    "insert": lambda value: value.insert(0, 1),
-    "pop": lambda value: value.pop(),
-    "remove": lambda value: value.remove(1),
-    "reverse": lambda value: value.reverse(),
-    "sort": lambda value: value.sort(),
-    "__setitem__": lambda value: value.__setitem__(0, 1),
-    "__delitem__": lambda value: value.__delitem__(0),
-    "__iadd__": lambda value: value.__iadd__([1]),
-    "__imul__": lambda value: value.__imul__(2),
-}
-DICT_MUTATIONS: dict[str, Callable[[Any], Any]] = {
-    "clear": lambda value: value.clear(),
-    "pop": lambda value: value.pop("a"),
-    "popitem": lambda value: value.popitem(),
-    "setdefault": lambda value: value.setdefault("b", 1),
-    "update": lambda value: value.update(b=1),
-    "__setitem__": lambda value: value.__setitem__("b", 1),
-    "__delitem__": lambda value: value.__delitem__("a"),
-    "__ior__": lambda value: value.__ior__({"b": 1}),
-}
+LIST_CHANGES: dict[str, tuple[Any, ...]] = {
+    "append": (1,), "clear": (), "extend": ([1],), "insert": (0, 1), "pop": (), "remove": (1,), "reverse": (),
+    "sort": (), "__setitem__": (0, 1), "__delitem__": (0,), "__iadd__": ([1],), "__imul__": (2,),
+}  # fmt: skip
+DICT_CHANGES: dict[str, tuple[Any, ...]] = {
+    "clear": (), "pop": ("a",), "popitem": (), "setdefault": ("b", 1), "update": ({"b": 1},), "__setitem__": ("b", 1),
+    "__delitem__": ("a",), "__ior__": ({"b": 1},),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "value, method, mutate",
+    "value, method, args",
     [
-        *((fx.immutable_list([1, 2]), *mutation) for mutation in LIST_MUTATIONS.items()),
-        *((fx.immutable_dict({"a": 1}), *mutation) for mutation in DICT_MUTATIONS.items()),
+        *((fx.immutable_list([1, 2]), *change) for change in LIST_CHANGES.items()),
+        *((fx.immutable_dict({"a": 1}), *change) for change in DICT_CHANGES.items()),
     ],
 )
-def test_lists_and_dicts_refuse_every_change(value: Any, method: str, mutate: Callable[[Any], Any]) -> None:
+def test_lists_and_dicts_refuse_every_change(value: Any, method: str, args: tuple[Any, ...]) -> None:
     kind, before = type(value).__name__, copy.copy(value)
     with pytest.raises(FrozenArgumentError, match=f"'{kind}' object does not support mutation: {method} was called"):
-        mutate(value)
+        getattr(value, method)(*args)
     assert value == before
 
 
 def test_no_method_of_list_and_dict_that_changes_them_is_forgotten() -> None:
     reading = {"copy", "count", "index", "get", "items", "keys", "values", "fromkeys"}
-    for kind, base, mutations in ((fx.immutable_list, list, LIST_MUTATIONS), (fx.immutable_dict, dict, DICT_MUTATIONS)):
+    for kind, base, changes in ((fx.immutable_list, list, LIST_CHANGES), (fx.immutable_dict, dict, DICT_CHANGES)):
         public = {name for name in vars(base) if not name.startswith("_")} - reading
-        assert public == {name for name in mutations if not name.startswith("_")}
-        assert all(name in vars(kind) for name in mutations)
-
-
-@pytest.mark.parametrize(
-    "value", [fx.immutable_list([1, fx.immutable_list([2])]), fx.immutable_dict({"a": fx.immutable_list([1])})]
-)
-def test_they_equal_hash_copy_and_pickle_like_what_they_hold(value: Any) -> None:
-    plain = pytree.tree_map(lambda leaf: leaf, value)
-    for twin in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value)), plain):
-        assert twin == value
-        assert type(twin) is type(value)
-        assert hash(twin) == hash(value)
+        assert public == {name for name in changes if not name.startswith("_")}
+        assert all(name in vars(kind) for name in changes)
 
 
 def test_they_hash_only_where_their_contents_do() -> None:
     with pytest.raises(TypeError):
         hash(fx.immutable_list([torch.ones(1), {}]))
-
-
-def test_copies_of_a_plain_kind_can_change() -> None:
-    changed = [*fx.immutable_list([1]), 2]
-    merged = {**fx.immutable_dict({"a": 1}), "b": 2}
-    assert (changed, merged) == ([1, 2], {"a": 1, "b": 2})
-    assert type(fx.immutable_list([1])[:]) is list
 
 
 def test_they_flatten_with_paths_and_keep_their_kind() -> None:

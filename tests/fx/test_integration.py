@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import fx
+from fx.modules.attributes import fetch_attribute
 from fx.passes import FuseConvBN
 from model_zoo import ZooModel, get_model, list_models
 
@@ -41,17 +42,15 @@ WAYS: dict[str, Callable[[fx.GraphModule], Any]] = {
     "interpreter": lambda module: fx.Interpreter(module).run,
     "rebuilt": lambda module: fx.GraphModule(module, copy.deepcopy(module.graph)),
     "from a dict": lambda module: fx.GraphModule(
-        {n.target: _fetch(module, n.target) for n in module.graph.nodes if n.op in ("get_attr", "call_module")},
+        {
+            node.target: fetch_attribute(module, node.target)
+            for node in module.graph.nodes
+            if node.op in ("get_attr", "call_module")
+        },
         copy.deepcopy(module.graph),
     ),
     "copied node by node": lambda module: fx.GraphModule(module, _copied(module.graph)),
 }  # fmt: skip
-
-
-def _fetch(module: Any, path: str) -> Any:
-    for atom in path.split("."):
-        module = getattr(module, atom)
-    return module
 
 
 def _copied(graph: fx.Graph) -> fx.Graph:
@@ -124,24 +123,3 @@ def test_a_package_of_resnet50_runs_without_the_library(tmp_path: Path) -> None:
         "    assert torch.allclose(ResNet()(x), expected, atol=1e-5)\n"
     )
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
-
-
-def test_copies_of_resnet50_keep_its_state_and_code() -> None:
-    module = fx.symbolic_trace(get_model("resnet50").build().eval())
-    for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
-        assert copied.code == module.code
-        assert list(copied.state_dict()) == list(module.state_dict())
-        assert all(map(torch.equal, copied.state_dict().values(), module.state_dict().values()))
-        assert str(copied.graph) == str(module.graph)
-
-
-def test_gradients_are_eagers() -> None:
-    zoo = get_model("resnet_tiny")
-    model = zoo.build().eval()
-    module = fx.symbolic_trace(copy.deepcopy(model))
-    inputs = zoo.example_inputs(2)
-    for program in (model, module):
-        program(*inputs).square().mean().backward()
-    gradients = dict(module.named_parameters())
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(gradients[name].grad, parameter.grad, rtol=0, atol=0)

@@ -9,15 +9,12 @@ from typing import Any, Optional
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 import fx
 from fx.errors import FxError, GraphError
 from fx.operator_schemas import (
-    ArgsKwargsPair,
     check_for_mutable_operation,
     create_type_hint,
-    get_python_signature,
     get_signature_for_torch_op,
     normalize_function,
     normalize_module,
@@ -26,33 +23,11 @@ from fx.operator_schemas import (
 from fx.operators.overloads import get_overloads
 
 
-def test_a_schema_becomes_a_signature_with_types_and_defaults() -> None:
-    (signature,) = get_signature_for_torch_op(torch.ops.aten.softmax.int)
-    assert list(signature.parameters) == ["input", "dim", "dtype"]
-    assert signature.parameters["input"].annotation is torch.Tensor
-    assert signature.parameters["dim"].annotation is int
-    assert signature.parameters["dtype"].annotation == Optional[int]  # noqa: UP045
-    assert signature.parameters["dtype"].default is None
-    assert signature.return_annotation is torch.Tensor
-
-
-def test_keyword_only_arguments_of_a_schema_stay_keyword_only() -> None:
-    (signature,) = get_signature_for_torch_op(torch.ops.aten.add.out)
-    assert signature.parameters["out"].kind is inspect.Parameter.KEYWORD_ONLY
-
-
 def test_arguments_up_to_from_are_positional_only() -> None:
     (signature,) = get_signature_for_torch_op(torch.ops.aten.uniform_.default)
     kinds = {name: parameter.kind for name, parameter in signature.parameters.items()}
     assert kinds["input"] is kinds["from"] is inspect.Parameter.POSITIONAL_ONLY
     assert kinds["to"] is inspect.Parameter.POSITIONAL_OR_KEYWORD
-
-
-def test_several_results_are_a_tuple_of_types_and_none_is_none() -> None:
-    (several,) = get_signature_for_torch_op(torch.ops.aten.native_dropout.default)
-    (nothing,) = get_signature_for_torch_op(torch.ops.aten._assert_async.default)
-    assert several.return_annotation == (torch.Tensor, torch.Tensor)
-    assert nothing.return_annotation is None
 
 
 def test_a_python_function_has_no_schema() -> None:
@@ -72,13 +47,6 @@ def test_unhashable_callables_have_no_schema() -> None:
             return x
 
     assert get_signature_for_torch_op(Unhashable()) is None
-
-
-def test_signatures_and_schemas_come_in_the_same_order() -> None:
-    signatures, schemas = get_signature_for_torch_op(torch.add, return_schemas=True)
-    assert signatures is not None and schemas is not None
-    assert len(signatures) == len(schemas)
-    assert [len(s.parameters) for s in signatures] == [len(s.arguments) for s in schemas]
 
 
 def test_functions_that_compare_equal_keep_their_own_schemas() -> None:
@@ -111,17 +79,6 @@ def test_an_overload_knows_what_it_writes_to() -> None:
     assert get_overloads(torch.ops.aten.add.Tensor)[0].written == frozenset()
 
 
-def test_functional_is_normalized_to_keywords_with_defaults() -> None:
-    assert normalize_function(F.relu, ("x",), normalize_to_only_use_kwargs=True) == ArgsKwargsPair(
-        (), {"input": "x", "inplace": False}
-    )
-
-
-def test_positional_arguments_stay_positional_unless_asked() -> None:
-    pair = normalize_function(F.relu, ("x",))
-    assert pair == (("x",), {"inplace": False})
-
-
 def test_nodes_are_values_like_any_other() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
@@ -150,38 +107,11 @@ def test_types_that_fit_no_overload_normalize_to_nothing() -> None:
     assert normalize_function(torch.add, ("x", "y"), arg_types=(torch.Tensor, torch.nn.Module)) is None
 
 
-def test_calls_that_fit_no_overload_normalize_to_nothing() -> None:
-    assert normalize_function(torch.relu, (1, 2, 3, 4)) is None
-
-
-def test_python_functions_that_cannot_be_called_so_raise() -> None:
-    with pytest.raises(TypeError):
-        normalize_function(F.relu, (1, 2, 3, 4))
-
-
 def test_functions_with_variable_arguments_are_not_normalized() -> None:
     def variadic(*args: Any) -> Any:
         return args
 
     assert normalize_function(variadic, (1, 2)) is None
-
-
-def test_random_fills_are_normalized_in_spite_of_positional_only_arguments() -> None:
-    pair = normalize_function(torch.ops.aten.uniform_.default, ("x",), {"from": 0.0, "to": 2.0})
-    assert pair is None or pair.kwargs["to"] == 2.0
-
-
-def test_boolean_dispatch_is_normalized_where_both_sides_agree() -> None:
-    pair = normalize_function(F.max_pool2d, ("x", 2), normalize_to_only_use_kwargs=True)
-    assert pair is not None
-    assert pair.kwargs["kernel_size"] == 2 and pair.kwargs["return_indices"] is False
-    assert get_python_signature(F.max_pool2d) is not None
-
-
-def test_nonzero_is_normalized_with_its_python_only_argument() -> None:
-    pair = normalize_function(torch.nonzero, ("x",), {"as_tuple": True}, normalize_to_only_use_kwargs=True)
-    assert pair is not None
-    assert pair.kwargs["as_tuple"] is True
 
 
 def test_an_operator_wrapped_by_another_dialect_is_looked_into() -> None:
@@ -222,20 +152,6 @@ def test_a_call_that_writes_for_sure_is_refused() -> None:
         check_for_mutable_operation(torch.relu_, ("x",), {})
     with pytest.raises(GraphError, match="writes to `input`"):  # several overloads fit, and all of them write
         check_for_mutable_operation(torch.clamp_, ("x", 0, 1), {})
-
-
-@pytest.mark.parametrize(
-    "target, args, kwargs",
-    [
-        (torch.sigmoid, ("x",), {}),
-        (torch.add, ("x", "y"), {}),
-        (torch.sort, ("x",), {}),
-        (torch.relu_, ("x", "y", "z"), {}),
-        (len, ("x",), {}),
-    ],
-)
-def test_calls_that_may_be_pure_are_let_through(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    check_for_mutable_operation(target, args, kwargs)
 
 
 def test_nodes_normalize_their_own_arguments() -> None:

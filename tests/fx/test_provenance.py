@@ -76,13 +76,6 @@ def test_locations_survive_copies_and_pickles() -> None:
         assert pickle.loads(pickle.dumps(source)) == source
 
 
-def test_locations_go_with_copied_nodes() -> None:
-    graph = fx.symbolic_trace(Gate()).graph
-    copied = fx.Graph()
-    copied.output(copied.graph_copy(graph, {}))
-    assert [node.source for node in copied.nodes][:-1] == [node.source for node in graph.nodes][:-1]
-
-
 def test_a_file_that_is_gone_leaves_the_text_empty() -> None:
     code = compile("\n\nx = 1\n", "no such file.py", "exec")
     location = SourceLocation(code, len(code.co_code) - 2)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import math
 import sys
 import types
-from math import floor
 from typing import Any
 
 import pytest
@@ -64,14 +62,6 @@ def test_a_function_of_another_module_is_one_node_wherever_it_is_called() -> Non
     assert targets(fx.symbolic_trace(lambda x: elsewhere.calls_far(x))) == [elsewhere.far]
 
 
-def test_a_wrapped_function_without_traced_arguments_just_runs() -> None:
-    traced = fx.symbolic_trace(lambda x: x + leaf(torch.tensor([-2.0])))
-    assert [node.op for node in traced.graph.nodes] == ["placeholder", "get_attr", "call_method", "output"] or [
-        node.op for node in traced.graph.nodes
-    ] == ["placeholder", "get_attr", "call_function", "output"]
-    assert traced(torch.zeros(1)).item() == 2
-
-
 def test_a_function_that_a_library_marked_with_torch_fx_is_one_node() -> None:
     library = types.ModuleType("library_for_wrap")
     source = "import torch.fx\n@torch.fx.wrap\ndef marked(x):\n    return x if x.sum() > 0 else -x\n"
@@ -116,12 +106,6 @@ def test_wrapped_globals_of_generated_code_are_forgotten_with_it() -> None:
     del traced
     gc.collect()
     assert len(wrapping._generated) == before - 1
-
-
-def test_functions_of_math_are_recorded() -> None:
-    traced = fx.symbolic_trace(lambda x: math.sqrt(x) + floor(x))
-    assert targets(traced)[:2] == [math.sqrt, floor]
-    assert traced(6.25) == 8.5
 
 
 def test_wrapping_inside_a_function_is_refused() -> None:

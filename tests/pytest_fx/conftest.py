@@ -1,5 +1,8 @@
 """Models and passes of an imaginary user, for runs of pytest inside the tests."""
 
+import json
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -114,6 +117,22 @@ def user(pytester: pytest.Pytester) -> pytest.Pytester:
     """A folder with the user's module ``mine``."""
     pytester.makepyfile(mine=USER_MODULE)
     return pytester
+
+
+@pytest.fixture
+def baseline(pytester: pytest.Pytester) -> Callable[..., None]:
+    """Writes ``main.json``, the record of an earlier run with this speed-up of the capture of mlp, which is about 1."""
+
+    def write(speedup: float = 1.0, low: float = 0.99, high: float = 1.01) -> None:
+        info = {
+            "model": "mlp", "pass": "capture", "batch": 1, "dtype": "float32", "device": "cpu", "threads": 1,
+            "speedup": speedup, "speedup_interval": [low, high],
+        }  # fmt: skip
+        machine = {"machine": "an older machine", "versions": {"torch": "2.10.0"}, "commit": "abc1234"}
+        record = {"records": [{"timing": {"info": info}, "machine": machine}]}
+        (pytester.path / "main.json").write_text(json.dumps(record))
+
+    return write
 
 
 @pytest.fixture(autouse=True)

@@ -105,11 +105,6 @@ def test_a_run_on_another_host_is_not_compared_with(pytester, timing):
     )
 
 
-def test_one_run_has_one_baseline_and_no_marker_sets_it(pytester):
-    path = pytester.makepyfile("import pytest\n@pytest.mark.fx(baseline='x')\ndef test_one(fx_device): pass")
-    pytester.runpytest(path).stdout.fnmatch_lines("*the marker fx has no keyword 'baseline'*")
-
-
 def test_the_record_of_a_run_names_all_that_is_compared_and_the_machine(pytester, timing):
     pytester.runpytest(*OPTIONS, "--fx-batch", "2", timing)
     (record,) = json.loads((pytester.path / ".pytest_fx" / "last_run.json").read_text())["records"]

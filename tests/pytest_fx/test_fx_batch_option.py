@@ -22,14 +22,6 @@ def test_several_sizes_are_tried_one_after_the_other_and_have_rows_of_their_own(
     result.stdout.fnmatch_lines(["mlp, batch 2 *capture *", "mlp, batch 3 *capture *"])
 
 
-@pytest.mark.parametrize("batch", ["0", "-1", "two", "1,,2"])
-def test_a_batch_that_is_no_size_is_refused(pytester, batch):
-    result = pytester.runpytest("--fx-batch", batch)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    wrong = "" if batch == "1,,2" else batch
-    result.stderr.fnmatch_lines(f"*--fx-batch: must be an integer from 1 on, not '{wrong}'")
-
-
 def test_a_factorys_inputs_have_that_many_samples_in_each_row(user):
     result = user.runpytest("--fx-model", "mine:pair", "--fx-batch", "1,8", "-k", "test_capture_equals_eager", "-v")
     result.assert_outcomes(passed=2, deselected=result.parseoutcomes()["deselected"])

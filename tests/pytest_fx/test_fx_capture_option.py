@@ -227,11 +227,6 @@ def test_one_way_can_be_asked_for(mine):
     result.stdout.fnmatch_lines(["E*TracedValueError: cannot use a traced value as an integer"])
 
 
-def test_another_way_is_refused_with_those_there_are(mine):
-    result = mine.runpytest(*NETWORK, "--fx-capture", "traced")
-    result.stderr.fnmatch_lines(["*must be auto or symbolic or guided or export, not 'traced'"])
-
-
 @pytest.mark.parametrize("way, taker", [("export", "torch.export"), ("guided", "tracing with example inputs")])
 def test_export_and_example_inputs_keep_no_module_whole(mine, way, taker):
     result = mine.runpytest(*NETWORK, *CAPTURE, "--fx-capture", way, "--fx-leaf", "linear")

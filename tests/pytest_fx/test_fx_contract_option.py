@@ -88,20 +88,3 @@ def test_the_factor_of_eagers_own_error_is_an_option(user):
     result.stdout.fnmatch_lines("*close allows *, 7 times the largest error that eager makes itself*")
     user.makeini("[pytest]\nfx_error_factor = 100")
     user.runpytest(*run).assert_outcomes(passed=2)
-
-
-@pytest.mark.parametrize(
-    "option, text", [("--fx-rtol", "-1"), ("--fx-atol", "nan"), ("--fx-atol", "small"), ("--fx-error-factor", "-2")]
-)
-def test_a_tolerance_that_is_none_is_refused(pytester, option, text):
-    result = pytester.runpytest(option, text)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"*{option}: must be a number from 0 on, not '{text}'")
-
-
-def test_an_unknown_contract_is_a_usage_error_that_lists_those_there_are(pytester):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-contract", "precise")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        ["ERROR: there is no contract 'precise'", "*use exact, close or approximate(DECIBELS)*"]
-    )

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 OWN = """
 import copy
 
@@ -58,10 +56,3 @@ def test_a_line_warns_of_verdicts_that_would_have_caught_little(pytester):
     line = "fx: 1 of 1 row(s) would not have caught outputs that are off by a thousandth, test_own* of mlp none below *"
     result.stdout.fnmatch_lines(line)
     assert "would not have caught" not in pytester.runpytest("--fx-model", "mlp", path).stdout.str()
-
-
-@pytest.mark.parametrize("value", ["-1", "x"])
-def test_a_limit_that_is_no_number_is_refused(pytester, value):
-    result = pytester.runpytest(f"--fx-detect={value}")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines(f"*--fx-detect: must be a number from 0 on, not {value!r}")

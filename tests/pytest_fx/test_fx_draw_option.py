@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from building import data_of
 
 MODELS = ("--fx-model", "resnet_tiny", "--fx-no-timing", "-k", "well_formed or keeps_its_contract")
@@ -42,18 +41,3 @@ def test_models_without_inputs_and_users_names_are_drawn_too(pytester):
     pytester.makepyfile(mine="import torch\ndef net():\n    return torch.nn.Sequential(torch.nn.ReLU())")
     pytester.runpytest("--fx-model", "mine:net", "--fx-no-timing", "-k", "well_formed", "--fx-draw=pages")
     assert [path.name for path in (pytester.path / "pages").iterdir()] == ["mine_net.html"]
-
-
-@pytest.mark.parametrize("marker", ["@pytest.mark.fx(draw='pages')"])
-def test_it_is_said_for_a_run_not_for_a_test(pytester, marker):
-    path = pytester.makepyfile(f"import pytest\n{marker}\ndef test_one(fx_traced): pass")
-    result = pytester.runpytest("--fx-model", "mlp", path)
-    assert "the marker fx has no keyword 'draw'" in result.stdout.str() + result.stderr.str()
-
-
-def test_a_file_in_the_place_of_the_folder_is_refused_before_anything_runs(pytester):
-    (pytester.path / "notes").write_text("mine")
-    for folder in ("notes", "notes/pages"):
-        result = pytester.runpytest("--fx-model", "mlp", "--fx-draw", folder)
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines("*--fx-draw: must be a folder that is there or can be made: *notes is a file")

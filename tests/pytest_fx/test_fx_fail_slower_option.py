@@ -1,7 +1,5 @@
 """--fx-fail-slower: a program that became slower than in an earlier run fails its test."""
 
-import json
-
 import pytest
 
 TIMING = """
@@ -11,22 +9,6 @@ def test_timing(fx_traced, fx_timing):
     fx_timing(fx_traced, label="capture")
 """
 OPTIONS = ("--fx-model", "mlp", "--fx-rounds", "5", "--fx-baseline", "main.json", "-v")
-
-
-@pytest.fixture
-def baseline(pytester):
-    """Writes the record of an earlier run with this speed-up of the capture of mlp, which now is about 1."""
-
-    def write(speedup: float, low: float, high: float) -> None:
-        info = {
-            "model": "mlp", "pass": "capture", "batch": 1, "dtype": "float32", "device": "cpu", "threads": 1,
-            "speedup": speedup, "speedup_interval": [low, high],
-        }  # fmt: skip
-        machine = {"machine": "an older machine", "versions": {"torch": "2.10.0"}, "commit": "abc1234"}
-        record = {"records": [{"timing": {"info": info}, "machine": machine}]}
-        (pytester.path / "main.json").write_text(json.dumps(record))
-
-    return write
 
 
 def test_a_program_that_became_slower_fails_with_both_speedups_the_limit_and_the_machines(pytester, baseline):
@@ -61,7 +43,7 @@ def test_a_slowdown_within_the_limit_passes(pytester, baseline):
 
 
 def test_a_slowdown_that_is_not_seen_again_passes(pytester, baseline):
-    baseline(1.0, 0.99, 1.01)
+    baseline()
     path = pytester.makepyfile(
         """
         import pytest_fx.checks.timing_check
@@ -123,22 +105,3 @@ def test_without_a_baseline_a_program_that_is_slower_than_eager_fails(pytester):
 def test_without_a_baseline_one_that_is_no_slower_than_allowed_passes(pytester, seconds):
     path = pytester.makepyfile(AGAINST_EAGER.format(seconds=seconds))
     pytester.runpytest("--fx-model", "mlp", "--fx-fail-slower", "5%", path).assert_outcomes(passed=1)
-
-
-@pytest.mark.parametrize("text", ["5", "fast", "-5%", "nan%", "%"])
-def test_a_limit_that_is_no_percentage_ends_the_run(pytester, text):
-    result = pytester.runpytest(f"--fx-fail-slower={text}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"*--fx-fail-slower: must be a percentage from 0 on, such as 5%, not {text!r}")
-
-
-def test_a_setting_that_is_no_percentage_ends_the_run(pytester):
-    pytester.makeini("[pytest]\nfx_fail_slower = 5")
-    result = pytester.runpytest()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("ERROR: fx_fail_slower in tox.ini must be a percentage from 0 on, *not '5'")
-
-
-def test_a_marker_that_is_no_percentage_fails_its_test(pytester):
-    path = pytester.makepyfile("import pytest\n@pytest.mark.fx(fail_slower='5')\ndef test_one(fx_device): pass")
-    pytester.runpytest(path).stdout.fnmatch_lines("*fail_slower in a marker fx must be a percentage*")

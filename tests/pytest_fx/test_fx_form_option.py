@@ -93,8 +93,3 @@ def test_the_ini_file_and_a_marker_take_it(mine):
         """
     )
     mine.runpytest("test_own.py").assert_outcomes(passed=2)
-
-
-def test_another_form_is_refused(mine):
-    result = mine.runpytest(*OPTIONS, "--fx-form", "dialect")
-    result.stderr.fnmatch_lines(["*--fx-form*auto or functional or aten*"])

@@ -205,19 +205,6 @@ def test_a_check_on_random_programs_names_the_program(pytester):
     )
 
 
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        (("--fx-isolate", "--pdb"), "*--fx-isolate and --pdb exclude each other*"),
-        (("--fx-isolate", "--fx-tables"), "*--fx-isolate and --fx-tables exclude each other*"),
-    ],
-)
-def test_what_cannot_be_done_in_a_child_is_refused(pytester, options, said):
-    result = pytester.runpytest(*options)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(said)
-
-
 def test_a_system_without_forks_is_told(pytester, monkeypatch):
     monkeypatch.setattr("pytest_fx.isolation.isolated_tests.unavailable", lambda: "this is another system")
     result = pytester.runpytest("--fx-isolate")

@@ -41,11 +41,6 @@ def test_a_leaf_that_is_no_module_of_the_model_is_refused_once_with_what_is_near
     result.stdout.fnmatch_lines(["*has no module 'choise' that could be a leaf", "*did you mean 'choice'?"])
 
 
-def test_a_tracer_that_there_is_not_is_refused(mine):
-    result = mine.runpytest(*OPTIONS, "--fx-tracer", "mine:Our")
-    result.stderr.fnmatch_lines(["*there is no tracer named 'mine:Our'", "*did you mean 'mine:Ours'?"])
-
-
 @pytest.mark.parametrize("setting", ["fx_leaf = Branching", "fx_tracer = mine:Ours"])
 def test_the_ini_file_takes_both(mine, setting):
     mine.makeini(f"[pytest]\n{setting}")

@@ -20,16 +20,3 @@ def test_a_marker_has_the_limit_of_one_test(pytester, limit, outcome):
     result.assert_outcomes(**outcome)
     if "failed" in outcome:
         result.stdout.fnmatch_lines("*ProcessEnded: takes on mlp needed more than 100 MiB")
-
-
-def test_without_a_child_process_there_is_no_such_limit(pytester):
-    result = pytester.runpytest("--fx-memory-limit", "100")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("*--fx-memory-limit needs --fx-isolate: *")
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "much"])
-def test_a_limit_that_is_none_is_refused(pytester, text):
-    result = pytester.runpytest(f"--fx-memory-limit={text}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"*--fx-memory-limit: must be an integer from 1 on, not '{text}'")

@@ -336,11 +336,13 @@ def test_a_factory_that_raises_leaves_the_tests_of_other_models_alone(user):
         ("mien:pair", "'mine:pair'"),
         ("mypackage/models.py:pair", "'mypackage.models:pair'"),
         ("mine.py:pair", "'mine:pair'"),
+        ("mypackage.doted:torch", "'mypackage.dotted:torch'"),
     ],
 )
 def test_a_misspelt_module_is_answered_with_the_nearest_ones(user, name, nearest):
     package = user.mkpydir("mypackage")
     (package / "models.py").write_text("from mine import pair")
+    (package / "dotted.py").write_text("import torch.nn")
     (package / "nested").mkdir()
     (package / "nested" / "deep.py").write_text("from mine import pair")
     for option in ("--fx-model", "--fx-pass"):

@@ -109,16 +109,6 @@ def test_rows_of_workers_and_of_child_processes_arrive(wrong):
         assert ("gw0" if how[0] == "-n" else None) in {line.get("worker") for line in lines if line["kind"] == "row"}
 
 
-def test_a_folder_that_is_a_file_is_refused_and_a_marker_cannot_have_it(pytester):
-    (pytester.path / "notes").write_text("mine")
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-report", "notes")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines("*--fx-report: must be a folder that is there or can be made: *notes is a file")
-    path = pytester.makepyfile("import pytest\n@pytest.mark.fx(report='pages')\ndef test_one(fx_traced): pass")
-    result = pytester.runpytest("--fx-model", "mlp", path)
-    assert "the marker fx has no keyword 'report'" in result.stdout.str() + result.stderr.str()
-
-
 def test_a_run_that_is_interrupted_leaves_what_it_found_out(wrong):
     path = wrong.makepyfile(
         "import mine\ndef test_one(fx_equal): fx_equal(mine.tanh)\ndef test_two(): raise KeyboardInterrupt"

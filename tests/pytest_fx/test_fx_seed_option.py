@@ -17,8 +17,3 @@ def test_inputs(fx_model):
 def test_inputs_are_drawn_from_the_seed(pytester, options, seed):
     path = pytester.makepyfile(SEE_INPUTS.format(seed=seed))
     pytester.runpytest("--fx-model", "mlp", *options, path).assert_outcomes(passed=1)
-
-
-def test_a_seed_that_is_none_is_refused(pytester):
-    result = pytester.runpytest("--fx-seed", "-1")
-    result.stderr.fnmatch_lines("*--fx-seed: must be an integer from 0 on, not '-1'")

@@ -19,13 +19,6 @@ def test_every_full_model_has_a_small_sibling_that_exists():
             assert "small" in get_model(model.small).tags
 
 
-@pytest.mark.parametrize("size", ["tiny", ""])
-def test_another_size_is_refused(pytester, size):
-    result = pytester.runpytest("--fx-size", size)
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(f"*--fx-size: must be full or small, not '{size}'")
-
-
 @pytest.mark.parametrize("name", ["mine:pair", "mine:zoo"])
 def test_a_factory_has_no_small_sibling_and_is_refused(user, name):
     result = user.runpytest("--fx-model", name, "--fx-size", "small")

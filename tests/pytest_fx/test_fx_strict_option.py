@@ -127,12 +127,8 @@ SCATTERED, STEADY = (0.5, 2.0, 1.0, 0.7, 1.4), (1.0,) * 5
 
 
 @pytest.fixture
-def steady_baseline(pytester):
-    info = {
-        "model": "mlp", "pass": "capture", "batch": 1, "dtype": "float32", "device": "cpu", "threads": 1,
-        "speedup": 1.0, "speedup_interval": [0.99, 1.01],
-    }  # fmt: skip
-    (pytester.path / "main.json").write_text(json.dumps({"records": [{"timing": {"info": info}, "machine": {}}]}))
+def steady_baseline(pytester, baseline):
+    baseline()
     return pytester
 
 
@@ -174,11 +170,3 @@ def test_a_marker_and_the_ini_file_can_be_strict(steady_baseline):
     steady_baseline.makeini("[pytest]\nfx_strict = true")
     path = steady_baseline.makepyfile(NOISY.format(runs=[SCATTERED] * 3))
     steady_baseline.runpytest(*TIMED, path).assert_outcomes(failed=1)
-
-
-def test_strict_needs_a_run_to_compare_with(pytester):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-strict")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        "ERROR: --fx-strict needs a run to compare with, --fx-baseline FILE, or --fx-fail-slower"
-    )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import pytest_fx.suites.table_suite  # before the inner runs, which forget what they imported first
-from pytest_fx.tables import registered_tables, tables_run
+from pytest_fx.tables import table, tables_run
 
 if find_spec("matplotlib"):
     import pytest_fx.tables.figure  # noqa: F401
@@ -44,11 +44,11 @@ register_table(Table(
 @pytest.fixture
 def run(pytester, monkeypatch):
     """Runs pytest inside the test, each time without the tables that earlier runs registered, as if without a GPU."""
-    known = registered_tables._tables
+    known = table._tables
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     def run(*options, **how):
-        monkeypatch.setattr(registered_tables, "_tables", known.copy())
+        monkeypatch.setattr(table, "_tables", known.copy())
         return pytester.runpytest_inprocess(*options, **how)
 
     return run
@@ -234,8 +234,8 @@ def test_the_suite_of_a_model_runs_in_the_same_run(run, petals):
 def test_without_names_all_tables_are_measured(run, petals):
     petals()
     result = run("--fx-tables", "--collect-only", "-q")
-    for table in ("fusion", "ir-complexity", "petals", "transform-times"):
-        result.stdout.fnmatch_lines(f"fx::test_table?{table}: *")
+    for name in ("fusion", "ir-complexity", "petals", "transform-times"):
+        result.stdout.fnmatch_lines(f"fx::test_table?{name}: *")
 
 
 @pytest.mark.thorough

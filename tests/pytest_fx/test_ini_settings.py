@@ -107,6 +107,8 @@ def test_the_suite_of_the_ini_file_runs_on_workers(pytester):
             ["*tox.ini has fx_models, which is not a setting; there are fx_model, fx_pass, *, fx_tables"],
         ),
         ("fx_batch = many", ["*fx_batch in tox.ini must be an integer from 1 on, not 'many'"]),
+        ("fx_fail_slower = 5", ["ERROR: fx_fail_slower in tox.ini must be a percentage from 0 on, *not '5'"]),
+        ("fx_timeout = soon", ["*fx_timeout in tox.ini must be a number of seconds above 0, not 'soon'"]),
         ("fx_size = huge", ["*fx_size in tox.ini must be full or small, not 'huge'"]),
         ("fx_no_timing = perhaps", ["ERROR: fx_no_timing in tox.ini must be true or false: *perhaps*"]),
         ("fx_strict = perhaps", ["ERROR: fx_strict in tox.ini must be true or false: *perhaps*"]),

@@ -105,7 +105,8 @@ def test_an_error_with_a_line_of_code_is_broken_around_it_and_all_frames_hidden_
 
 
 def test_what_ends_the_process_and_what_came_of_a_check_follow_the_width(pytester, monkeypatch):
-    monkeypatch.setattr("pytest_fx.lines.terminal_width", lambda: 70)
+    for module in ("lines", "report.summary"):
+        monkeypatch.setattr(f"pytest_fx.{module}.terminal_width", lambda: 70)
     pytester.makepyfile(
         mine="""
         import os

@@ -1,8 +1,8 @@
 """oneDNN's fused kernels inside PyTorch: convolutions and linear layers with what follows them, on packed weights.
 
 The backend needs no other package. Batch norms are folded first; then bias, addition and activation become part of the
-convolution or product before them, values stay channels last between convolutions, and sums are written over what they
-add where nothing else needs it. The submodules that result are programs that can be read, copied, pickled and edited.
+convolution or product before them, and values stay channels last between convolutions. The submodules that result are
+programs that can be read, copied, pickled and edited.
 """
 
 from __future__ import annotations

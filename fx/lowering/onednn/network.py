@@ -12,7 +12,7 @@ from torch import Tensor
 from fx.errors import LoweringError
 from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
-from fx.lowering.onednn.modules import AccumulatingConvolution, Activation, FusedConvolution, FusedLayer, FusedLinear
+from fx.lowering.onednn.modules import Activation, FusedConvolution, FusedLayer, FusedLinear
 from fx.node import Node, map_aggregate
 from fx.operators.families import find_operator
 
@@ -55,7 +55,6 @@ class FusedRegion:
         """Let the region return ``outputs``, each in its layout."""
         returned = tuple(self._in_callers_layout(node) for node in outputs)
         self._graph.output(returned[0] if is_single else returned)
-        self._accumulate()
 
     def graph_module(self) -> GraphModule:
         """The program, after ``finish``; weights of layers whose input has a known size are packed."""
@@ -86,7 +85,11 @@ class FusedRegion:
         return self._continue(input)
 
     def add(self, left: Any, right: Any) -> Node | None:
-        """Let a convolution do the work of an addition, if nothing else needs its result; else ``None``."""
+        """Let a convolution do the work of an addition, if nothing else needs its result; else ``None``.
+
+        That is no faster (ResNet-50 takes 0.97 to 1.02 of the time that it takes otherwise), but one value less is in
+        memory.
+        """
         if not (isinstance(left, Node) and isinstance(right, Node)) or left is right:
             return None
         for node, summand in ((left, right), (right, left)):
@@ -109,7 +112,9 @@ class FusedRegion:
     # How.
 
     def _add_layer(self, layer: FusedLayer, weight: Tensor, input: Node) -> Node:
-        path = self._free_path(weight)
+        current = self._current
+        assert current is not None
+        path = self._first_free([self._paths[id(weight)].rpartition(".")[0], current.name])  # where its weight was
         self._root[path] = layer
         node = self._note(self._graph.call_module(path, (input,)))
         self._layers[node] = layer
@@ -117,12 +122,6 @@ class FusedRegion:
         if recorded is not None:
             self._sizes[node] = recorded.shape
         return node
-
-    def _free_path(self, weight: Tensor) -> str:
-        """Return where to put a layer: where its weight was, or under the operation's name, or the next free name."""
-        current = self._current
-        assert current is not None
-        return self._first_free([self._paths[id(weight)].rpartition(".")[0], current.name])
 
     def _first_free(self, wishes: list[str]) -> str:
         """The first of ``wishes`` where nothing is, or else the last of them with a number."""
@@ -174,20 +173,3 @@ class FusedRegion:
         contiguous = self._graph.call_method("contiguous", (node,))
         contiguous.source, contiguous.origins = node.source, node.origins
         return contiguous
-
-    def _accumulate(self) -> None:
-        """Let sums be written over what they add where that is a layer's result and they are the last to use it."""
-        position = {node: index for index, node in enumerate(self._graph.nodes)}
-        for node, layer in self._layers.items():
-            if len(node.args) == 2:
-                input, summand = node.args
-                assert isinstance(summand, Node)
-                users = summand.users
-                is_last = all(position[user] <= position[node] for user in users)
-                if summand in self._layers and summand is not input and is_last and all(map(self._is_new, users)):
-                    assert isinstance(layer, FusedConvolution)
-                    self._root[str(node.target)] = AccumulatingConvolution.like(layer)
-
-    def _is_new(self, user: Node) -> bool:
-        row = find_operator(user.target) if user.op == "call_function" else None
-        return user in self._layers or (row is not None and row.is_new)

@@ -21,8 +21,9 @@ class PackedWeights:
     """The packed copies of a weight as it was at one time.
 
     A kernel that gets another layout than it wants converts the weight in each call, which can take twenty times as
-    long as its own work. Uses for which oneDNN wants the same layout share a copy; two layouts are kept, the one that
-    was used last and the newest.
+    long as its own work. Stages of ResNet-50 then take up to 3.9 times as long where the layout is for another number
+    of threads, and 3.6 where it is for another size; limited to AVX2, 6.1 and 9.2. Uses for which oneDNN wants the same
+    layout share a copy; two layouts are kept, the one that was used last and the newest.
     """
 
     __slots__ = ("_came_once", "_copies", "_latest", "_uses", "_version", "_weight")
@@ -44,7 +45,8 @@ class PackedWeights:
         """The copy for inputs of ``size`` under as many threads as there are now, made by ``pack`` if there is none.
 
         A size that comes for the first time takes a copy for another one, which costs less than packing if it does not
-        come again.
+        come again: where each new size is packed for, stages of ResNet-50 take up to 1.6 times as long, and limited to
+        AVX2 perceptrons 6.7 times.
         """
         use = (torch.get_num_threads(), size)
         found = self._uses.get(use)

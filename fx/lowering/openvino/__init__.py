@@ -19,7 +19,7 @@ from fx.lowering.openvino import layer_converters as layers
 from fx.lowering.openvino import quantization, shapes, windows
 from fx.lowering.openvino.module import OpenVINORegion
 from fx.lowering.openvino.package import why_missing
-from fx.lowering.openvino.registration import converters
+from fx.lowering.openvino.predicates import converters
 from fx.lowering.support import has_own_memory
 from fx.node import Node
 from fx.passes.fold_constants import FoldConstants

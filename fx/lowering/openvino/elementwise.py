@@ -12,19 +12,13 @@ import torch.nn.functional as F
 
 from fx.lowering.known_program import Operation
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import computes, is_number, takes
-from fx.lowering.openvino.registration import add_converter
+from fx.lowering.openvino.predicates import add_converter, computes, is_number, takes
 from fx.lowering.support import any_of, has_numbers, has_values, where
 from fx.node import Node
 
 _FLOAT = computes(torch.float32)
 _INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 """What becomes real without loss, but for large numbers, which PyTorch rounds as well."""
-
-
-def output(node: Any) -> Any:
-    """The only output of an operation."""
-    return node.output(0)
 
 
 # One operand.
@@ -35,7 +29,7 @@ def _add_function(target: Any, name: str, argument: str | None = "input", **sett
 
     def build(network: OpenVINONetwork, *args: Any, **kwargs: Any) -> Any:
         value = network.value(args[0] if argument is None else kwargs[argument])
-        return output(getattr(network.op, name)(value))
+        return network.add(name, value)
 
     add_converter(target, build, _FLOAT, has_values(**settings))
 
@@ -57,29 +51,24 @@ for _target, _name in (
 
 def gelu(network: OpenVINONetwork, input: Any, approximate: str) -> Any:
     """GELU, exact or by tanh."""
-    return output(network.op.gelu(network.value(input), {"none": "erf"}.get(approximate, approximate)))
-
-
-def elu(network: OpenVINONetwork, input: Any, alpha: float, inplace: bool) -> Any:
-    """ELU."""
-    return output(network.op.elu(network.value(input), float(alpha)))
+    return network.add("gelu", network.value(input), {"none": "erf"}.get(approximate, approximate))
 
 
 def selu(network: OpenVINONetwork, input: Any, inplace: bool) -> Any:
     """SELU, with the constants of PyTorch."""
     alpha, scale = network.value(1.6732632423543772848), network.value(1.0507009873554804934)
-    return output(network.op.selu(network.value(input), alpha, scale))
+    return network.add("selu", network.value(input), alpha, scale)
 
 
 def leaky_relu(network: OpenVINONetwork, input: Any, negative_slope: float, inplace: bool) -> Any:
     """ReLU with a slope below zero."""
-    return output(network.op.prelu(network.value(input), network.value(torch.tensor([negative_slope]))))
+    return network.add("prelu", network.value(input), network.value(torch.tensor([negative_slope])))
 
 
 def bound(network: OpenVINONetwork, input: Any, low: Any, high: Any) -> Any:
     """The nearest number between two."""
     low, high = -math.inf if low is None else float(low), math.inf if high is None else float(high)
-    return output(network.op.clamp(network.value(input), low, high))
+    return network.add("clamp", network.value(input), low, high)
 
 
 def _is_ordered(operation: Operation) -> bool:
@@ -88,7 +77,13 @@ def _is_ordered(operation: Operation) -> bool:
 
 
 add_converter(F.gelu, gelu, _FLOAT, has_values(approximate=("none", "tanh")))
-add_converter(F.elu, elu, _FLOAT, has_numbers("alpha"), has_values(inplace=False))
+add_converter(
+    F.elu,
+    lambda network, input, alpha, inplace: network.add("elu", network.value(input), float(alpha)),
+    _FLOAT,
+    has_numbers("alpha"),
+    has_values(inplace=False),
+)
 add_converter(F.selu, selu, _FLOAT, has_values(inplace=False))
 add_converter(F.leaky_relu, leaky_relu, _FLOAT, has_numbers("negative_slope"), has_values(inplace=False))
 add_converter(
@@ -107,30 +102,17 @@ add_converter(
 )
 
 
-def _one_over(network: OpenVINONetwork, input: Any) -> Any:
-    return output(network.op.divide(network.value(1.0), network.value(input)))
+def one_over(network: OpenVINONetwork, input: Any) -> Any:
+    """The reciprocal."""
+    return network.add("divide", network.value(1.0), network.value(input))
 
 
-def _one_over_root(network: OpenVINONetwork, input: Any) -> Any:
-    return output(network.op.divide(network.value(1.0), output(network.op.sqrt(network.value(input)))))
-
-
-add_converter(torch.reciprocal, _one_over, _FLOAT)
-add_converter(torch.rsqrt, _one_over_root, _FLOAT)
+add_converter(torch.reciprocal, one_over, _FLOAT)
+add_converter(torch.rsqrt, lambda network, input: one_over(network, network.add("sqrt", network.value(input))), _FLOAT)
 add_converter(torch.square, lambda network, input: binary(network, "multiply", input, input), _FLOAT)
-
-
-def _same(network: OpenVINONetwork, value: Any) -> Any:
-    return network.value(value)
-
-
-add_converter(F.dropout, lambda network, input, **_: _same(network, input), has_values(training=False, inplace=False))
-add_converter(
-    torch.Tensor.contiguous,
-    lambda network, self, **_: _same(network, self),
-    has_values(memory_format=torch.contiguous_format),
-    counts=False,
-)
+add_converter(F.dropout, lambda network, input, **_: network.value(input), has_values(training=False, inplace=False))
+_is_plain_copy = has_values(memory_format=torch.contiguous_format)
+add_converter(torch.Tensor.contiguous, lambda network, self, **_: network.value(self), _is_plain_copy, counts=False)
 
 
 # Two operands.
@@ -139,7 +121,7 @@ add_converter(
 def binary(network: OpenVINONetwork, name: str, left: Any, right: Any) -> Any:
     """Arithmetic on two operands, of which one may be a number, in the dtype of the result."""
     dtype = network.result_dtype
-    return output(getattr(network.op, name)(network.value(left, dtype), network.value(right, dtype)))
+    return network.add(name, network.value(left, dtype), network.value(right, dtype))
 
 
 def _on_numbers(function: Callable[[Any, Any], Any], name: str) -> Callable[[OpenVINONetwork, Any, Any], Any]:
@@ -150,7 +132,7 @@ def _on_numbers(function: Callable[[Any, Any], Any], name: str) -> Callable[[Ope
             return binary(network, name, left, right)
         if isinstance(left, int) and isinstance(right, int):
             return function(left, right)
-        return output(getattr(network.op, name)(network.value(left, torch.int64), network.value(right, torch.int64)))
+        return network.add(name, network.value(left, torch.int64), network.value(right, torch.int64))
 
     return build
 
@@ -179,7 +161,7 @@ def compare(network: OpenVINONetwork, name: str, left: Any, right: Any) -> Any:
         dtype = torch.promote_types(dtype, other)
     if dtype is torch.bool and any(type(one) is int for one in (left, right)):
         dtype = torch.int64
-    return output(getattr(network.op, name)(network.value(left, dtype), network.value(right, dtype)))
+    return network.add(name, network.value(left, dtype), network.value(right, dtype))
 
 
 def _add_comparison(function: Callable[[Any, Any], Any], name: str) -> None:
@@ -213,7 +195,7 @@ for _function, _name in (
 _LOGICAL = computes(torch.bool)
 for _function, _name in ((operator.and_, "logical_and"), (operator.or_, "logical_or"), (operator.xor, "logical_xor")):
     add_converter(_function, lambda network, *both, name=_name: binary(network, name, *both), _LOGICAL, counts=False)
-add_converter(operator.invert, lambda network, value: output(network.op.logical_not(network.value(value))), _LOGICAL)
+add_converter(operator.invert, lambda network, value: network.add("logical_not", network.value(value)), _LOGICAL)
 
 
 # Choices and conversions.
@@ -223,7 +205,7 @@ def choose(network: OpenVINONetwork, condition: Any, input: Any, other: Any) -> 
     """One value or another."""
     dtype = network.result_dtype
     values = (network.value(input, dtype), network.value(other, dtype))
-    return output(network.op.select(network.value(condition), *values))
+    return network.add("select", network.value(condition), *values)
 
 
 add_converter(torch.where, choose, any_of(takes((torch.bool,), "condition"), takes((torch.bool,), 0)))

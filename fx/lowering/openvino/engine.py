@@ -38,7 +38,8 @@ class OpenVINOEngine:
             "PERFORMANCE_HINT": "LATENCY",
         }
         self._memory = network.memory
-        self._compiled: Any = core().compile_model(network.model(), "CPU", settings) if network.has_results else None
+        model = network.model()
+        self._compiled: Any = None if model is None else core().compile_model(model, "CPU", settings)
         self._idle: deque[Any] = deque()
         self._structure = network.structure
         self._make: Any = load().Tensor

@@ -11,10 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fx.lowering.known_program import Operation
-from fx.lowering.openvino.elementwise import output
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import computes, takes
-from fx.lowering.openvino.registration import add_converter
+from fx.lowering.openvino.predicates import add_converter, computes, takes
 from fx.lowering.support import all_of, any_of, has_constant, has_numbers, has_rank, has_values, where
 from fx.node import Node
 from fx.quantize.arithmetic import dequantize_channels
@@ -33,8 +31,7 @@ def convolve(
     """A convolution over one to three dimensions."""
     settings = (list(stride), list(padding), list(padding), list(dilation))
     kernel, name = _by_group(network, weight, groups), "group_convolution" if groups > 1 else "convolution"
-    result = getattr(network.op, name)(network.value(input), kernel, *settings)
-    return add_bias(network, output(result), bias, len(stride))
+    return add_bias(network, network.add(name, network.value(input), kernel, *settings), bias, len(stride))
 
 
 def convolve_back(
@@ -43,7 +40,8 @@ def convolve_back(
 ) -> Any:  # fmt: skip
     """A transposed convolution over one to three dimensions."""
     name = "group_convolution_backprop_data" if groups > 1 else "convolution_backprop_data"
-    result = getattr(network.op, name)(
+    result = network.add(
+        name,
         network.value(input),
         _by_group(network, weight, groups),
         strides=list(stride),
@@ -52,7 +50,7 @@ def convolve_back(
         dilations=list(dilation),
         output_padding=list(output_padding),
     )
-    return add_bias(network, output(result), bias, len(stride))
+    return add_bias(network, result, bias, len(stride))
 
 
 def _by_group(network: OpenVINONetwork, weight: Any, groups: int) -> Any:
@@ -62,14 +60,14 @@ def _by_group(network: OpenVINONetwork, weight: Any, groups: int) -> Any:
     if isinstance(weight, Tensor):
         return network.value(weight.unflatten(0, (groups, -1)))
     channels, *rest = network.sizes(weight)
-    return output(network.op.reshape(weight, network.numbers((groups, channels // groups, *rest)), False))
+    return network.add("reshape", weight, network.numbers((groups, channels // groups, *rest)), False)
 
 
 def add_bias(network: OpenVINONetwork, value: Any, bias: Tensor | None, dimensions: int) -> Any:
     """Add a number by channel, behind which there are so many dimensions."""
     if bias is None:
         return value
-    return output(network.op.add(value, network.value(bias.reshape(1, -1, *(1,) * dimensions))))
+    return network.add("add", value, network.value(bias.reshape(1, -1, *(1,) * dimensions)))
 
 
 def _is_quantized(operation: Operation) -> bool:
@@ -96,18 +94,18 @@ for _dimensions, _forward, _backward in (
 
 def multiply(network: OpenVINONetwork, input: Any, weight: Any, bias: Any) -> Any:
     """A linear layer."""
-    product = output(network.op.matmul(network.value(input), network.value(weight), False, True))
-    return product if bias is None else output(network.op.add(product, network.value(bias)))
+    product = network.add("matmul", network.value(input), network.value(weight), False, True)
+    return product if bias is None else network.add("add", product, network.value(bias))
 
 
 def matmul(network: OpenVINONetwork, left: Any, right: Any) -> Any:
     """A product of matrices."""
-    return output(network.op.matmul(network.value(left), network.value(right), False, False))
+    return network.add("matmul", network.value(left), network.value(right), False, False)
 
 
 def add_product(network: OpenVINONetwork, input: Any, left: Any, right: Any, **_: Any) -> Any:
     """A product of matrices, plus something."""
-    return output(network.op.add(matmul(network, left, right), network.value(input)))
+    return network.add("add", matmul(network, left, right), network.value(input))
 
 
 add_converter(F.linear, multiply, _FLOAT, has_rank("weight", 2))
@@ -137,7 +135,7 @@ def attend(
     if scale is not None:
         operands += [network.value(0.0)] if attn_mask is None else []
         operands.append(network.value(float(scale)))
-    return output(network.op.scaled_dot_product_attention(*operands, causal=is_causal))
+    return network.add("scaled_dot_product_attention", *operands, causal=is_causal)
 
 
 add_converter(
@@ -165,7 +163,7 @@ def normalize_batch(
     scale = torch.ones_like(running_var) if weight is None else weight
     shift = torch.zeros_like(running_mean) if bias is None else bias
     constants = [network.value(one) for one in (scale, shift, running_mean, running_var)]
-    return output(network.op.batch_norm_inference(network.value(input), *constants, eps))
+    return network.add("batch_norm_inference", network.value(input), *constants, eps)
 
 
 def normalize_layer(
@@ -173,10 +171,10 @@ def normalize_layer(
 ) -> Any:
     """A layer norm."""
     axes = network.numbers(range(-len(normalized_shape), 0))
-    result = output(network.op.mvn(network.value(input), axes, True, eps, "inside_sqrt"))
+    result = network.add("mvn", network.value(input), axes, True, eps, "inside_sqrt")
     if weight is not None:
-        result = output(network.op.multiply(result, network.value(weight)))
-    return result if bias is None else output(network.op.add(result, network.value(bias)))
+        result = network.add("multiply", result, network.value(weight))
+    return result if bias is None else network.add("add", result, network.value(bias))
 
 
 def normalize_group(
@@ -187,7 +185,7 @@ def normalize_group(
     scale = torch.ones(channels) if weight is None else weight
     shift = torch.zeros(channels) if bias is None else bias
     operands = [network.value(one) for one in (input, scale, shift)]
-    return output(network.op.group_normalization(*operands, num_groups, eps))
+    return network.add("group_normalization", *operands, num_groups, eps)
 
 
 add_converter(
@@ -209,13 +207,12 @@ add_converter(
 
 def embed(network: OpenVINONetwork, input: Any, weight: Any, **_: Any) -> Any:
     """Rows of a table."""
-    return output(network.op.gather(network.value(weight), network.value(input), network.value(0, torch.int64)))
+    return network.add("gather", network.value(weight), network.value(input), network.value(0, torch.int64))
 
 
 def embed_bags(network: OpenVINONetwork, input: Any, weight: Any, mode: str, **_: Any) -> Any:
     """Sums or means of rows of a table, where all bags have the same size."""
-    reduction = getattr(network.op, {"sum": "reduce_sum", "mean": "reduce_mean"}[mode])
-    return output(reduction(embed(network, input, weight), network.numbers([1]), False))
+    return network.add(f"reduce_{mode}", embed(network, input, weight), network.numbers([1]), False)
 
 
 _is_table = all_of(takes((torch.float32,), "weight"), takes(_INDICES, "input"), has_values(max_norm=None))
@@ -235,13 +232,13 @@ add_converter(
 def run_lstm(network: OpenVINONetwork, input: Any, states: Any = None) -> Any:
     """An LSTM of any number of layers and both directions: the results of all steps, and the last states."""
     module: Any = network.region.get_submodule(str(network.node.target))
-    op, value = network.op, network.value(input)
+    value = network.value(input)
     if not module.batch_first:
-        value = output(op.transpose(value, network.numbers((1, 0, 2))))
+        value = network.add("transpose", value, network.numbers((1, 0, 2)))
     batch, steps = network.size(value, 0), network.size(value, 1)
-    lengths = output(op.broadcast(network.value(steps, torch.int64), network.numbers((batch,))))
+    lengths = network.add("broadcast", network.value(steps, torch.int64), network.numbers((batch,)))
     directions = 2 if module.bidirectional else 1
-    zeros = output(op.broadcast(network.value(0.0), network.numbers((batch, directions, module.hidden_size))))
+    zeros = network.add("broadcast", network.value(0.0), network.numbers((batch, directions, module.hidden_size)))
     last: list[tuple[Any, Any]] = []
     for layer in range(module.num_layers):
         start = (
@@ -249,24 +246,24 @@ def run_lstm(network: OpenVINONetwork, input: Any, states: Any = None) -> Any:
         )
         weights = [network.value(one) for one in _lstm_weights(module, layer)]
         kind = "bidirectional" if directions == 2 else "forward"
-        node = op.lstm_sequence(value, *start, lengths, *weights, module.hidden_size, kind)
-        merged = output(op.transpose(node.output(0), network.numbers((0, 2, 1, 3))))
-        value = output(op.reshape(merged, network.numbers((0, 0, -1)), True))
+        node = network.op.lstm_sequence(value, *start, lengths, *weights, module.hidden_size, kind)
+        merged = network.add("transpose", node.output(0), network.numbers((0, 2, 1, 3)))
+        value = network.add("reshape", merged, network.numbers((0, 0, -1)), True)
         last.append((node.output(1), node.output(2)))
     final = tuple(
-        output(op.transpose(output(op.concat([state[index] for state in last], 1)), network.numbers((1, 0, 2))))
+        network.add("transpose", network.add("concat", [state[index] for state in last], 1), network.numbers((1, 0, 2)))
         for index in (0, 1)
     )
     if not module.batch_first:
-        value = output(op.transpose(value, network.numbers((1, 0, 2))))
+        value = network.add("transpose", value, network.numbers((1, 0, 2)))
     return value, final
 
 
 def _states_of(network: OpenVINONetwork, states: Any, layer: int, directions: int) -> Any:
     """The states that a layer starts from, batch first."""
     places = network.numbers(range(layer * directions, (layer + 1) * directions))
-    taken = output(network.op.gather(network.value(states), places, network.value(0, torch.int64)))
-    return output(network.op.transpose(taken, network.numbers((1, 0, 2))))
+    taken = network.add("gather", network.value(states), places, network.value(0, torch.int64))
+    return network.add("transpose", taken, network.numbers((1, 0, 2)))
 
 
 def _lstm_weights(module: Any, layer: int) -> list[Tensor]:

@@ -14,7 +14,7 @@ from fx.graph_module import GraphModule, expect_program
 from fx.lowering.converters import build_region
 from fx.lowering.openvino.engine import OpenVINOEngine
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.registration import converters
+from fx.lowering.openvino.predicates import converters
 from fx.passes.tensor_metadata import TensorMetadata
 
 Sizes: TypeAlias = "tuple[tuple[int, ...] | None, ...]"

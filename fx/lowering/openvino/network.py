@@ -70,7 +70,8 @@ class OpenVINONetwork:
         self._outputs: list[Any] = []
         self._roots: set[Any] = set()
         self._constants: dict[int, tuple[Tensor, Any]] = {}
-        self._memory: list[Any] = []  # what constants share
+        self.memory: list[Any] = []
+        """What constants share, to be kept as long as the network is in use."""
 
     # What every network has.
 
@@ -96,20 +97,15 @@ class OpenVINONetwork:
         self.structure = results[0] if is_single else results
 
     def model(self) -> Any:
-        """The network as OpenVINO has it, after ``finish``."""
-        return load().Model([self.op.result(output) for output in self._outputs], self._parameters, "region")
-
-    @property
-    def has_results(self) -> bool:
-        """Return whether there is anything to compute; where all that is returned is known by now, nothing is."""
-        return bool(self._outputs)
-
-    @property
-    def memory(self) -> tuple[Any, ...]:
-        """Return what has to be kept as long as the network is in use."""
-        return tuple(self._memory)
+        """The network as OpenVINO has it, after ``finish``; None where all that is returned is known by now."""
+        results = [self.op.result(output) for output in self._outputs]
+        return load().Model(results, self._parameters, "region") if results else None
 
     # What converters ask and add.
+
+    def add(self, kind: str, *operands: Any, **settings: Any) -> Any:
+        """Add what the function of ``op`` that is called ``kind`` makes, and return its only output."""
+        return getattr(self.op, kind)(*operands, **settings).output(0)
 
     def value(self, given: Any, dtype: torch.dtype | None = None) -> Any:
         """An operand as an output of an operation, in ``dtype`` if that is given."""
@@ -118,7 +114,7 @@ class OpenVINONetwork:
         elif isinstance(given, (bool, int, float)):
             return self.constant(torch.tensor(given, dtype=dtype))
         if dtype is not None and given.get_element_type() != element_types()[dtype]:
-            given = self.op.convert(given, element_types()[dtype]).output(0)
+            given = self.add("convert", given, element_types()[dtype])
         return given
 
     def constant(self, tensor: Tensor) -> Any:
@@ -126,22 +122,22 @@ class OpenVINONetwork:
         known = self._constants.get(id(tensor))
         if known is None or known[0] is not tensor:
             array = tensor.detach().contiguous().numpy()
-            self._memory.append(array)
-            node = self.op.constant(array, shared_memory=array.size > 1)
-            known = self._constants[id(tensor)] = (tensor, node.output(0))
+            self.memory.append(array)
+            made = self.add("constant", array, shared_memory=array.size > 1)
+            known = self._constants[id(tensor)] = (tensor, made)
         return known[1]
 
     def numbers(self, values: Iterable[Any]) -> Any:
         """Integers, known or not, as a tensor of one dimension."""
         listed = list(values)
         if all(isinstance(one, int) for one in listed):
-            return self.op.constant(np.asarray(listed, dtype=np.int64)).output(0)
-        axis = self.op.constant(np.asarray([0], dtype=np.int64))
-        parts = [
-            self.op.constant(np.asarray([one], dtype=np.int64)) if isinstance(one, int)
-            else self.op.unsqueeze(one, axis) for one in listed
-        ]  # fmt: skip
-        return self.op.concat(parts, 0).output(0)
+            return self.add("constant", np.asarray(listed, dtype=np.int64))
+        axis = self.numbers([0])
+        return self.add(
+            "concat",
+            [self.numbers([one]) if isinstance(one, int) else self.add("unsqueeze", one, axis) for one in listed],
+            0,
+        )
 
     def size(self, value: Any, dim: int) -> Any:
         """The size of a dimension: a number where it is known, else a tensor without dimensions."""
@@ -149,9 +145,8 @@ class OpenVINONetwork:
         known = self.value(value).get_partial_shape()[dim]
         if known.is_static:
             return known.get_length()
-        shape = self.op.shape_of(value, "i64")
-        zero = self.op.constant(np.asarray(0, dtype=np.int64))
-        return self.op.gather(shape, self.op.constant(np.asarray(dim, dtype=np.int64)), zero).output(0)
+        place, axis = (self.add("constant", np.asarray(one, dtype=np.int64)) for one in (dim, 0))
+        return self.add("gather", self.add("shape_of", value, "i64"), place, axis)
 
     def sizes(self, value: Any) -> tuple[Any, ...]:
         """The sizes of all dimensions."""
@@ -179,14 +174,14 @@ class OpenVINONetwork:
         if isinstance(value, tuple):
             parts = recorded if isinstance(recorded, tuple) else (None,) * len(value)
             return tuple(self._return(*one) for one in zip(value, parts, strict=True))
-        if not isinstance(value, Tensor) and not self._is_output(value):
+        if not isinstance(value, (Tensor, load().Output)):
             return value
         output, order = self.value(value), None
         if isinstance(recorded, TensorMetadata):
             order = _order(recorded)
             output = self.value(output, recorded.dtype)
             if order is not None:
-                output = self.op.transpose(output, self.numbers(order)).output(0)
+                output = self.add("transpose", output, self.numbers(order))
         self._outputs.append(output)
         alone, place = self._is_alone(output), len(self._outputs) - 1
         self.results.append(Result(place, self.dtype(output), alone, recorded is None, order))
@@ -202,9 +197,6 @@ class OpenVINONetwork:
         is_first = root not in self._roots
         self._roots.add(root)
         return is_first and node.get_type_name() not in ("Parameter", "Constant")
-
-    def _is_output(self, value: Any) -> bool:
-        return isinstance(value, load().Output)
 
 
 def _order(recorded: TensorMetadata) -> tuple[int, ...] | None:

@@ -1,16 +1,18 @@
-"""What calls of operations the converters of OpenVINO can build."""
+"""What calls of operations the converters of OpenVINO can build, and the registry, which the files beside this fill."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fx.errors import with_article
+from fx.lowering.converters import Converter, Converters
 from fx.lowering.known_program import Operation
-from fx.lowering.support import Predicate, where
+from fx.lowering.support import Predicate, all_of, dtype_name, where
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
@@ -20,18 +22,19 @@ _PLAIN = (bool, torch.dtype, torch.Size)
 _GIVING_PLAIN = (operator.eq, operator.ne, torch.Tensor.size, getattr)
 """Operations whose result may be a plain value that is known when the engine is built."""
 
+converters = Converters("openvino")
+"""The converters of the backend ``openvino``."""
+
+
+def add_converter(target: Any, build: Callable[..., Any], *predicates: Predicate, counts: bool = True) -> None:
+    """Register how calls of ``target`` are built, if their values are known and the predicates take them."""
+    converters.register(Converter(target, build, all_of(knows_values, *predicates), counts))
+
 
 def knows_values(operation: Operation) -> str | None:
     """Takes operations whose operands and result are tensors of known dtype and shape on the CPU, or integers."""
-    for node in (*operation.node.all_input_nodes, operation.node):
-        if (why := _why_unknown(operation, node)) is not None:
-            return why
-    return None
-
-
-def _is_taken_apart(sizes: Node) -> bool:
-    """Return whether only single ones are used of the sizes of a value."""
-    return all(user.target is operator.getitem and isinstance(user.args[1], int) for user in sizes.users)
+    nodes = (*operation.node.all_input_nodes, operation.node)
+    return next((why for node in nodes if (why := _why_unknown(operation, node)) is not None), None)
 
 
 def _why_unknown(operation: Operation, node: Node) -> str | None:
@@ -41,23 +44,21 @@ def _why_unknown(operation: Operation, node: Node) -> str | None:
             return f"`%{node}` is not a tensor of the program, or may change in a run"
         if type(tensor) not in (Tensor, torch.nn.Parameter) or not tensor.is_cpu or tensor.layout is not torch.strided:
             return f"`%{node}` is not a plain tensor on the CPU"
-        return None if tensor.dtype in DTYPES else f"`%{node}` is {_name(tensor.dtype)}, which engines do not have"
+        return None if tensor.dtype in DTYPES else f"`%{node}` is {dtype_name(tensor.dtype)}, which engines do not have"
     recorded: Any = node.meta.get("tensor_meta")
     if recorded is None:
         kind = node.meta.get("type")
         if kind is None:
             return f"the shape of `%{node}` is not known: give example_inputs"
-        made_inside = (
-            kind in _PLAIN and node.target in _GIVING_PLAIN and (kind is not torch.Size or _is_taken_apart(node))
-        )
-        return (
-            None
-            if kind is int or made_inside
-            else f"`%{node}` is {with_article(kind.__name__)}, which engines do not have"
-        )
+        is_made_inside = kind in _PLAIN and node.target in _GIVING_PLAIN
+        if kind is torch.Size:  # only single sizes may be taken of it
+            is_made_inside &= all(one.target is operator.getitem and isinstance(one.args[1], int) for one in node.users)
+        if kind is int or is_made_inside:
+            return None
+        return f"`%{node}` is {with_article(kind.__name__)}, which engines do not have"
     for one in _flat(recorded):
         if not isinstance(one, TensorMetadata) or one.dtype not in DTYPES or one.is_quantized:
-            what = _name(one.dtype) if isinstance(one, TensorMetadata) else "something"
+            what = dtype_name(one.dtype) if isinstance(one, TensorMetadata) else "something"
             return f"`%{node}` is {what}, which engines do not have"
         if 0 in one.shape:
             return f"`%{node}` has no elements"
@@ -74,10 +75,8 @@ def computes(*dtypes: torch.dtype) -> Predicate:
     """Takes operations whose tensors, operands and result, are all of one of ``dtypes``; plain numbers are none."""
 
     def check(operation: Operation) -> str | None:
-        for node in (*operation.node.all_input_nodes, operation.node):
-            if (why := _why_other(operation, node, dtypes)) is not None:
-                return why
-        return None
+        nodes = (*operation.node.all_input_nodes, operation.node)
+        return next((why for node in nodes if (why := _why_other(operation, node, dtypes)) is not None), None)
 
     return check
 
@@ -102,8 +101,8 @@ def _why_other(operation: Operation, node: Node, dtypes: tuple[torch.dtype, ...]
     if dtype is None:
         whole = node.meta.get("type") in (int, bool)
         return None if whole and node is not operation.node else f"`%{node}` is not a tensor"
-    wanted = " or ".join(map(_name, dtypes))
-    return None if dtype in dtypes else f"`%{node}` is {_name(dtype)}, and only {wanted} is computed as in PyTorch"
+    wanted = " or ".join(map(dtype_name, dtypes))
+    return None if dtype in dtypes else f"`%{node}` is {dtype_name(dtype)}, and only {wanted} is computed as in PyTorch"
 
 
 def is_given(*arguments: str | int) -> Predicate:
@@ -119,7 +118,3 @@ def is_number(operation: Operation) -> bool:
     return operation.node.meta.get("type") is int and operation.node.target in (
         operator.add, operator.sub, operator.mul, operator.floordiv,
     )  # fmt: skip
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

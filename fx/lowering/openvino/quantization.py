@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.lowering.openvino.elementwise import output
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import takes
-from fx.lowering.openvino.registration import add_converter
+from fx.lowering.openvino.predicates import add_converter, takes
 from fx.lowering.support import has_constant, has_numbers
 from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
 
@@ -19,19 +17,19 @@ def to_integers(network: OpenVINONetwork, input: Any, scale: float, zero_point: 
     """The nearest integers, of which there are ``highest + 1``."""
     ends = (-zero_point * scale, (highest - zero_point) * scale, 0.0, float(highest))
     bounds = [network.value(end) for end in ends]
-    return network.value(output(network.op.fake_quantize(network.value(input), *bounds, highest + 1)), torch.uint8)
+    return network.value(network.add("fake_quantize", network.value(input), *bounds, highest + 1), torch.uint8)
 
 
 def to_float_values(network: OpenVINONetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
     """Return what integers stand for."""
-    shifted = output(network.op.subtract(network.value(input, torch.float32), network.value(float(zero_point))))
-    return output(network.op.multiply(shifted, network.value(scale)))
+    shifted = network.add("subtract", network.value(input, torch.float32), network.value(float(zero_point)))
+    return network.add("multiply", shifted, network.value(scale))
 
 
 def to_float_weights(network: OpenVINONetwork, weight: Tensor, scale: Tensor) -> Any:
     """Return what the integers of a weight stand for, with a scale for each channel."""
     by_channel = scale.reshape(-1, *(1,) * (weight.dim() - 1))
-    return output(network.op.multiply(network.value(network.value(weight), torch.float32), network.value(by_channel)))
+    return network.add("multiply", network.value(network.value(weight), torch.float32), network.value(by_channel))
 
 
 _has_map = has_numbers("scale", "zero_point")

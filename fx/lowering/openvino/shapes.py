@@ -11,10 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fx.lowering.known_program import Operation
-from fx.lowering.openvino.elementwise import output
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import computes
-from fx.lowering.openvino.registration import add_converter
+from fx.lowering.openvino.predicates import add_converter, computes
 from fx.lowering.support import has_numbers, has_rank, has_values, where
 from fx.node import Node
 
@@ -41,7 +39,7 @@ add_converter(torch.Tensor.dim, lambda network, self: network.rank(self), _of_te
 
 def reshape(network: OpenVINONetwork, input: Any, shape: Sequence[Any]) -> Any:
     """The same values in another shape."""
-    return output(network.op.reshape(network.value(input), network.numbers(shape), False))
+    return network.add("reshape", network.value(input), network.numbers(shape), False)
 
 
 def view(network: OpenVINONetwork, self: Any, *sizes: Any, size: Sequence[Any] = ()) -> Any:
@@ -72,22 +70,22 @@ def squeeze(network: OpenVINONetwork, input: Any, dim: int | Sequence[int]) -> A
     rank = network.rank(input)
     sizes = network.sizes(input)
     dims = {one % rank for one in ((dim,) if isinstance(dim, int) else dim)} if rank else set[int]()
-    if any(not isinstance(sizes[one], int) for one in dims):
+    if not all(isinstance(sizes[one], int) for one in dims):
         raise ValueError("whether a dimension has the size 1 is not known")
     gone = [one for one in dims if sizes[one] == 1]
-    return output(network.op.squeeze(network.value(input), network.numbers(gone))) if gone else network.value(input)
+    return network.add("squeeze", network.value(input), network.numbers(gone)) if gone else network.value(input)
 
 
 def unsqueeze(network: OpenVINONetwork, input: Any, dim: int) -> Any:
     """With another dimension of the size 1."""
     dim = dim % (network.rank(input) + 1)
-    return output(network.op.unsqueeze(network.value(input), network.numbers([dim])))
+    return network.add("unsqueeze", network.value(input), network.numbers([dim]))
 
 
 def expand(network: OpenVINONetwork, self: Any, size: Sequence[Any], implicit: bool = False) -> Any:
     """Repeated along dimensions of the size 1."""
     target = [1 if one == -1 else one for one in size]
-    return output(network.op.broadcast(network.value(self), network.numbers(target), broadcast_spec="BIDIRECTIONAL"))
+    return network.add("broadcast", network.value(self), network.numbers(target), broadcast_spec="BIDIRECTIONAL")
 
 
 def pad(network: OpenVINONetwork, input: Any, pad: Sequence[int], mode: str, value: float | None) -> Any:
@@ -97,7 +95,7 @@ def pad(network: OpenVINONetwork, input: Any, pad: Sequence[int], mode: str, val
     begin, end = (network.numbers(one) for one in zip(*every, strict=True))
     mode = {"replicate": "edge"}.get(mode, mode)
     filling = [network.value(float(value or 0.0))] if mode == "constant" else []
-    return output(network.op.pad(network.value(input), begin, end, mode, *filling))
+    return network.add("pad", network.value(input), begin, end, mode, *filling)
 
 
 _is_shape = where(
@@ -129,7 +127,7 @@ add_converter(
 def permute(network: OpenVINONetwork, input: Any, dims: Sequence[int]) -> Any:
     """The dimensions in another order."""
     rank = network.rank(input)
-    return output(network.op.transpose(network.value(input), network.numbers(dim % rank for dim in dims)))
+    return network.add("transpose", network.value(input), network.numbers(dim % rank for dim in dims))
 
 
 def transpose(network: OpenVINONetwork, input: Any, dim0: int, dim1: int) -> Any:
@@ -141,7 +139,7 @@ def transpose(network: OpenVINONetwork, input: Any, dim0: int, dim1: int) -> Any
 
 def shuffle(network: OpenVINONetwork, input: Any, upscale_factor: int) -> Any:
     """Channels as pixels."""
-    return output(network.op.depth_to_space(network.value(input), "depth_first", upscale_factor))
+    return network.add("depth_to_space", network.value(input), "depth_first", upscale_factor)
 
 
 add_converter(torch.permute, permute, has_numbers("dims"), counts=False)
@@ -161,32 +159,30 @@ add_converter(torch.pixel_shuffle, shuffle, has_rank("input", 4), has_numbers("u
 def concatenate(network: OpenVINONetwork, tensors: Sequence[Any], dim: int) -> Any:
     """Values one behind the other."""
     dtype = network.result_dtype
-    return output(network.op.concat([network.value(one, dtype) for one in tensors], dim))
+    return network.add("concat", [network.value(one, dtype) for one in tensors], dim)
 
 
 def stack(network: OpenVINONetwork, tensors: Sequence[Any], dim: int) -> Any:
     """Values along a new dimension."""
     dtype = network.result_dtype
     parts = [unsqueeze(network, network.value(one, dtype), dim) for one in tensors]
-    return output(network.op.concat(parts, dim))
+    return network.add("concat", parts, dim)
 
 
 def split(network: OpenVINONetwork, tensor: Any, split_size_or_sections: Any, dim: int) -> Any:
     """Parts of given sizes, or all of one size but the last."""
-    total, each = network.size(tensor, dim), split_size_or_sections
-    if not isinstance(total, int):
-        raise ValueError("how many parts there are is not known")
+    total, each = _known_size(network, tensor, dim, "how many parts there are"), split_size_or_sections
     if isinstance(each, int):
         each = [each] * (total // each) + ([total % each] if total % each else [])
-    return _split(network, tensor, each, dim)
+    if len(each) == 1:
+        return (network.value(tensor),)
+    node = network.op.variadic_split(network.value(tensor), network.value(dim, torch.int64), network.numbers(each))
+    return tuple(node.outputs())
 
 
 def chunk(network: OpenVINONetwork, input: Any, chunks: int, dim: int) -> Any:
     """So many parts, or fewer."""
-    total = network.size(input, dim)
-    if not isinstance(total, int):
-        raise ValueError("how large a part is is not known")
-    return split(network, input, -(-total // chunks), dim)
+    return split(network, input, -(-_known_size(network, input, dim, "how large a part is") // chunks), dim)
 
 
 def unbind(network: OpenVINONetwork, input: Any, dim: int) -> tuple[Any, ...]:
@@ -196,19 +192,16 @@ def unbind(network: OpenVINONetwork, input: Any, dim: int) -> tuple[Any, ...]:
 
 def repeat_each(network: OpenVINONetwork, input: Any, repeats: int, dim: int, output_size: int | None = None) -> Any:
     """Each part along a dimension several times."""
-    total = network.size(input, dim)
-    if not isinstance(total, int):
-        raise ValueError("how many parts are repeated is not known")
-    places = torch.arange(total).repeat_interleave(repeats)
+    places = torch.arange(_known_size(network, input, dim, "how many parts are repeated")).repeat_interleave(repeats)
     dim %= network.rank(input)
-    return output(network.op.gather(network.value(input), network.value(places), network.value(dim, torch.int64)))
+    return network.add("gather", network.value(input), network.value(places), network.value(dim, torch.int64))
 
 
-def _split(network: OpenVINONetwork, value: Any, sizes: Sequence[int], dim: int) -> tuple[Any, ...]:
-    if len(sizes) == 1:
-        return (network.value(value),)
-    node = network.op.variadic_split(network.value(value), network.value(dim, torch.int64), network.numbers(sizes))
-    return tuple(node.outputs())
+def _known_size(network: OpenVINONetwork, value: Any, dim: int, what: str) -> int:
+    size = network.size(value, dim)
+    if not isinstance(size, int):
+        raise ValueError(f"{what} is not known")
+    return size
 
 
 def _joins_tensors(operation: Operation) -> str | None:
@@ -223,17 +216,13 @@ for _target, _build in ((torch.cat, concatenate), (torch.stack, stack)):
     add_converter(_target, _build, _joins_tensors, has_numbers("dim"), counts=False)
 add_converter(
     torch.split,
-    lambda network, **given: split(network, given.get("tensor", given.get("input")), **_others(given)),
+    lambda network, *, tensor=None, input=None, **given: split(network, input if tensor is None else tensor, **given),
     has_numbers("split_size_or_sections", "dim"),
     counts=False,
 )
 add_converter(torch.chunk, chunk, has_numbers("chunks", "dim"), counts=False)
 add_converter(torch.unbind, unbind, has_numbers("dim"), counts=False)
 add_converter(torch.repeat_interleave, repeat_each, has_numbers("repeats", "dim"), counts=False)
-
-
-def _others(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name not in ("tensor", "input")}
 
 
 # Elements.
@@ -258,8 +247,8 @@ def pick(network: OpenVINONetwork, value: Any, index: Any) -> Any:
             gone += [dim] if not isinstance(place, slice) else []
             dim += 1
     if gone:
-        value = output(network.op.squeeze(value, network.numbers(gone)))
-    return output(network.op.unsqueeze(value, network.numbers(new))) if new else value
+        value = network.add("squeeze", value, network.numbers(gone))
+    return network.add("unsqueeze", value, network.numbers(new)) if new else value
 
 
 def _pick_along(network: OpenVINONetwork, value: Any, place: Any, dim: int) -> Any:
@@ -271,7 +260,7 @@ def _pick_along(network: OpenVINONetwork, value: Any, place: Any, dim: int) -> A
     else:
         start, stop, step = place.start or 0, _END if place.stop is None else place.stop, place.step or 1
     bounds = [network.numbers([one]) for one in (start, stop, step, dim)]
-    return output(network.op.slice(value, *bounds))
+    return network.add("slice", value, *bounds)
 
 
 def _pick_by_tensors(network: OpenVINONetwork, value: Any, index: tuple[Any, ...]) -> Any:
@@ -285,7 +274,7 @@ def _pick_by_tensors(network: OpenVINONetwork, value: Any, index: tuple[Any, ...
     for size, place in zip(picked, index[first:], strict=True):
         linear = linear * size + torch.where(place < 0, place + size, place)
     flat = reshape(network, value, (*sizes[:first], -1, *sizes[len(index) :]))
-    return output(network.op.gather(flat, network.value(linear), network.value(first, torch.int64)))
+    return network.add("gather", flat, network.value(linear), network.value(first, torch.int64))
 
 
 def narrow(network: OpenVINONetwork, input: Any, dim: int, start: int, length: int) -> Any:

@@ -9,10 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from fx.lowering.known_program import Operation
-from fx.lowering.openvino.elementwise import output
 from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import computes
-from fx.lowering.openvino.registration import add_converter
+from fx.lowering.openvino.predicates import add_converter, computes
 from fx.lowering.support import has_numbers, has_rank, has_values, where
 
 _FLOAT = computes(torch.float32)
@@ -28,7 +26,7 @@ def pool_max(
     """The largest value of each window."""
     rounding = "ceil_torch" if ceil_mode else "floor"
     settings = [list(one) for one in (stride, dilation, padding, padding, kernel_size)]
-    return network.op.max_pool(network.value(input), *settings, rounding).output(0)
+    return network.add("max_pool", network.value(input), *settings, rounding)
 
 
 def pool_mean(
@@ -38,14 +36,14 @@ def pool_mean(
     """The mean of each window."""
     rounding = "ceil_torch" if ceil_mode else "floor"
     settings = [list(one) for one in (stride, padding, padding, kernel_size)]
-    return output(network.op.avg_pool(network.value(input), *settings, not count_include_pad, rounding))
+    return network.add("avg_pool", network.value(input), *settings, not count_include_pad, rounding)
 
 
 def pool_to_size(network: OpenVINONetwork, input: Any, output_size: Sequence[int]) -> Any:
     """Means of windows that cover a dimension in so many steps."""
     if all(size == 1 for size in output_size):
-        return output(network.op.reduce_mean(network.value(input), network.numbers(range(-len(output_size), 0)), True))
-    return output(network.op.adaptive_avg_pool(network.value(input), network.numbers(output_size)))
+        return network.add("reduce_mean", network.value(input), network.numbers(range(-len(output_size), 0)), True)
+    return network.add("adaptive_avg_pool", network.value(input), network.numbers(output_size))
 
 
 def _is_even(operation: Operation) -> str | None:
@@ -78,7 +76,7 @@ def _add_reduction(target: Any, name: str) -> None:
         rank = network.rank(value)
         dims = range(rank) if dim is None or dim == () else (dim,) if isinstance(dim, int) else dim
         axes = network.numbers(sorted(one % rank for one in dims)) if rank else network.numbers([])
-        return output(getattr(network.op, name)(value, axes, keepdim))
+        return network.add(name, value, axes, keepdim)
 
     add_converter(target, build, _FLOAT, has_numbers("dim", optional=True), has_values(dtype=None), _has_dimensions)
 
@@ -96,17 +94,17 @@ for _target, _name in (
 
 def softmax(network: OpenVINONetwork, input: Any, dim: int, dtype: None) -> Any:
     """Shares of a whole."""
-    return output(network.op.softmax(network.value(input), dim % network.rank(input)))
+    return network.add("softmax", network.value(input), dim % network.rank(input))
 
 
 def log_softmax(network: OpenVINONetwork, input: Any, dim: int, dtype: None) -> Any:
     """Logarithms of shares of a whole."""
-    return output(network.op.log_softmax(network.value(input), dim % network.rank(input)))
+    return network.add("log_softmax", network.value(input), dim % network.rank(input))
 
 
 def sum_up(network: OpenVINONetwork, input: Any, dim: int, dtype: None) -> Any:
     """The sum of all that is before."""
-    return output(network.op.cum_sum(network.value(input), network.value(dim, torch.int64)))
+    return network.add("cum_sum", network.value(input), network.value(dim, torch.int64))
 
 
 for _target, _build in ((F.softmax, softmax), (F.log_softmax, log_softmax), (torch.cumsum, sum_up)):

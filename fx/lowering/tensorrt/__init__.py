@@ -35,9 +35,8 @@ from fx.lowering.tensorrt.engine import TensorRTEngine
 from fx.lowering.tensorrt.library import capability_of, find_library, library_name
 from fx.lowering.tensorrt.module import TensorRTModule
 from fx.lowering.tensorrt.network import TensorRTNetwork
-from fx.lowering.tensorrt.predicates import STORED
+from fx.lowering.tensorrt.predicates import STORED, converters
 from fx.lowering.tensorrt.ranges import Ranges, record_ranges
-from fx.lowering.tensorrt.registration import converters
 from fx.node import Node
 from fx.passes.fold_constants import FoldConstants
 from fx.passes.fuse_conv_bn import FuseConvBN

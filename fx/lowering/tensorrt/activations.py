@@ -9,8 +9,7 @@ import torch.nn.functional as F
 
 from fx.lowering.support import all_of, has_values
 from fx.lowering.tensorrt.network import TensorRTNetwork
-from fx.lowering.tensorrt.predicates import is_one_of, takes_floats
-from fx.lowering.tensorrt.registration import register, setting
+from fx.lowering.tensorrt.predicates import is_one_of, register, setting, takes_floats
 
 _NUMBER = (int, float)
 

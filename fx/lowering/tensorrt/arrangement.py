@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -14,9 +15,8 @@ from fx.lowering.known_program import Operation
 from fx.lowering.support import shape_of, where
 from fx.lowering.tensorrt.elementwise import compute
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
-from fx.lowering.tensorrt.predicates import DTYPES, is_one_of
+from fx.lowering.tensorrt.predicates import DTYPES, is_one_of, register
 from fx.lowering.tensorrt.ranges import sizes_of
-from fx.lowering.tensorrt.registration import register
 from fx.node import Node
 
 _REST = -1
@@ -38,12 +38,8 @@ def flatten(network: TensorRTNetwork, input: Any, start_dim: int, end_dim: int) 
 
 
 def _product(sizes: Sequence[Number]) -> int:
-    product = 1
-    for size in sizes:
-        if isinstance(size, Size):
-            return _REST
-        product *= size
-    return product
+    fixed = [size for size in sizes if not isinstance(size, Size)]
+    return math.prod(fixed) if len(fixed) == len(sizes) else _REST
 
 
 def unflatten(network: TensorRTNetwork, input: Any, dim: int, sizes: Sequence[Number]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,33 +11,24 @@ from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate, shape_of, where
 from fx.lowering.tensorrt.activations import apply, combine
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
-from fx.lowering.tensorrt.predicates import FLOATS, is_one_of, takes_floats
-from fx.lowering.tensorrt.registration import register, setting
+from fx.lowering.tensorrt.predicates import FLOATS, is_one_of, register, setting, takes_floats
 from fx.node import Node
 
-_ON_SIZES: dict[Any, tuple[str, Callable[[Any, Any], Any]]] = {
-    operator.add: ("SUM", operator.add),
-    operator.sub: ("SUB", operator.sub),
-    operator.mul: ("PROD", operator.mul),
-    operator.floordiv: ("FLOOR_DIV", operator.floordiv),
-}
+_ON_SIZES: dict[Any, str] = {
+    operator.add: "SUM", operator.sub: "SUB", operator.mul: "PROD", operator.floordiv: "FLOOR_DIV",
+}  # fmt: skip
 
 
 def compute(network: TensorRTNetwork, function: Any, left: Number, right: Number) -> Number:
     """Arithmetic on sizes: at once where they are numbers, in the engine where they are not."""
-    kind, python = _ON_SIZES[function]
     if isinstance(left, Size) or isinstance(right, Size):
-        return network.compute(kind, left, right)
-    return python(left, right)
-
-
-def _are_sizes(*values: Any) -> bool:
-    return all(isinstance(value, (int, Size)) for value in values)
+        return network.compute(_ON_SIZES[function], left, right)
+    return function(left, right)
 
 
 def _register_binary(function: Any, kind: str, *predicates: Predicate) -> None:
     def build(network: TensorRTNetwork, left: Any, right: Any) -> Any:
-        if function in _ON_SIZES and _are_sizes(left, right):
+        if function in _ON_SIZES and all(isinstance(one, (int, Size)) for one in (left, right)):
             return compute(network, function, left, right)
         return combine(network, kind, left, right)
 
@@ -83,19 +73,7 @@ def _compares_numbers(operation: Operation) -> str | None:
 def at_most(network: TensorRTNetwork, left: Any, right: Any) -> Any:
     """``left <= right``, false where either is not a number."""
     both = network.common([left, right])
-    less, equal = (
-        network.add("elementwise", *both, setting("ElementWiseOperation", kind)) for kind in ("LESS", "EQUAL")
-    )
-    return combine(network, "OR", less, equal)
-
-
-def at_least(network: TensorRTNetwork, left: Any, right: Any) -> Any:
-    """``left >= right``, false where either is not a number."""
-    return at_most(network, right, left)
-
-
-def _register_logic(function: Any, kind: str) -> None:
-    register(function, lambda network, left, right: combine(network, kind, left, right), _takes_truth_values)
+    return combine(network, "OR", *(combine(network, kind, *both) for kind in ("LESS", "EQUAL")))
 
 
 def _takes_truth_values(operation: Operation) -> str | None:
@@ -181,9 +159,17 @@ for _function, _kind, _negated in (
 ):  # fmt: skip
     _register_comparison(_function, _kind, _negated)
 register(operator.le, at_most, _is_tensor, _takes_numbers, _compares_numbers)
-register(operator.ge, at_least, _is_tensor, _takes_numbers, _compares_numbers)
+register(
+    operator.ge,
+    lambda network, left, right: at_most(network, right, left),
+    *(_is_tensor, _takes_numbers, _compares_numbers),
+)
 for _function, _kind in ((operator.and_, "AND"), (operator.or_, "OR"), (operator.xor, "XOR")):
-    _register_logic(_function, _kind)
+    register(
+        _function,
+        lambda network, left, right, kind=_kind: combine(network, kind, left, right),
+        _takes_truth_values,
+    )
 register(operator.invert, lambda network, value: apply(network, value, "NOT"), _takes_truth_values)
 register(operator.neg, lambda network, value: apply(network, value, "NEG"), takes_floats(0))
 register(operator.abs, lambda network, value: apply(network, value, "ABS"), takes_floats(0))

@@ -15,9 +15,8 @@ from fx.lowering.support import has_values, shape_of
 from fx.lowering.tensorrt.arrangement import cat, squeeze
 from fx.lowering.tensorrt.elementwise import compute
 from fx.lowering.tensorrt.network import Number, Size, TensorRTNetwork
-from fx.lowering.tensorrt.predicates import is_one_of, takes_floats
+from fx.lowering.tensorrt.predicates import is_one_of, register, setting, takes_floats
 from fx.lowering.tensorrt.ranges import sizes_of
-from fx.lowering.tensorrt.registration import register, setting
 from fx.node import Node
 
 _KEEP = -1
@@ -34,17 +33,17 @@ def expand(network: TensorRTNetwork, input: Any, size: Sequence[Number], implici
 
 
 def _slice(
-    network: TensorRTNetwork, tensor: Any, starts: Sequence[Number], counts: Sequence[Number], steps: Sequence[int]
-) -> Any:
-    """Add a slice, which takes sizes that vary as tensors."""
-    inputs: dict[int, Any] = {}
+    network: TensorRTNetwork, tensor: Any, starts: Sequence[Number], counts: Sequence[Number], steps: Sequence[int],
+    filling: Any = None,
+) -> Any:  # fmt: skip
+    """Add a slice, which takes sizes that vary as tensors, with ``filling`` where it goes beyond the tensor."""
+    inputs, settings = ({}, {}) if filling is None else ({4: filling}, {"mode": setting("SampleMode", "FILL")})
     places: list[tuple[int, ...]] = []
     for number, given in ((1, starts), (2, counts)):
-        fixed = tuple(0 if isinstance(one, Size) else one for one in given)
         if any(isinstance(one, Size) for one in given):
             inputs[number] = network.vector(given)
-        places.append(fixed)
-    return network.add("slice", tensor, *places, tuple(steps), inputs=inputs)
+        places.append(tuple(0 if isinstance(one, Size) else one for one in given))
+    return network.add("slice", tensor, *places, tuple(steps), inputs=inputs, **settings)
 
 
 def pad(network: TensorRTNetwork, input: Any, pad: Sequence[int], mode: str, value: float | None) -> Any:
@@ -56,12 +55,8 @@ def pad(network: TensorRTNetwork, input: Any, pad: Sequence[int], mode: str, val
         place, before, after = len(sizes) - 1 - number, pad[2 * number], pad[2 * number + 1]
         starts[place] = -before
         counts[place] = compute(network, operator.add, sizes[place], before + after)
-    inputs = {4: network.tensor(float(value or 0), network.dtype(tensor))}
-    if any(isinstance(one, Size) for one in counts):
-        inputs[2] = network.vector(counts)
-    fixed = tuple(0 if isinstance(one, Size) else one for one in counts)
-    steps = (1,) * len(sizes)
-    return network.add("slice", tensor, tuple(starts), fixed, steps, inputs=inputs, mode=setting("SampleMode", "FILL"))
+    filling = network.tensor(float(value or 0), network.dtype(tensor))
+    return _slice(network, tensor, starts, counts, [1] * len(sizes), filling)
 
 
 def getitem(network: TensorRTNetwork, value: Any, index: Any) -> Any:
@@ -150,13 +145,9 @@ def _why_no_place(place: Any, varies: bool) -> str | None:
             return f"its index depends on the elements of `%{end}`"
         if not (end is None or type(end) is int or isinstance(end, Node)):
             return f"its index has {end!r} in it"
-    if isinstance(place, slice) and place.step not in (None, 1) and (varies or any(map(_is_node, ends))):
-        return "it takes steps through a size that varies"
-    return None
-
-
-def _is_node(value: Any) -> bool:
-    return isinstance(value, Node)
+    varies = varies or any(isinstance(end, Node) for end in ends)
+    is_stepping = isinstance(place, slice) and place.step not in (None, 1)
+    return "it takes steps through a size that varies" if is_stepping and varies else None
 
 
 def narrow(network: TensorRTNetwork, input: Any, dim: int, start: int, length: Number) -> Any:
@@ -171,10 +162,7 @@ def narrow(network: TensorRTNetwork, input: Any, dim: int, start: int, length: N
 
 def split(network: TensorRTNetwork, tensor: Any, split_size_or_sections: Any, dim: int) -> tuple[Any, ...]:
     """Ranges along a dimension, one after the other."""
-    size = network.sizes(tensor)[dim]
-    if isinstance(size, Size):
-        raise ValueError("the size of the dimension that is divided varies")
-    given = split_size_or_sections
+    size, given = _fixed_size(network, tensor, dim), split_size_or_sections
     lengths = given if isinstance(given, tuple) else [min(given, size - at) for at in range(0, size, given)]
     starts = [sum(lengths[:number]) for number in range(len(lengths))]
     return tuple(narrow(network, tensor, dim, start, one) for start, one in zip(starts, lengths, strict=True))
@@ -182,10 +170,14 @@ def split(network: TensorRTNetwork, tensor: Any, split_size_or_sections: Any, di
 
 def chunk(network: TensorRTNetwork, input: Any, chunks: int, dim: int) -> tuple[Any, ...]:
     """As many ranges along a dimension, all but the last of one length."""
-    size = network.sizes(input)[dim]
+    return split(network, input, -(-_fixed_size(network, input, dim) // chunks), dim)
+
+
+def _fixed_size(network: TensorRTNetwork, value: Any, dim: int) -> int:
+    size = network.sizes(value)[dim]
     if isinstance(size, Size):
         raise ValueError("the size of the dimension that is divided varies")
-    return split(network, input, -(-size // chunks), dim)
+    return size
 
 
 def unbind(network: TensorRTNetwork, input: Any, dim: int) -> tuple[Any, ...]:

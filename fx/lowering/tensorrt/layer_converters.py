@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,25 +12,30 @@ from fx.lowering.known_program import Operation
 from fx.lowering.support import Predicate, all_of, has_constant, has_rank, has_values, shape_of, where
 from fx.lowering.tensorrt.activations import combine
 from fx.lowering.tensorrt.network import TensorRTNetwork
-from fx.lowering.tensorrt.predicates import is_one_of, takes_floats
+from fx.lowering.tensorrt.predicates import is_one_of, register, setting, takes_floats
 from fx.lowering.tensorrt.ranges import sizes_of
-from fx.lowering.tensorrt.registration import register, setting
 from fx.node import Node
 
 Sizes = tuple[int, ...]
 
 
-def in_two_dimensions(
-    network: TensorRTNetwork, input: Any, dimensions: int, build: Callable[[Any, Callable[..., Sizes]], Any]
-) -> Any:
-    """Let ``build`` work on an image of height 1 where the operation is over one dimension, which TensorRT has not."""
-    if dimensions > 1:
-        return build(network.tensor(input), lambda sizes, fill: tuple(sizes))
-    sizes = network.sizes(input)
-    image = network.reshape(network.tensor(input), [*sizes[:-1], 1, sizes[-1]])
-    result = build(image, lambda sizes, fill: (fill, *sizes))
-    left = network.sizes(result)
-    return network.reshape(result, [*left[:-2], left[-1]])
+# TensorRT has no windows over one dimension: what is over one works on an image of height 1.
+
+
+def _over_image(sizes: Sizes, fill: int) -> Sizes:
+    """Sizes of windows over an image, of which the first is ``fill`` where there is only one dimension."""
+    return (fill, *sizes) if len(sizes) == 1 else sizes
+
+
+def _image(network: TensorRTNetwork, input: Any, dimensions: int) -> Any:
+    *batch, length = network.sizes(input)
+    tensor = network.tensor(input)
+    return network.reshape(tensor, [*batch, 1, length]) if dimensions == 1 else tensor
+
+
+def _from_image(network: TensorRTNetwork, image: Any, dimensions: int) -> Any:
+    *batch, _, length = network.sizes(image)
+    return network.reshape(image, [*batch, length]) if dimensions == 1 else image
 
 
 def _register_convolution(target: Any, dimensions: int) -> None:
@@ -40,18 +44,8 @@ def _register_convolution(target: Any, dimensions: int) -> None:
         groups: int,
     ) -> Any:  # fmt: skip
         kernel = _shape(network, weight)
-        before, after = _paddings(padding, kernel[2:], dilation)
-
-        def convolve(image: Any, over: Callable[..., Sizes]) -> Any:
-            settings = {
-                "stride_nd": over(stride, 1), "pre_padding": over(before, 0), "post_padding": over(after, 0),
-                "dilation_nd": over(dilation, 1), "num_groups": groups,
-            }  # fmt: skip
-            return _add_weighted(
-                network, "convolution_nd", image, kernel[0], over(kernel[2:], 1), weight, bias, settings
-            )
-
-        return in_two_dimensions(network, input, dimensions, convolve)
+        ends = _paddings(padding, kernel[2:], dilation)
+        return _convolve(network, "convolution_nd", input, kernel[0], weight, bias, stride, ends, dilation, groups)
 
     options = is_one_of(stride=tuple, padding=(tuple, str), dilation=tuple, groups=int)
     register(target, build, takes_floats("input", "weight"), has_rank("input", dimensions + 2), _bias, options)
@@ -64,21 +58,12 @@ def _register_transposed(target: Any, dimensions: int) -> None:
     ) -> Any:  # fmt: skip
         wanted = network.dtype(input)
         if wanted is torch.bfloat16:  # TensorRT has no such layer of it
-            input, weight = network.cast(network.tensor(input), torch.float32), _in_float32(network, weight)
-        kernel = _shape(network, weight)
-        after = tuple(one - more for one, more in zip(padding, output_padding, strict=True))
-
-        def convolve(image: Any, over: Callable[..., Sizes]) -> Any:
-            settings = {
-                "stride_nd": over(stride, 1), "pre_padding": over(padding, 0), "post_padding": over(after, 0),
-                "dilation_nd": over(dilation, 1), "num_groups": groups,
-            }  # fmt: skip
-            outputs = kernel[1] * groups
-            return _add_weighted(
-                network, "deconvolution_nd", image, outputs, over(kernel[2:], 1), weight, bias, settings
-            )
-
-        return network.cast(in_two_dimensions(network, input, dimensions, convolve), wanted)
+            input = network.cast(network.tensor(input), torch.float32)
+            weight = weight.float() if isinstance(weight, Tensor) else network.cast(weight, torch.float32)
+        outputs = _shape(network, weight)[1] * groups
+        ends = padding, tuple(one - more for one, more in zip(padding, output_padding, strict=True))
+        made = _convolve(network, "deconvolution_nd", input, outputs, weight, bias, stride, ends, dilation, groups)
+        return network.cast(made, wanted)
 
     options = is_one_of(stride=tuple, padding=tuple, output_padding=tuple, dilation=tuple, groups=int)
     crops = where(
@@ -92,30 +77,34 @@ def _register_transposed(target: Any, dimensions: int) -> None:
     register(target, build, known, crops, _has_no_gaps)
 
 
-def _in_float32(network: TensorRTNetwork, weight: Any) -> Any:
-    return weight.float() if isinstance(weight, Tensor) else network.cast(weight, torch.float32)
-
-
 def _has_no_gaps(operation: Operation) -> str | None:
     """TensorRT has transposed convolutions with steps, and with dilation, but none with both."""
     steps, dilation = operation.arguments["stride"], operation.arguments["dilation"]
     return "it has steps and dilation, TensorRT either" if max(steps) > 1 and max(dilation) > 1 else None
 
 
-def _add_weighted(
-    network: TensorRTNetwork, kind: str, image: Any, outputs: int, window: Sizes, weight: Any, bias: Any,
-    settings: dict[str, Any],
+def _convolve(
+    network: TensorRTNetwork, kind: str, input: Any, outputs: int, weight: Any, bias: Any, stride: Sizes,
+    ends: tuple[Sizes, Sizes], dilation: Sizes, groups: int,
 ) -> Any:  # fmt: skip
-    """A layer with weights: part of it where they are constants, one of its inputs where they are computed."""
-    dtype = network.dtype(image)
-    weights, inputs = network.no_weights(dtype), {}
+    """A layer whose weight is part of it where that is a constant, and one of its inputs where it is computed."""
+
+    image = _image(network, input, len(stride))
+    dtype, sizes = network.dtype(image), _shape(network, weight)
+    window, inputs = _over_image(sizes[2:], 1), {}
     if isinstance(weight, Tensor):
         weights = network.weights(weight, dtype)
     else:
-        sizes = network.shape(weight)
-        inputs = {1: weight if len(sizes) == len(window) + 2 else network.reshape(weight, [*sizes[:2], *window])}
+        weights = network.no_weights(dtype)
+        inputs = {1: network.reshape(weight, [*sizes[:2], *window]) if len(stride) == 1 else weight}
     shift = network.no_weights(dtype) if bias is None else network.weights(bias, dtype)
-    return network.add(kind, image, outputs, window, weights, shift, inputs=inputs, **settings)
+    before, after = ends
+    made = network.add(
+        kind, image, outputs, window, weights, shift, inputs=inputs, stride_nd=_over_image(stride, 1),
+        pre_padding=_over_image(before, 0), post_padding=_over_image(after, 0),
+        dilation_nd=_over_image(dilation, 1), num_groups=groups,
+    )  # fmt: skip
+    return _from_image(network, made, len(stride))
 
 
 def _shape(network: TensorRTNetwork, weight: Any) -> Sizes:
@@ -178,20 +167,23 @@ def embedding(network: TensorRTNetwork, input: Any, weight: Any, **options: Any)
 # Pooling.
 
 
+def _pool(
+    network: TensorRTNetwork, input: Any, kind: str, window: Sizes, stride: Sizes, padding: Sizes, **settings: Any
+) -> Any:
+    made = network.add(
+        "pooling_nd", _image(network, input, len(window)), setting("PoolingType", kind), _over_image(window, 1),
+        stride_nd=_over_image(stride, 1), padding_nd=_over_image(padding, 0), **settings,
+    )  # fmt: skip
+    return _from_image(network, made, len(window))
+
+
 def _register_max_pool(target: Any, dimensions: int) -> None:
     def build(
         network: TensorRTNetwork, input: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, dilation: Sizes,
         ceil_mode: bool, return_indices: bool,
     ) -> Any:  # fmt: skip
         mode = setting("PaddingMode", "EXPLICIT_ROUND_UP" if ceil_mode else "EXPLICIT_ROUND_DOWN")
-
-        def pool(image: Any, over: Callable[..., Sizes]) -> Any:
-            return network.add(
-                "pooling_nd", image, setting("PoolingType", "MAX"), over(kernel_size, 1), stride_nd=over(stride, 1),
-                padding_nd=over(padding, 0), padding_mode=mode,
-            )  # fmt: skip
-
-        return in_two_dimensions(network, input, dimensions, pool)
+        return _pool(network, input, "MAX", kernel_size, stride, padding, padding_mode=mode)
 
     options = is_one_of(kernel_size=tuple, stride=tuple, padding=tuple, ceil_mode=int)
     plain = has_values(dilation=((1,) * dimensions,), return_indices=False)
@@ -216,14 +208,8 @@ def _register_avg_pool(target: Any, dimensions: int) -> None:
         network: TensorRTNetwork, input: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool,
         count_include_pad: bool, divisor_override: None = None,
     ) -> Any:  # fmt: skip
-        def pool(image: Any, over: Callable[..., Sizes]) -> Any:
-            return network.add(
-                "pooling_nd", image, setting("PoolingType", "AVERAGE"), over(kernel_size, 1),
-                stride_nd=over(stride, 1), padding_nd=over(padding, 0),
-                average_count_excludes_padding=not count_include_pad,
-            )  # fmt: skip
-
-        return in_two_dimensions(network, input, dimensions, pool)
+        excludes = not count_include_pad
+        return _pool(network, input, "AVERAGE", kernel_size, stride, padding, average_count_excludes_padding=excludes)
 
     options = is_one_of(kernel_size=tuple, stride=tuple, padding=tuple, count_include_pad=int)
     plain = has_values(ceil_mode=False, divisor_override=None)
@@ -252,11 +238,7 @@ def _register_adaptive(target: Any, dimensions: int) -> None:
         sizes = network.sizes(input)[2:]
         window = tuple(size // one for size, one in zip(sizes, output_size, strict=True))  # type: ignore[operator]
 
-        def pool(image: Any, over: Callable[..., Sizes]) -> Any:
-            kind = setting("PoolingType", "AVERAGE")
-            return network.add("pooling_nd", image, kind, over(window, 1), stride_nd=over(window, 1))
-
-        return in_two_dimensions(network, input, dimensions, pool)
+        return _pool(network, input, "AVERAGE", window, window, (0,) * dimensions)
 
     register(
         target, build, takes_floats("input"), has_rank("input", dimensions + 2), is_one_of(output_size=tuple), _divides

@@ -112,14 +112,9 @@ class Log:
 
     def words(self) -> str:
         """Return what the library said, for an error; a missing driver is mentioned only if that is all."""
-        lines = messages_of(self.messages)
-        return "; ".join(dict.fromkeys(lines)) if lines else "the backend gave no reason"
-
-
-def messages_of(messages: list[str]) -> list[str]:
-    """Messages without the paths of the library's own sources, and without those about a driver if there are others."""
-    readable = [re.sub(r"\s*(In \w+ )?at /_src/\S+", "", message).strip() for message in messages]
-    return [one for one in readable if _NO_DRIVER not in one] or readable
+        without_paths = [re.sub(r"\s*(In \w+ )?at /_src/\S+", "", message).strip() for message in self.messages]
+        lines = [one for one in without_paths if _NO_DRIVER not in one] or without_paths
+        return "; ".join(dict.fromkeys(lines)) or "the backend gave no reason"
 
 
 @functools.cache

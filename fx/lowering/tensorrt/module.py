@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fx.errors import LoweringError, type_in_words
+from fx.lowering.support import dtype_name
 from fx.lowering.tensorrt.engine import TensorRTEngine
 from fx.lowering.tensorrt.library import Log, library, library_name
 from fx.lowering.tensorrt.network import EngineBinding
@@ -240,19 +241,10 @@ def _why_unfit(binding: EngineBinding, tensor: Any) -> str | None:
     if not isinstance(tensor, Tensor):
         return f"is a tensor, not {type_in_words(tensor)}"
     if tensor.dtype is not binding.dtype:
-        return f"is {_name(binding.dtype)}, not {_name(tensor.dtype)}"
+        return f"is {dtype_name(binding.dtype)}, not {dtype_name(tensor.dtype)}"
     shape = tuple(tensor.shape)
-    fits = len(shape) == len(binding.typical) and all(
-        least <= size <= most for least, size, most in zip(binding.least, shape, binding.most, strict=True)
-    )
-    if fits:
+    ends = [*zip(binding.least, binding.most, strict=True)]
+    if len(shape) == len(ends) and all(least <= size <= most for size, (least, most) in zip(shape, ends, strict=True)):
         return None
-    sizes = (
-        str(least) if least == most else f"{least} to {most}"
-        for least, most in zip(binding.least, binding.most, strict=True)
-    )
+    sizes = (str(least) if least == most else f"{least} to {most}" for least, most in ends)
     return f"is of shape ({', '.join(sizes)}), not {shape}"
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -87,7 +87,8 @@ class TensorRTNetwork:
         self.is_single = True
         """Whether the region returns a tensor rather than a tuple."""
         self._precision = precision
-        self._results = _results(region)
+        returned: Any = region.graph.output_node().args[0]
+        self._results: list[Node] = [returned] if isinstance(returned, Node) else list(returned)
         self._node: Node | None = None
         self._nodes: dict[str, Node] = {}
         self._kept: list[Any] = []  # memory that TensorRT reads when it builds
@@ -113,7 +114,8 @@ class TensorRTNetwork:
         self._recipe.update(repr((node.name, dtype, least, typical, most)).encode())
         tensor = self.definition.add_input(node.name, trt_dtype(dtype), shape)
         if tensor is None:
-            raise self._refusal("input", node)
+            what = f"TensorRT refuses the input `%{node}`"
+            raise LoweringError(what, where=node.source, value=describe(node), why=self.log.words())
         self.inputs.append(EngineBinding(node.name, dtype, least, typical, most))
         return self.cast(tensor, self.working(dtype))
 
@@ -156,7 +158,6 @@ class TensorRTNetwork:
         Raises:
             RuntimeError: TensorRT refuses it; the text is what TensorRT says.
         """
-        described = (kind, [self._describe(one) for one in args])
         layer = getattr(self.definition, f"add_{kind}")(*args)
         if layer is None:
             raise RuntimeError(f"add_{kind} refuses it: {self.log.words()}")
@@ -165,7 +166,8 @@ class TensorRTNetwork:
         for number, tensor in (inputs or {}).items():
             layer.set_input(number, tensor)
         more = {number: self._describe(one) for number, one in (inputs or {}).items()}
-        self._recipe.update(repr((*described, more, {name: str(one) for name, one in settings.items()})).encode())
+        given, options = [self._describe(one) for one in args], {name: str(one) for name, one in settings.items()}
+        self._recipe.update(repr((kind, given, more, options)).encode())
         layer.name = self._layer_name()
         self._layers += 1
         result = layer.get_output(0)
@@ -353,17 +355,6 @@ class TensorRTNetwork:
             name = f"<{node.name}:{number}>"
         self._nodes[name] = node
         return name
-
-    def _refusal(self, what: str, node: Node) -> LoweringError:
-        return LoweringError(
-            f"TensorRT refuses the {what} `%{node}`", where=node.source, value=describe(node), why=self.log.words()
-        )
-
-
-def _results(region: GraphModule) -> list[Node]:
-    """Return what a region returns."""
-    returned: Any = region.graph.output_node().args[0]
-    return [returned] if isinstance(returned, Node) else list(returned)
 
 
 def _key(tensor: Tensor, dtype: torch.dtype) -> tuple[Any, ...]:

@@ -1,15 +1,19 @@
-"""Which operations an engine can hold: what TensorRT's converters ask of shapes, types and constants."""
+"""What TensorRT's converters ask of shapes, types and constants, and the registry, which the files beside this fill."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fx.errors import type_in_words, with_article
+from fx.lowering.converters import Converter, Converters
 from fx.lowering.known_program import Operation
-from fx.lowering.support import Predicate
+from fx.lowering.support import Predicate, all_of, dtype_name
+from fx.lowering.tensorrt.library import library
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 
@@ -23,6 +27,31 @@ _MOST_DIMENSIONS = 8
 """What the sizes of a tensor of TensorRT have room for (``Dims::MAX_DIMS``)."""
 _NO_TENSORS = (int, float, bool, torch.Size, torch.dtype)
 
+converters = Converters("tensorrt")
+"""The converters of the backend ``tensorrt``."""
+
+
+def register(
+    target: Any, build: Callable[..., Any], *predicates: Predicate, counts: bool = True, stored: bool = False
+) -> None:
+    """Add a converter for ``target``, for operations whose operands are known and that all predicates take.
+
+    Args:
+        target: the function.
+        build: what adds it to a network.
+        predicates: what else has to be so.
+        counts: whether it counts toward ``min_size``, the operations that a region needs at least.
+        stored: whether it can work on what quantized programs store.
+    """
+    known = has_known_or_stored_values if stored else has_known_values
+    converters.register(Converter(target, build, all_of(known, *predicates), counts))
+
+
+@functools.cache
+def setting(kind: str, name: str) -> Any:
+    """A member of one of TensorRT's enumerations, such as ``setting("ActivationType", "RELU")``."""
+    return getattr(getattr(library(), kind), name)
+
 
 def has_known_values(operation: Operation) -> str | None:
     """Takes operations whose operands and result are tensors of known shape, constants, or sizes."""
@@ -31,16 +60,15 @@ def has_known_values(operation: Operation) -> str | None:
 
 def has_known_or_stored_values(operation: Operation) -> str | None:
     """The same, and values that quantized programs store."""
-    for node in (*operation.node.all_input_nodes, operation.node):
-        if (why := _why_unknown(node, operation)) is not None:
-            return why
-    return None
+    nodes = (*operation.node.all_input_nodes, operation.node)
+    return next((why for node in nodes if (why := _why_unknown(node, operation)) is not None), None)
 
 
 def _why_stored(operation: Operation) -> str | None:
     for node in (*operation.node.all_input_nodes, operation.node):
-        if (dtype := operation.subject.dtype(node)) in STORED:
-            return f"`%{node}` is {str(dtype).removeprefix('torch.')}, which engines do not work on"
+        dtype = operation.subject.dtype(node)
+        if dtype is not None and dtype in STORED:
+            return f"`%{node}` is {dtype_name(dtype)}, which engines do not work on"
     return None
 
 
@@ -59,14 +87,14 @@ def _why_unknown(node: Node, operation: Operation) -> str | None:
     noted: Any = node.meta.get("tensor_meta")
     if isinstance(noted, (tuple, list)) and all(isinstance(one, TensorMetadata) for one in noted):
         return None
-    return (
-        None if issubclass(kind, _NO_TENSORS) else f"`%{node}` is {with_article(kind.__name__)}, not a tensor or a size"
-    )
+    if issubclass(kind, _NO_TENSORS):
+        return None
+    return f"`%{node}` is {with_article(kind.__name__)}, not a tensor or a size"
 
 
 def _why_unfit(node: Node, shape: tuple[int, ...], dtype: torch.dtype, constant: Tensor | None) -> str | None:
     if dtype not in DTYPES + STORED:
-        return f"`%{node}` is {str(dtype).removeprefix('torch.')}, which engines do not work on"
+        return f"`%{node}` is {dtype_name(dtype)}, which engines do not work on"
     if len(shape) > _MOST_DIMENSIONS:
         return f"`%{node}` has {len(shape)} dimensions, engines at most {_MOST_DIMENSIONS}"
     if 0 in shape:
@@ -82,10 +110,10 @@ def takes_floats(*arguments: str | int) -> Predicate:
     def check(operation: Operation) -> str | None:
         for name in arguments:
             value = operation.arguments.get(name)
-            if isinstance(value, Node) and operation.subject.dtype(value) not in FLOATS:
-                return f"`%{value}` holds no real numbers"
             if not isinstance(value, Node):
                 return f"its {name} is not a tensor"
+            if operation.subject.dtype(value) not in FLOATS:
+                return f"`%{value}` holds no real numbers"
         return None
 
     return check

@@ -15,8 +15,7 @@ from fx.lowering.support import has_constant
 from fx.lowering.tensorrt.activations import clamp
 from fx.lowering.tensorrt.library import trt_dtype
 from fx.lowering.tensorrt.network import TensorRTNetwork
-from fx.lowering.tensorrt.predicates import is_one_of, takes_floats
-from fx.lowering.tensorrt.registration import register
+from fx.lowering.tensorrt.predicates import is_one_of, register, takes_floats
 from fx.node import Node
 from fx.quantize import arithmetic
 

@@ -9,7 +9,7 @@ from fx.arguments import refusal
 from fx.errors import PassError
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.targets import module_qualified_name
-from fx.node import Node
+from fx.node import Node, reached
 from fx.passes.operator_support import OperatorSupportBase
 from fx.passes.partition import find_regions
 from fx.passes.regions import Region, Regions, Spelling
@@ -107,10 +107,13 @@ class CapabilityBasedPartitioner:
     def remove_bookend_non_compute_ops(self, partitions: Iterable[Partition]) -> None:
         """Take functions that compute nothing out of partitions, where nothing before them does, or nothing behind."""
         for partition in partitions:
-            computing = [node for node in partition.nodes if _function_name(node) not in self.non_compute_ops]
-            behind = _reached(computing, partition, lambda node: node.users)
-            before = _reached(computing, partition, lambda node: node.all_input_nodes)
-            partition.nodes = {node: None for node in partition.nodes if node in behind and node in before}
+            partition.nodes = dict.fromkeys(self._without_bookends(partition.nodes))
+
+    def _without_bookends(self, nodes: Mapping[Node, Any]) -> list[Node]:
+        computing = [node for node in nodes if _function_name(node) not in self.non_compute_ops]
+        behind = reached(computing, lambda node: filter(nodes.__contains__, node.users))
+        before = reached(computing, lambda node: filter(nodes.__contains__, node.all_input_nodes))
+        return [node for node in nodes if node in behind and node in before]
 
     def fuse_partitions(self, partitions: Iterable[Partition], prefix: str = "fused_") -> GraphModule:
         """Make each partition a submodule of the program, which is changed in place, and return the program.
@@ -123,7 +126,7 @@ class CapabilityBasedPartitioner:
             region = Region(f"{prefix}{number}")
             home.update(dict.fromkeys(partition.nodes, region))
         regions = Regions(self.graph_module, home)
-        divided = regions.build(regions.in_program_order(lambda region: region.nodes[-1]), Spelling())
+        divided = regions.build(regions.in_program_order(-1), Spelling())
         for region in regions.regions:
             self.graph_module.add_submodule(region.name, divided.get_submodule(region.name))
         self.graph_module.graph = divided.graph
@@ -136,14 +139,3 @@ class CapabilityBasedPartitioner:
 
 def _function_name(node: Node) -> str | None:
     return module_qualified_name(node.target) if node.op == "call_function" else None
-
-
-def _reached(start: Iterable[Node], partition: Partition, following: Any) -> set[Node]:
-    """Return the nodes of a partition that are reached from some of it."""
-    reached = dict.fromkeys(start)
-    pending = list(reached)
-    while pending:
-        found = [one for one in following(pending.pop()) if one in partition.nodes and one not in reached]
-        reached.update(dict.fromkeys(found))
-        pending += found
-    return set(reached)

@@ -13,8 +13,7 @@ from torch import nn
 from fx.quantize import Choice, QuantizationScheme, convert, prepare, prepare_qat
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
-from pytest_fx.tables.registered_tables import register_table
-from pytest_fx.tables.table import Chart, Claim, Column, Row, Scale, Series, Table
+from pytest_fx.tables.table import Chart, Claim, Column, Row, Scale, Series, Table, register_table
 from pytest_fx.tables.trained_models import Trained, train_on, trained
 
 _SEEDS = (0, 1, 2)

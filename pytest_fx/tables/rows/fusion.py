@@ -15,14 +15,10 @@ from fx.passes import FuseConvBN
 from model_zoo import get_model
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
-from pytest_fx.tables.pairs import record_pairs, tell_pairs
+from pytest_fx.tables import pairs
 from pytest_fx.tables.peers import torch_fx_fuse
-from pytest_fx.tables.registered_tables import register_table
-from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
+from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, register_table
 from pytest_fx.timing.paired import time_pairs
-
-_RTOL, _ATOL = 1e-5, 1e-8
-"""The paper's bound on the difference between fused and unfused outputs."""
 
 
 def _rows(scale: Scale) -> Sequence[Row]:
@@ -62,8 +58,8 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     ours = timed(partial(fused, images))
     peer = timed(partial(torch_fx_fuse(unfused), images))
     return {
-        **record_pairs(ours, "unfused", "fused"),
-        **record_pairs(peer, "peer_unfused", "peer_fused"),
+        **pairs.record_pairs(ours, "unfused", "fused"),
+        **pairs.record_pairs(peer, "peer_unfused", "peer_fused"),
         **compared,
     }
 
@@ -74,39 +70,24 @@ def _compare(unfused: nn.Module, fused: nn.Module, images: Tensor, threads: int)
         reference = copy.deepcopy(unfused).double()
         wanted = reference(images.double())
         found = FuseConvBN()(capture(reference))(images.double())
-        outside_float32 = _outside(fused(images), unfused(images))
+        different = pairs.outside(fused(images), unfused(images))
     return {
         "outputs": wanted.numel(),
-        "outside": _outside(found, wanted),
-        "outside_float32": outside_float32,
+        "outside": pairs.outside(found, wanted),
+        "outside_float32": different,
         "float64_error": float((wanted - found).abs().max()),
     }
 
 
-def _outside(found: Tensor, wanted: Tensor) -> int:
-    return int((~torch.isclose(found, wanted, rtol=_RTOL, atol=_ATOL)).sum())
-
-
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     return {
-        **tell_pairs(values, "unfused", "fused"),
-        **tell_pairs(values, "peer_unfused", "peer_fused"),
+        **pairs.tell_pairs(values, "unfused", "fused"),
+        **pairs.tell_pairs(values, "peer_unfused", "peer_fused"),
         **{name: values[name] for name in ("outputs", "outside", "outside_float32", "float64_error", "threads")},
     }
 
 
-def _paper(unfused: float, unfused_stdev: float, fused: float, fused_stdev: float) -> dict[str, float]:
-    return {
-        "unfused_mean": unfused,
-        "unfused_stdev": unfused_stdev,
-        "fused_mean": fused,
-        "fused_stdev": fused_stdev,
-        "fused_speedup": round(unfused / fused, 3),
-        "fused_relative": round(fused / unfused, 3),
-    }
-
-
-_FOUND = "{fused_speedup:.3f} times as fast ({fused_speedup_low:.3f} to {fused_speedup_high:.3f})"
+_FOUND = pairs.speedup_of("fused", between=" times as fast ")
 
 register_table(
     Table(
@@ -157,25 +138,21 @@ register_table(
         rows=_rows,
         columns=(
             Column("pairs", "{trials}"),
-            Column("unfused, s", "{unfused_mean:.4g} ± {unfused_stdev:.2g}"),
-            Column("fused, s", "{fused_mean:.4g} ± {fused_stdev:.2g}"),
-            Column("speed-up", "{fused_speedup:.3f} ({fused_speedup_low:.3f} to {fused_speedup_high:.3f})"),
-            Column(
-                "torch.fx", "{peer_fused_speedup:.3f} ({peer_fused_speedup_low:.3f} to {peer_fused_speedup_high:.3f})"
-            ),
+            Column("unfused, s", pairs.seconds_of("unfused")),
+            Column("fused, s", pairs.seconds_of("fused")),
+            Column("speed-up", pairs.speedup_of("fused")),
+            Column("torch.fx", pairs.speedup_of("peer_fused")),
             Column("outside: float64, float32", "{outside:,}, {outside_float32:,} of {outputs:,}"),
-            Column("paper: unfused, s", "{paper_unfused_mean:.4g} ± {paper_unfused_stdev:.2g}"),
-            Column("paper: fused, s", "{paper_fused_mean:.4g} ± {paper_fused_stdev:.2g}"),
+            Column("paper: unfused, s", pairs.seconds_of("paper_unfused")),
+            Column("paper: fused, s", pairs.seconds_of("paper_fused")),
             Column("paper: speed-up", "{paper_fused_speedup:.3f}"),
         ),
         chart=Chart(
             title="Batch norm folded into convolutions",
             axis="run time over that of the unfused model (lower is better; 95 % intervals)",
             series=(
-                Series("fx", "fused_relative", "ours", "fused_relative_low", "fused_relative_high"),
-                Series(
-                    "torch.fx", "peer_fused_relative", "peer", "peer_fused_relative_low", "peer_fused_relative_high"
-                ),
+                pairs.with_interval("fx", "fused_relative", "ours"),
+                pairs.with_interval("torch.fx", "peer_fused_relative", "peer"),
                 Series("the paper", "paper_fused_relative", "paper"),
             ),
             template="{:.3f}",
@@ -183,9 +160,9 @@ register_table(
         ),
         numbers=_numbers,
         paper={
-            "resnet50, CPU, 1 thread, batch 10": _paper(2.0231, 0.23050, 1.7166, 0.25091),
-            "resnet50, CPU, all threads, batch 10": _paper(0.2996, 0.02835, 0.2129, 0.03491),
-            "resnet50, GPU, batch 256": _paper(0.1887, 0.00048, 0.1777, 0.00049),
+            "resnet50, CPU, 1 thread, batch 10": pairs.paper(unfused=(2.0231, 0.23050), fused=(1.7166, 0.25091)),
+            "resnet50, CPU, all threads, batch 10": pairs.paper(unfused=(0.2996, 0.02835), fused=(0.2129, 0.03491)),
+            "resnet50, GPU, batch 256": pairs.paper(unfused=(0.1887, 0.00048), fused=(0.1777, 0.00049)),
         },
     )
 )

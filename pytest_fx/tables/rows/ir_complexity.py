@@ -18,8 +18,7 @@ from fx.errors import TraceError as CaptureRefusal
 from fx.passes import RemoveChecks
 from model_zoo import get_model
 from pytest_fx.harness.capture import capture, capture_without_leaves
-from pytest_fx.tables.registered_tables import register_table
-from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
+from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, register_table
 
 Size = Mapping[str, int]
 _MODELS = (

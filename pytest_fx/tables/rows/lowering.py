@@ -16,13 +16,10 @@ from fx.lowering import TensorRT, get_backend, lower
 from model_zoo import get_model, models_with_tag
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
-from pytest_fx.tables.pairs import joined, record_pairs, tell_pairs
-from pytest_fx.tables.registered_tables import register_table
-from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
+from pytest_fx.tables import pairs
+from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, register_table
 from pytest_fx.timing.paired import time_pairs
 
-_RTOL, _ATOL = 1e-5, 1e-8
-"""The paper's bound on the difference between lowered and eager outputs."""
 _MODELS: Mapping[str, tuple[Sequence[int], int]] = {
     "resnet50": ((1, 8, 32), 256),
     "learning_to_paint_actor": ((1, 8, 32, 96), 96),
@@ -70,7 +67,7 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             lowered = lower(capture(eager), backend, inputs)
             seconds = time.perf_counter() - start
         with torch.no_grad():
-            wanted, found = joined(eager(*inputs)), joined(lowered(*inputs))
+            wanted, found = pairs.joined(eager(*inputs)), pairs.joined(lowered(*inputs))
     timed = time_pairs(
         partial(eager, *inputs),
         partial(lowered, *inputs),
@@ -79,10 +76,10 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         device=device,
     )
     return {
-        **record_pairs(timed, "eager", "lowered"),
+        **pairs.record_pairs(timed, "eager", "lowered"),
         "lowering": seconds,
         "outputs": wanted.numel(),
-        "outside": int((~torch.isclose(found, wanted, rtol=_RTOL, atol=_ATOL)).sum()),
+        "outside": pairs.outside(found, wanted),
         "error": float((found.double() - wanted.double()).abs().max() / wanted.double().abs().max()),
     }
 
@@ -99,22 +96,11 @@ def _build_ahead(eager: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
 
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     kept = ("lowering", "outputs", "outside", "error", "threads")
-    return {**tell_pairs(values, "eager", "lowered"), **{name: values[name] for name in kept}}
-
-
-def _paper(eager: float, eager_stdev: float, lowered: float, lowered_stdev: float) -> dict[str, float]:
-    return {
-        "eager_mean": eager,
-        "eager_stdev": eager_stdev,
-        "lowered_mean": lowered,
-        "lowered_stdev": lowered_stdev,
-        "lowered_speedup": round(eager / lowered, 3),
-        "lowered_relative": round(lowered / eager, 3),
-    }
+    return {**pairs.tell_pairs(values, "eager", "lowered"), **{name: values[name] for name in kept}}
 
 
 _OUTSIDE = "outside of the bound: {outside:,} of {outputs:,}, the largest error {error:.1e} of the largest output"
-_FOUND = "{lowered_speedup:.2f} times as fast ({lowered_speedup_low:.2f} to {lowered_speedup_high:.2f})"
+_FOUND = pairs.speedup_of("lowered", 2, " times as fast ")
 
 register_table(
     Table(
@@ -165,21 +151,21 @@ register_table(
         rows=_rows,
         columns=(
             Column("pairs", "{trials}"),
-            Column("eager, s", "{eager_mean:.4g} ± {eager_stdev:.2g}"),
-            Column("lowered, s", "{lowered_mean:.4g} ± {lowered_stdev:.2g}"),
-            Column("speed-up", "{lowered_speedup:.3f} ({lowered_speedup_low:.3f} to {lowered_speedup_high:.3f})"),
+            Column("eager, s", pairs.seconds_of("eager")),
+            Column("lowered, s", pairs.seconds_of("lowered")),
+            Column("speed-up", pairs.speedup_of("lowered")),
             Column("lowering, s", "{lowering:.2f}"),
             Column("error", "{error:.1e}"),
             Column("outside", "{outside:,} of {outputs:,}"),
-            Column("paper: eager, s", "{paper_eager_mean:.4g} ± {paper_eager_stdev:.2g}"),
-            Column("paper: lowered, s", "{paper_lowered_mean:.4g} ± {paper_lowered_stdev:.2g}"),
+            Column("paper: eager, s", pairs.seconds_of("paper_eager")),
+            Column("paper: lowered, s", pairs.seconds_of("paper_lowered")),
             Column("paper: speed-up", "{paper_lowered_speedup:.3f}"),
         ),
         chart=Chart(
             title="Programs lowered to a backend",
             axis="run time over that of eager PyTorch (lower is better; 95 % intervals)",
             series=(
-                Series("fx", "lowered_relative", "ours", "lowered_relative_low", "lowered_relative_high"),
+                pairs.with_interval("fx", "lowered_relative", "ours"),
                 Series("the paper", "paper_lowered_relative", "paper"),
             ),
             template="{:.3f}",
@@ -187,8 +173,10 @@ register_table(
         ),
         numbers=_numbers,
         paper={
-            "resnet50, tensorrt, batch 256": _paper(0.2443, 0.00119, 0.0662, 0.00022),
-            "learning_to_paint_actor, tensorrt, batch 96": _paper(0.0068, 0.0003, 0.0044, 0.0001),
+            "resnet50, tensorrt, batch 256": pairs.paper(eager=(0.2443, 0.00119), lowered=(0.0662, 0.00022)),
+            "learning_to_paint_actor, tensorrt, batch 96": pairs.paper(
+                eager=(0.0068, 0.0003), lowered=(0.0044, 0.0001)
+            ),
         },
     )
 )

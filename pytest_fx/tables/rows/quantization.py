@@ -19,11 +19,9 @@ from fx.quantize.scheme import Precision
 from model_zoo import get_model, models_with_tag
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
-from pytest_fx.tables.pairs import joined, record_pairs, tell_pairs
-from pytest_fx.tables.registered_tables import register_table
-from pytest_fx.tables.rounds import time_rounds
-from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
-from pytest_fx.tables.torch_ao import Backend, ao_convert, ao_prepare
+from pytest_fx.tables import pairs
+from pytest_fx.tables.peers import Backend, ao_convert, ao_prepare
+from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, register_table
 from pytest_fx.timing.memory import peak_memory
 
 Program = Callable[..., Any]
@@ -92,17 +90,17 @@ def _measure(settings: Mapping[str, Any]) -> Mapping[str, Any]:
         calls |= {f"{name}_kept": partial(_in_memory, memory, calls[name]) for name in _KEPT}
     values: dict[str, Any] = {}
     with torch.no_grad(), evaluation.threads(settings["threads"]):
-        wanted = joined(calls["float"]())
+        wanted = pairs.joined(calls["float"]())
         for name in programs:
             call = calls[name]
             call()  # which may pack weights
             values[f"{name}_bytes"] = peak_memory(call)
             if name != "float":
-                values[f"{name}_sqnr"] = _sqnr(wanted, joined(call()))
+                values[f"{name}_sqnr"] = _sqnr(wanted, pairs.joined(call()))
         del wanted
-    timings = time_rounds(calls, baseline="float", rounds=settings["rounds"], threads=settings["threads"])
+    timings = pairs.time_rounds(calls, baseline="float", rounds=settings["rounds"], threads=settings["threads"])
     for name, timing in timings.items():
-        values |= record_pairs(timing, "float", name)
+        values |= pairs.record_pairs(timing, "float", name)
     return values
 
 
@@ -186,31 +184,16 @@ def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     numbers: dict[str, float] = {}
     for name in (*_PRECISIONS, *_AO):
         if name in values:
-            numbers |= tell_pairs(values, "float", name)
+            numbers |= pairs.tell_pairs(values, "float", name)
             numbers[f"{name}_sqnr"] = values[f"{name}_sqnr"]
     for name in _KEPT:
         if f"{name}_kept" in values:
-            numbers |= tell_pairs(values, "float", f"{name}_kept")
+            numbers |= pairs.tell_pairs(values, "float", f"{name}_kept")
     names = [name for name in ("float", *_PRECISIONS, *_AO) if name in values]
     return numbers | {f"{name}_mib": round(values[f"{name}_bytes"] / 2**20, 3) for name in names}
 
 
-def _paper(before: float, before_stdev: float, after: float, after_stdev: float) -> dict[str, float]:
-    return {
-        "float_mean": before,
-        "float_stdev": before_stdev,
-        "static_mean": after,
-        "static_stdev": after_stdev,
-        "static_speedup": round(before / after, 3),
-        "static_relative": round(after / before, 3),
-    }
-
-
-def _speedup(name: str) -> str:
-    return f"{{{name}_speedup:.2f}} ({{{name}_speedup_low:.2f}} to {{{name}_speedup_high:.2f}})"
-
-
-_FOUND = "{static_speedup:.2f} times as fast ({static_speedup_low:.2f} to {static_speedup_high:.2f})"
+_FOUND = pairs.speedup_of("static", 2, " times as fast ")
 _PHASE_FOUND = "{seconds:.3g} s; torch.ao in the same run {ao_seconds:.3g} s"
 
 register_table(
@@ -251,16 +234,16 @@ register_table(
         rows=_rows,
         columns=(
             Column("rounds", "{trials}"),
-            Column("float, s", "{float_mean:.4g} ± {float_stdev:.2g}"),
-            Column("static, s", "{static_mean:.4g} ± {static_stdev:.2g}"),
-            Column("static", _speedup("static")),
-            Column("dynamic", _speedup("dynamic")),
-            Column("static, memory kept", _speedup("static_kept")),
-            Column("dynamic, memory kept", _speedup("dynamic_kept")),
-            Column("weight-only", _speedup("weight_only")),
-            Column("torch.ao", _speedup("ao")),
-            Column("torch.ao, oneDNN", _speedup("ao_onednn")),
-            Column("torch.ao, dynamic", _speedup("ao_dynamic")),
+            Column("float, s", pairs.seconds_of("float")),
+            Column("static, s", pairs.seconds_of("static")),
+            Column("static", pairs.speedup_of("static", 2)),
+            Column("dynamic", pairs.speedup_of("dynamic", 2)),
+            Column("static, memory kept", pairs.speedup_of("static_kept", 2)),
+            Column("dynamic, memory kept", pairs.speedup_of("dynamic_kept", 2)),
+            Column("weight-only", pairs.speedup_of("weight_only", 2)),
+            Column("torch.ao", pairs.speedup_of("ao", 2)),
+            Column("torch.ao, oneDNN", pairs.speedup_of("ao_onednn", 2)),
+            Column("torch.ao, dynamic", pairs.speedup_of("ao_dynamic", 2)),
             Column(
                 "SQNR, dB: static, dynamic, torch.ao",
                 "{static_sqnr:.1f}, {dynamic_sqnr:.1f}, {ao_sqnr:.1f}",
@@ -270,8 +253,8 @@ register_table(
                 "{float_mib:.4g}, {static_mib:.4g}, {dynamic_mib:.4g}, {ao_mib:.4g}",
             ),
             Column("phase, s: fx, torch.ao", "{seconds:.3g}, {ao_seconds:.3g} ({seconds_ratio:.3g} times)"),
-            Column("paper: float, s", "{paper_float_mean:.4g} ± {paper_float_stdev:.2g}"),
-            Column("paper: int8, s", "{paper_static_mean:.4g} ± {paper_static_stdev:.2g}"),
+            Column("paper: float, s", pairs.seconds_of("paper_float")),
+            Column("paper: int8, s", pairs.seconds_of("paper_static")),
             Column("paper: speed-up", "{paper_static_speedup:.2f}"),
             Column("paper: phase, s", "{paper_seconds:g}"),
         ),
@@ -279,9 +262,9 @@ register_table(
             title="Programs on 8-bit integers",
             axis="run time over that of the float32 model (lower is better; 95 % intervals)",
             series=(
-                Series("static", "static_relative", "ours", "static_relative_low", "static_relative_high"),
-                Series("dynamic", "dynamic_relative", "baseline", "dynamic_relative_low", "dynamic_relative_high"),
-                Series("torch.ao", "ao_relative", "peer", "ao_relative_low", "ao_relative_high"),
+                pairs.with_interval("static", "static_relative", "ours"),
+                pairs.with_interval("dynamic", "dynamic_relative", "baseline"),
+                pairs.with_interval("torch.ao", "ao_relative", "peer"),
                 Series("the paper", "paper_static_relative", "paper"),
             ),
             template="{:.3f}",
@@ -289,11 +272,11 @@ register_table(
         ),
         numbers=_numbers,
         paper={
-            "deep_recommender, 1 thread, batch 1": _paper(0.0777, 0.00079, 0.0222, 0.0008),
-            "deep_recommender, 1 thread, batch 16": _paper(0.1980, 0.0104, 0.0639, 0.0057),
-            "deep_recommender, 1 thread, batch 64": _paper(0.3995, 0.0204, 0.2585, 0.0129),
-            "deep_recommender, 1 thread, batch 128": _paper(0.6717, 0.0228, 0.5369, 0.0413),
-            "deep_recommender, 1 thread, batch 256": _paper(1.2307, 0.0874, 1.1157, 0.0686),
+            "deep_recommender, 1 thread, batch 1": pairs.paper(float=(0.0777, 0.00079), static=(0.0222, 0.0008)),
+            "deep_recommender, 1 thread, batch 16": pairs.paper(float=(0.1980, 0.0104), static=(0.0639, 0.0057)),
+            "deep_recommender, 1 thread, batch 64": pairs.paper(float=(0.3995, 0.0204), static=(0.2585, 0.0129)),
+            "deep_recommender, 1 thread, batch 128": pairs.paper(float=(0.6717, 0.0228), static=(0.5369, 0.0413)),
+            "deep_recommender, 1 thread, batch 256": pairs.paper(float=(1.2307, 0.0874), static=(1.1157, 0.0686)),
             "deep_recommender, prepare": {"seconds": 0.044},
             "deep_recommender, calibrate": {"seconds": 0.59},
             "deep_recommender, convert": {"seconds": 3.8},

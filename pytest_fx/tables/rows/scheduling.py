@@ -21,13 +21,10 @@ from fx.passes import OverlapCommunication, ShapeProp
 from model_zoo.dlrm import DLRM, clicks
 from model_zoo.zoo_model import seeded
 from pytest_fx.processes.child import Channel, Child, Limits
-from pytest_fx.tables import parameter_server
+from pytest_fx.tables import pairs, parameter_server
 from pytest_fx.tables.estimates import Estimator
-from pytest_fx.tables.pairs import record_pairs, tell_pairs
 from pytest_fx.tables.parameter_server import RemoteTable, parameter_servers, start_fetch, wait_for_vectors
-from pytest_fx.tables.registered_tables import register_table
-from pytest_fx.tables.rounds import time_rounds
-from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, Timeline
+from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, Timeline, register_table
 from pytest_fx.timing.paired import median_interval
 
 _SERVER = "tables"
@@ -237,14 +234,12 @@ def _time(
     programs: Mapping[str, Callable[..., Any]], queries: Sequence[Query], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     samples = {name: partial(_sample, program, itertools.cycle(queries)) for name, program in programs.items()}
-    timed = time_rounds(samples, baseline="before", rounds=settings["rounds"], threads=settings["threads"])
+    timed = pairs.time_rounds(samples, baseline="before", rounds=settings["rounds"], threads=settings["threads"])
     alone = zip(timed["work"].transformed, timed["fetches"].transformed, strict=True)
     over = tuple(after / max(pair) for after, pair in zip(timed["after"].transformed, alone, strict=True))
     return {
-        **record_pairs(timed["after"], "before", "after"),
-        "work": [round(seconds, 9) for seconds in timed["work"].transformed],
-        "fetches": [round(seconds, 9) for seconds in timed["fetches"].transformed],
-        "fetch": [round(seconds, 9) for seconds in timed["fetch"].transformed],
+        **pairs.record_pairs(timed["after"], "before", "after"),
+        **{name: pairs.to_nanoseconds(timed[name].transformed) for name in ("work", "fetches", "fetch")},
         "over_ideal_interval": [round(end, 6) for end in median_interval(over)],
         "in_a_sample": _IN_A_SAMPLE,
     }
@@ -257,7 +252,7 @@ def _sample(program: Callable[..., Any], queries: Iterator[Query]) -> None:
 
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     count = values["in_a_sample"]
-    numbers = dict(tell_pairs(values, "before", "after"))
+    numbers = dict(pairs.tell_pairs(values, "before", "after"))
     alone = [max(pair) for pair in zip(values["work"], values["fetches"], strict=True)]
     ideal = [one / old for one, old in zip(alone, values["before"], strict=True)]
     low, high = values["over_ideal_interval"]
@@ -276,7 +271,7 @@ def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
     }
 
 
-_FOUND = "{after_speedup:.2f} times as many queries per second ({after_speedup_low:.2f} to {after_speedup_high:.2f})"
+_FOUND = pairs.speedup_of("after", 2, " times as many queries per second ")
 
 register_table(
     Table(
@@ -317,7 +312,7 @@ register_table(
             Column("fetches that run beside work", "{moved} of {fetches_count}"),
             Column("before, queries/s", "{before_queries:,.0f}"),
             Column("after, queries/s", "{after_queries:,.0f}"),
-            Column("speed-up", "{after_speedup:.3f} ({after_speedup_low:.3f} to {after_speedup_high:.3f})"),
+            Column("speed-up", pairs.speedup_of("after")),
             Column("speed-up, estimated", "{predicted_speedup:.3f}"),
             Column("work alone, ms", "{work_ms:.2f}"),
             Column("fetches alone, ms", "{fetches_ms:.2f}"),
@@ -328,7 +323,7 @@ register_table(
             title="A recommender that fetches from a parameter server",
             axis="time over that of blocking fetches (lower is better; 95 % intervals)",
             series=(
-                Series("after overlap", "after_relative", "ours", "after_relative_low", "after_relative_high"),
+                pairs.with_interval("after overlap", "after_relative", "ours"),
                 Series("estimated", "predicted_relative", "peer"),
                 Series("ideal: the larger of work and fetches", "ideal_relative", "baseline"),
             ),

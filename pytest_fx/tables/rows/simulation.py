@@ -33,8 +33,8 @@ from pytest_fx.tables.estimates import (
     seconds_in_turns,
     torch_estimate,
 )
-from pytest_fx.tables.registered_tables import register_table
-from pytest_fx.tables.table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Series, Table
+from pytest_fx.tables.pairs import with_interval
+from pytest_fx.tables.table import Chart, Claim, Column, Entry, NotRun, Row, Scale, Table, register_table
 from pytest_fx.timing.paired import BETWEEN_COPIES, median_interval, time_pairs
 
 _BATCHES = (1, 8, 32)
@@ -335,10 +335,10 @@ register_table(
         chart=Chart(
             title="Run time, estimated and measured",
             axis="milliseconds (90 % intervals)",
-            over=Series("measured", "measured", "baseline", "measured_low", "measured_high"),
+            over=with_interval("measured", "measured", "baseline"),
             series=(
-                Series("roofline", "roofline", "ours", "roofline_low", "roofline_high"),
-                Series("kernels measured once", "kernels", "peer", "kernels_low", "kernels_high"),
+                with_interval("roofline", "roofline", "ours"),
+                with_interval("kernels measured once", "kernels", "peer"),
             ),
         ),
         numbers=_numbers,

@@ -14,10 +14,9 @@ from torch.fx.proxy import TraceError
 from fx.passes import FuseConvBN
 from model_zoo import get_model, list_models
 from pytest_fx.harness.capture import GraphModule, capture
-from pytest_fx.tables.pairs import record_pairs, tell_pairs
+from pytest_fx.tables import pairs
 from pytest_fx.tables.peers import torch_fx_fuse
-from pytest_fx.tables.registered_tables import register_table
-from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table
+from pytest_fx.tables.table import Chart, Claim, Column, NotRun, Row, Scale, Series, Table, register_table
 from pytest_fx.timing.paired import time_pairs
 
 _FUSED = ("learning_to_paint_actor", "resnet50", "unet")
@@ -60,7 +59,7 @@ def _measure(
     except (TraceError, TypeError) as error:
         raise NotRun(f"torch.fx cannot capture it: {error}") from None
     timing = time_pairs(partial(theirs, module), partial(ours, module), rounds=settings["rounds"], threads=1)
-    return record_pairs(timing, "torch_fx", "fx")
+    return pairs.record_pairs(timing, "torch_fx", "fx")
 
 
 def _capture(module: nn.Module) -> None:
@@ -93,7 +92,7 @@ def _release(program: nn.Module) -> None:
 
 
 def _numbers(values: Mapping[str, Any]) -> Mapping[str, float]:
-    numbers = tell_pairs(values, "torch_fx", "fx")
+    numbers = pairs.tell_pairs(values, "torch_fx", "fx")
     seconds = {name: number for name, number in numbers.items() if name.endswith(("_median", "_mean", "_stdev"))}
     return {**numbers, **{f"{name}_ms": round(number * _MILLISECONDS, 6) for name, number in seconds.items()}}
 
@@ -136,7 +135,7 @@ register_table(
             Column("pairs", "{trials}"),
             Column("fx, ms", "{fx_median_ms:.2f} ({fx_mean_ms:.2f} ± {fx_stdev_ms:.2f})"),
             Column("torch.fx, ms", "{torch_fx_median_ms:.2f} ({torch_fx_mean_ms:.2f} ± {torch_fx_stdev_ms:.2f})"),
-            Column("torch.fx / fx", "{fx_speedup:.2f} ({fx_speedup_low:.2f} to {fx_speedup_high:.2f})"),
+            Column("torch.fx / fx", pairs.speedup_of("fx", 2)),
             Column("the paper, ms", "{paper_fx_median_ms:g}"),
         ),
         chart=Chart(

@@ -148,26 +148,13 @@ def without_gradients(graph: fx.Graph, x: Any, y: Any, z: Any) -> fx.Node:
     return made
 
 
+# Arithmetic; views and what may be one; writes; random numbers, checks, modes, the unknown; modules and their state.
 STEPS: list[Step] = [
-    function(torch.relu),
-    binary(operator.add),
-    binary(torch.mul),
-    binary(torch.matmul),
-    function(operator.mul, 2),
-    function(operator.add, 1.5),
-    lambda graph, x, y, z: graph.call_function(torch.ones, (3, 3)),
-    # views, and what may be one
-    method("t"),
-    method("view", 3, 3),
-    method("reshape", 3, 3),
-    method("contiguous"),
-    method("float"),
-    method("detach"),
-    method("clone"),
-    function(operator.getitem, slice(0, 3)),
-    function(torch.flatten, 0, 0),
-    function(F.dropout, 0.5, False),
-    lambda graph, x, y, z: graph.call_method("type_as", (x, y)),
+    function(torch.relu), binary(operator.add), binary(torch.mul), binary(torch.matmul), function(operator.mul, 2),
+    function(operator.add, 1.5), lambda graph, x, y, z: graph.call_function(torch.ones, (3, 3)), method("t"),
+    method("view", 3, 3), method("reshape", 3, 3), method("contiguous"), method("float"), method("detach"),
+    method("clone"), function(operator.getitem, slice(0, 3)), function(torch.flatten, 0, 0),
+    function(F.dropout, 0.5, False), lambda graph, x, y, z: graph.call_method("type_as", (x, y)),
     lambda graph, x, y, z: graph.call_function(torch.einsum, ("ij->ji", x)),
     lambda graph, x, y, z: graph.call_function(torch.einsum, ("ij,jk->ik", x, y)),
     lambda graph, x, y, z: element(graph, graph.call_function(torch.broadcast_tensors, (x, y)), 1),
@@ -175,17 +162,8 @@ STEPS: list[Step] = [
     lambda graph, x, y, z: graph.call_function(
         torch.cat, ([element(graph, x, slice(0, 1)), element(graph, y, slice(0, 2))],)
     ),
-    lambda graph, x, y, z: element(graph, graph.call_function(tuple, ((x, y),)), 1),
-    of_joined_tuples,
-    of_dict,
-    of_list,
-    of_iterator,
-    scaled_by_size,
-    # writes
-    method("add_", 1),
-    method("relu_"),
-    method("t_"),
-    method("normal_"),
+    lambda graph, x, y, z: element(graph, graph.call_function(tuple, ((x, y),)), 1), of_joined_tuples, of_dict,
+    of_list, of_iterator, scaled_by_size, method("add_", 1), method("relu_"), method("t_"), method("normal_"),
     lambda graph, x, y, z: graph.call_method("mul_", (x, y)),
     lambda graph, x, y, z: graph.call_method("copy_", (x, y)),
     lambda graph, x, y, z: graph.call_method("set_", (x, y)),
@@ -195,34 +173,15 @@ STEPS: list[Step] = [
     lambda graph, x, y, z: graph.call_function(operator.iadd, (x, y)),
     lambda graph, x, y, z: (graph.call_function(operator.setitem, (x, 0, 7.0)), x)[1],
     lambda graph, x, y, z: (graph.call_function(operator.setitem, (x, 1, element(graph, y, 0))), x)[1],
-    # random numbers, checks, modes, the unknown
-    function(torch.rand_like),
-    function(F.dropout),
-    checked,
-    without_gradients,
-    function(keeping),
-    binary(first_or_copy),
-    # modules and their state
-    module("linear"),
-    module("norm"),
-    module("evaluated"),
-    module("relu"),
-    module("identity"),
-    module("dropout"),
-    module("inplace_dropout"),
-    module("sequence"),
-    module("user"),
-    module("inner"),
-    attribute("a"),
-    attribute("view_of_a"),
-    attribute("b"),
-    attribute("weight"),
-    attribute("norm.running_mean"),
+    function(torch.rand_like), function(F.dropout), checked, without_gradients, function(keeping),
+    binary(first_or_copy), module("linear"), module("norm"), module("evaluated"), module("relu"), module("identity"),
+    module("dropout"), module("inplace_dropout"), module("sequence"), module("user"), module("inner"), attribute("a"),
+    attribute("view_of_a"), attribute("b"), attribute("weight"), attribute("norm.running_mean"),
     attribute("norm.running_var"),
     lambda graph, x, y, z: graph.call_function(
         F.batch_norm, (x, graph.get_attr("norm.running_mean"), graph.get_attr("norm.running_var")), {"training": True}
     ),
-]
+]  # fmt: skip
 
 Recipe = tuple[tuple[tuple[int, int, int, int], ...], tuple[int, ...]]
 """The steps, each with the numbers of the values it takes, and the numbers of the values that are returned."""

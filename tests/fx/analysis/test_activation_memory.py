@@ -33,15 +33,7 @@ def report_of(function: Any, *args: Any, **options: Any) -> MemoryReport:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "dlrm_small",
-        "lstm_classifier_small",
-        "mlp",
-        "resnet_tiny",
-        "transformer_encoder_small",
-        "two_heads",
-        "unet_small",
-    ],
+    "dlrm_small lstm_classifier_small mlp resnet_tiny transformer_encoder_small two_heads unet_small".split(),
 )
 def test_the_peak_is_what_a_run_takes(name: str) -> None:
     model = get_model(name)

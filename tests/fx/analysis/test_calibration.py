@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,17 +13,18 @@ from torch import nn
 
 import fx
 from fx.analysis import kernel_replay
-from fx.analysis.calibration import calibrate, load_device, save_device
+from fx.analysis.calibration import _products, calibrate, load_device, save_device
 from fx.analysis.kernel_calls import KernelCall, record_calls
 from fx.analysis.kernel_replay import Replay, distances_of
 from fx.analysis.known_devices import get_device
 from fx.analysis.measured_times import MEASURED, MeasuredTimes
 from fx.analysis.node_times import Roofline
-from fx.analysis.probes import operator_probes, product_probes
+from fx.analysis.probes import Probe, operator_probes, product_probes
 from fx.analysis.product_sizes import product_sizes
 from fx.analysis.simulation import name_of_function, simulate
 from fx.errors import AnalysisError
 from model_zoo import get_model
+from pytest_fx.harness.evaluation import threads
 from tests.fx.analysis.calibrated import calibrated
 
 
@@ -39,15 +41,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[KernelCall]:
     return run
 
 
-def test_a_calibration_is_the_same_after_a_file(tmp_path: Path) -> None:
-    device = calibrated()
-    save_device(device, tmp_path / "here" / "machine.json")
-    assert load_device(tmp_path / "here" / "machine.json") == device
-
-
-def test_a_file_that_is_there_is_read_instead_of_measuring(tmp_path: Path) -> None:
-    save_device(calibrated(), tmp_path / "machine.json")
-    assert calibrate(tmp_path / "machine.json") == calibrated()
+@pytest.mark.parametrize("read", [load_device, calibrate])
+def test_a_calibration_is_the_same_after_a_file_which_is_read_instead_of_measuring(tmp_path: Path, read: Any) -> None:
+    save_device(calibrated(), tmp_path / "here" / "machine.json")
+    assert read(tmp_path / "here" / "machine.json") == calibrated()
 
 
 def test_another_machines_calibration_is_refused(tmp_path: Path) -> None:
@@ -70,13 +67,9 @@ def test_another_machines_calibration_is_refused(tmp_path: Path) -> None:
 
 def test_another_number_of_threads_is_another_machine(tmp_path: Path) -> None:
     save_device(calibrated(), tmp_path / "machine.json")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(threads + 1)
-    try:
-        with pytest.raises(AnalysisError, match=f"this is .* {threads + 1} thread"):
-            load_device(tmp_path / "machine.json")
-    finally:
-        torch.set_num_threads(threads)
+    number = torch.get_num_threads() + 1
+    with threads(number), pytest.raises(AnalysisError, match=f"this is .* {number} thread"):
+        load_device(tmp_path / "machine.json")
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 3, "device": {"calibration": 3}}'])
@@ -232,6 +225,16 @@ class _Both:
 
     def __call__(self, *args: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self._func(*args), args[2]  # type: ignore[operator]
+
+
+def test_products_take_what_was_measured_without_their_launch() -> None:
+    calls = [record_calls(fx.symbolic_trace(nn.Linear(n, n)), torch.empty(n, n)).calls[-1] for n in (16, 32, 64, 128)]
+    timed = [(Probe("matrix", call), 1e-6 + call.work.flops * 2.0**-30) for call in calls]
+    surfaces, spread = _products(timed, {"matrix": 1e-6})
+    for sizes in map(product_sizes, calls):
+        assert sizes is not None
+        assert surfaces["matrix"].at(sizes.features)[0] == pytest.approx(-30, abs=0.1)
+    assert spread < 0.1
 
 
 @pytest.mark.thorough

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
@@ -63,21 +64,11 @@ def test_attention_counts_on_the_cpu_forward_and_backward(mask: bool) -> None:
 
 def test_modules_that_run_as_one_kernel_count_as_their_parts() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
-
-    class Attend(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.attention = attention
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.attention(x, x, x)[0]
-
+    attend = Calling(lambda self, x: self.attention(x, x, x)[0], attention=attention)
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     projections, scores, feed_forward = 2 * 4 * (4 * 64), 2 * (2 * 4 * 4 * 8), 2 * 4 * (2 * 8 * 16)
-    found = cost_of(Attend(), torch.ones(2, 4, 8)).total.multiply_adds
-    assert found == projections + scores
-    found = cost_of(nn.Sequential(layer), torch.ones(2, 4, 8)).total.multiply_adds
-    assert found == projections + scores + feed_forward
+    for module, expected in ((attend, projections + scores), (layer, projections + scores + feed_forward)):
+        assert cost_of(nn.Sequential(module), torch.ones(2, 4, 8)).total.multiply_adds == expected
 
 
 def test_a_recurrent_layer_counts_its_gates_forward_and_backward() -> None:

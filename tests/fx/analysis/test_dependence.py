@@ -66,14 +66,12 @@ def program() -> Program:
 # Dropping.
 
 
-def test_what_is_used_is_not_dropped(program: Program) -> None:
+@pytest.mark.parametrize("is_used, reason", [(True, "`%output` uses `%relu`"), (False, None)])
+def test_a_call_that_only_computes_is_dropped_unless_it_is_used(
+    is_used: bool, reason: str | None, program: Program
+) -> None:
     relu = program.call(torch.relu, program.x)
-    assert program.returning(relu).why_not_drop(relu) == "`%output` uses `%relu`"
-
-
-def test_a_call_that_only_computes_is_dropped(program: Program) -> None:
-    relu = program.call(torch.relu, program.x)
-    assert program.returning().why_not_drop(relu) is None
+    assert program.returning(*([relu] if is_used else [])).why_not_drop(relu) == reason
 
 
 EFFECTS: list[tuple[Callable[[Program], fx.Node], str]] = [
@@ -135,20 +133,18 @@ def test_a_write_that_a_view_shows_is_kept(program: Program) -> None:
     assert program.returning(view).why_not_drop(write) == "`%mul_` writes to `%mul`, which `%output` reads"
 
 
-@pytest.mark.parametrize("through", ["chunk", "float", "contiguous", "expand_as", "type_as"])
-def test_what_may_be_a_view_counts_as_one(through: str, program: Program) -> None:
+@pytest.mark.parametrize(
+    "through, rest, may_be_view",
+    [("chunk", [3], True), ("float", [], True), ("contiguous", [], True), ("expand_as", ["y"], True),
+     ("type_as", ["y"], True), ("clone", [], False), ("exp", [], False), ("sum", [], False), ("softmax", [0], False)],
+)  # fmt: skip
+def test_what_may_be_a_view_counts_as_one_and_what_is_computed_does_not(
+    through: str, rest: list[Any], may_be_view: bool, program: Program
+) -> None:
     y = program.call(torch.relu, program.x)
-    view = program.call(through, y, *([] if through in ("float", "contiguous") else [3 if through == "chunk" else y]))
+    result = program.call(through, y, *(y if one == "y" else one for one in rest))
     write = program.call("mul_", y, 2)
-    assert program.returning(view).why_not_drop(write) is not None
-
-
-@pytest.mark.parametrize("fresh", ["clone", "exp", "sum", "softmax"])
-def test_what_is_computed_is_no_view(fresh: str, program: Program) -> None:
-    y = program.call(torch.relu, program.x)
-    computed = program.call(fresh, y, *([0] if fresh == "softmax" else []))
-    write = program.call("mul_", y, 2)
-    assert program.returning(computed).why_not_drop(write) is None
+    assert (program.returning(result).why_not_drop(write) is not None) == may_be_view
 
 
 def test_a_write_to_memory_that_nobody_sees_is_dropped(program: Program) -> None:
@@ -285,22 +281,19 @@ def test_the_result_of_an_unknown_function_may_be_what_another_one_was_given(pro
     assert dependences.why_not_swap(write, read) == "`%add_` writes to `%unknown_1`, which `%exp` reads"
 
 
-def test_a_method_of_an_object_may_reach_the_state_of_the_module(program: Program) -> None:
-    class Holder:
-        def update(self, x: Any) -> Any:
-            return x
+class Holder:
+    def update(self, x: Any) -> Any:
+        return x
 
+
+@pytest.mark.parametrize("function, reaches", [(Holder().update, True), (unknown, False)])
+def test_a_method_of_an_object_may_reach_the_state_of_the_module_and_a_plain_function_does_not(
+    function: Any, reaches: bool, program: Program
+) -> None:
     weight = program.fetch("count")
-    program.call(Holder().update, 1)
+    program.call(function, 1)
     read = program.call(torch.exp, weight)
-    program.call(unknown, 1)
-    assert program.returning(read).why_state_varies(weight) is not None
-
-
-def test_a_plain_function_reaches_no_state_that_it_was_not_given(program: Program) -> None:
-    weight = program.fetch("count")
-    program.call(unknown, 1)
-    assert program.returning(weight).why_state_varies(weight) is None
+    assert (program.returning(read).why_state_varies(weight) is not None) == reaches
 
 
 # Moving.
@@ -343,9 +336,10 @@ def twice(program: Program, target: Any, *args: Any) -> tuple[fx.Node, fx.Node]:
     return program.call(target, *args), program.call(target, *args)
 
 
-def test_equal_calls_are_merged(program: Program) -> None:
-    one, two = twice(program, torch.relu, program.x)
-    assert program.returning(program.call(torch.add, one, two)).why_not_merge(one, two) is None
+@pytest.mark.parametrize("target, reason", [(torch.relu, None), (torch.rand_like, "`%rand_like` draws random numbers")])
+def test_equal_calls_are_merged_unless_they_draw(target: Any, reason: str | None, program: Program) -> None:
+    one, two = twice(program, target, program.x)
+    assert program.returning(program.call(torch.add, one, two)).why_not_merge(one, two) == reason
 
 
 def test_results_that_are_both_returned_stay_two(program: Program) -> None:
@@ -375,11 +369,6 @@ def test_a_write_to_either_result_keeps_calls_apart(program: Program) -> None:
     assert dependences.why_not_merge(one, two) == (
         "`%add_` writes to `%relu_1`, which may be memory of `%relu` or of `%relu_1`"
     )
-
-
-def test_random_numbers_are_drawn_each_time(program: Program) -> None:
-    one, two = twice(program, torch.rand_like, program.x)
-    assert program.returning(one).why_not_merge(one, two) == "`%rand_like` draws random numbers"
 
 
 def test_calls_before_and_after_a_mode_is_set_are_not_merged(program: Program) -> None:

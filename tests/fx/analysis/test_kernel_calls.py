@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -49,26 +51,23 @@ def test_the_gradients_calls_belong_to_the_nodes_of_the_forward_run() -> None:
     assert ("_0", "aten.mm") in backward
 
 
-def sizes_of(module: nn.Module, *args: torch.Tensor) -> ProductSizes:
-    calls = record_calls(fx.symbolic_trace(module), *args).calls
-    return next(sizes for call in calls if (sizes := product_sizes(call)) is not None)
-
-
-def test_a_convolution_is_a_product_over_its_window() -> None:
-    sizes = sizes_of(nn.Conv2d(8, 16, 3, stride=2, padding=1), torch.empty(2, 8, 32, 32))
-    assert sizes == ProductSizes("convolution", rows=2 * 16 * 16, columns=16, depth=72, groups=1, window=9, step=4)
-
-
-def test_groups_are_products_of_their_own_and_single_channels_are_depthwise() -> None:
-    grouped = sizes_of(nn.Conv2d(8, 16, 1, groups=2), torch.empty(1, 8, 4, 4))
-    assert grouped == ProductSizes("convolution", rows=16, columns=8, depth=4, groups=2)
-    assert sizes_of(nn.Conv2d(8, 8, 3, groups=8), torch.empty(1, 8, 4, 4)).kind == "depthwise"
-
-
-def test_a_batch_of_products_has_its_number_as_groups() -> None:
-    program = fx.symbolic_trace(lambda x, y: torch.bmm(x, y))
-    (call,) = record_calls(program, torch.empty(6, 5, 4), torch.empty(6, 4, 3)).calls
-    assert product_sizes(call) == ProductSizes("matrix", rows=5, columns=3, depth=4, groups=6)
+@pytest.mark.parametrize(
+    "function, shapes, expected",
+    [
+        (
+            nn.Conv2d(8, 16, 3, stride=2, padding=1),
+            [(2, 8, 32, 32)],
+            ProductSizes("convolution", rows=2 * 16 * 16, columns=16, depth=72, groups=1, window=9, step=4),
+        ),
+        (nn.Conv2d(8, 16, 1, groups=2), [(1, 8, 4, 4)], ProductSizes("convolution", 16, columns=8, depth=4, groups=2)),
+        (nn.Conv2d(8, 8, 3, groups=8), [(1, 8, 4, 4)], ProductSizes("depthwise", 4, 1, 9, groups=8, window=9, step=4)),
+        (lambda x, y: torch.bmm(x, y), [(6, 5, 4), (6, 4, 3)], ProductSizes("matrix", 5, columns=3, depth=4, groups=6)),
+    ],
+    ids=["over its window", "groups are products", "single channels are depthwise", "a batch is groups"],
+)
+def test_convolutions_and_batches_are_products(function: Any, shapes: Any, expected: ProductSizes) -> None:
+    calls = record_calls(fx.symbolic_trace(function), *map(torch.empty, shapes)).calls
+    assert next(sizes for call in calls if (sizes := product_sizes(call)) is not None) == expected
 
 
 def test_a_surface_goes_through_what_it_knows_and_is_unsure_far_away() -> None:

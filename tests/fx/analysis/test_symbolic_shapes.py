@@ -45,14 +45,12 @@ def test_what_must_hold_of_sizes_is_said_with_the_users_line() -> None:
     assert "test_symbolic_shapes.py:" in str(report)
 
 
-def test_a_size_that_is_baked_in_is_a_constraint() -> None:
-    report = symbolic_shapes(fx.symbolic_trace(lambda x: x.view(8, 2)), ("n",), hints={"n": 16})
-    assert [one.text for one in report.needed] == ["n == 16"]
-
-
-def test_a_rest_of_a_division_is_written_as_python_writes_it() -> None:
-    report = symbolic_shapes(fx.symbolic_trace(lambda x: x.view(-1, 2)), ("n + 1",), hints={"n": 17})
-    assert [one.text for one in report.needed] == ["(n + 1) % 2 == 0"]
+@pytest.mark.parametrize("rows, size, hint, text", [(8, "n", 16, "n == 16"), (-1, "n + 1", 17, "(n + 1) % 2 == 0")])
+def test_a_size_that_is_baked_in_is_a_constraint_as_python_writes_it(
+    rows: int, size: str, hint: int, text: str
+) -> None:
+    report = symbolic_shapes(fx.symbolic_trace(lambda x: x.view(rows, 2)), (size,), hints={"n": hint})
+    assert [one.text for one in report.needed] == [text]
 
 
 def test_torch_is_afterwards_as_it_was() -> None:

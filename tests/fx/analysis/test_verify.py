@@ -25,6 +25,16 @@ def by_name(module: fx.GraphModule, name: str) -> fx.Node:
     return next(node for node in module.graph.nodes if node.name == name)
 
 
+def put(name: str, /, **values: Any) -> Callable[[fx.GraphModule], None]:
+    """Set attributes of a node."""
+
+    def change(module: fx.GraphModule) -> None:
+        for key, value in values.items():
+            setattr(by_name(module, name), key, value)
+
+    return change
+
+
 def misordered(module: fx.GraphModule) -> None:
     by_name(module, "_1").append(by_name(module, "_0"))
 
@@ -41,10 +51,6 @@ def foreign(module: fx.GraphModule) -> None:
     by_name(module, "_1").args = (fx.Graph().placeholder("other"),)
 
 
-def renamed(module: fx.GraphModule) -> None:
-    by_name(module, "_1").name = "_0"
-
-
 def not_listed(module: fx.GraphModule) -> None:
     by_name(module, "_0").users.clear()
 
@@ -53,30 +59,20 @@ def stray_user(module: fx.GraphModule) -> None:
     by_name(module, "_0").users[fx.Graph().placeholder("stray")] = None
 
 
-def no_module(module: fx.GraphModule) -> None:
-    by_name(module, "_1").target = "2"
-
-
-def no_attribute(module: fx.GraphModule) -> None:
-    by_name(module, "_1").target = "1.weights"
-
-
-def called_tensor(module: fx.GraphModule) -> None:
-    by_name(module, "_1").target = "1.weight"
-
-
 USED_EARLY = "Argument '_0' of Node '_1' was used before it has been defined"
 BROKEN: dict[str, tuple[Callable[[fx.GraphModule], None], str]] = {
     "misordered": (misordered, USED_EARLY + "(.|\\n)*it stands behind its user(.|\\n)*"
                    "move one of the two with prepend or append"),
     "erased": (erased, USED_EARLY + "(.|\\n)*it was erased from the graph"),
     "foreign": (foreign, "Argument 'other' of Node '_1' does not belong to this Graph(.|\\n)*copy it over with"),
-    "renamed": (renamed, "Node redefined name _0!"),
+    "renamed": (put("_1", name="_0"), "Node redefined name _0!"),
     "not listed": (not_listed, "node _0 does not list its user _1"),
     "stray user": (stray_user, "node _0 lists stray as a user, which is not in the graph"),
-    "no module": (no_module, "Node _1 target 2 references nonexistent attribute 2 of the root module"),
-    "no attribute": (no_attribute, "Node _1 target 1.weights references nonexistent attribute weights of 1"),
-    "called tensor": (called_tensor, "Node _1 target 1.weight does not reference an nn.Module(.|\\n)*is a Parameter"),
+    "no module": (put("_1", target="2"), "Node _1 target 2 references nonexistent attribute 2 of the root module"),
+    "no attribute": (put("_1", target="1.weights"),
+                     "Node _1 target 1.weights references nonexistent attribute weights of 1"),
+    "called tensor": (put("_1", target="1.weight"),
+                      "Node _1 target 1.weight does not reference an nn.Module(.|\\n)*is a Parameter"),
 }  # fmt: skip
 
 
@@ -112,21 +108,9 @@ def test_captured_programs_are_well_formed(kind: Any) -> None:
 # The rules that pipelines check besides.
 
 
-def unknown_opcode(module: fx.GraphModule) -> None:
-    by_name(module, "_0")._op = "call_thing"
-
-
-def illegal_name(module: fx.GraphModule) -> None:
-    by_name(module, "_0").name = "a b"
-
-
 def late_input(module: fx.GraphModule) -> None:
     with module.graph.inserting_after(by_name(module, "_0")):
         module.graph.placeholder("late")
-
-
-def input_with_two_arguments(module: fx.GraphModule) -> None:
-    by_name(module, "input_1").args = (1, 2)
 
 
 def second_output(module: fx.GraphModule) -> None:
@@ -146,21 +130,6 @@ def used_output(module: fx.GraphModule) -> None:
     by_name(module, "_0").prepend(output)
     output.args = (by_name(module, "input_1"),)
     by_name(module, "_0").args = (output,)
-
-
-def called_text(module: fx.GraphModule) -> None:
-    node = by_name(module, "_0")
-    node.op = "call_function"
-
-
-def numbered_method(module: fx.GraphModule) -> None:
-    node = by_name(module, "_0")
-    node.op, node._target = "call_method", 3
-
-
-def method_of_nothing(module: fx.GraphModule) -> None:
-    node = by_name(module, "_0")
-    node.op, node.target, node.args = "call_method", "relu", ()
 
 
 def listed_argument(module: fx.GraphModule) -> None:
@@ -185,17 +154,29 @@ def user_that_uses_nothing(module: fx.GraphModule) -> None:
 
 
 BROKEN_BESIDES: dict[str, tuple[Callable[[fx.GraphModule], None], str]] = {
-    "opcode": (unknown_opcode, "Node _0 has the unknown opcode 'call_thing'\n(.|\n)*use one of placeholder, get_attr"),
-    "name": (illegal_name, "Node name 'a b' is not an identifier"),
+    "opcode": (
+        put("_0", _op="call_thing"),
+        "Node _0 has the unknown opcode 'call_thing'\n(.|\n)*use one of placeholder, get_attr",
+    ),
+    "name": (put("_0", name="a b"), "Node name 'a b' is not an identifier"),
     "late input": (late_input, "placeholder late stands behind _0\n(.|\n)*before anything is computed from them"),
-    "input's arguments": (input_with_two_arguments, "placeholder input_1 has more arguments than a default"),
+    "input's arguments": (put("input_1", args=(1, 2)), "placeholder input_1 has more arguments than a default"),
     "second output": (second_output, "node output_1 stands behind the output\n(.|\n)*a second output"),
     "behind the output": (behind_the_output, "node relu_ stands behind the output\n(.|\n)*never computed"),
     "output of two": (output_of_two, "an output node has one argument"),
     "used output": (used_output, "the output is used by _0"),
-    "called text": (called_text, "Node _0 calls '0', which is not a function(.|\n)*a submodule by call_module"),
-    "numbered method": (numbered_method, "the target of call_method node _0 is an int, not a string"),
-    "method of nothing": (method_of_nothing, "Node _0 calls the method 'relu' of nothing"),
+    "called text": (
+        put("_0", op="call_function"),
+        "Node _0 calls '0', which is not a function(.|\n)*a submodule by call_module",
+    ),
+    "numbered method": (
+        put("_0", op="call_method", _target=3),
+        "the target of call_method node _0 is an int, not a string",
+    ),
+    "method of nothing": (
+        put("_0", op="call_method", target="relu", args=()),
+        "Node _0 calls the method 'relu' of nothing",
+    ),
     "list": (listed_argument, "Node _0 holds a list as an argument\n(.|\n)*could change without the graph's knowledge"),
     "hidden node": (hidden_node, "Node _0 holds a set as an argument\n(.|\n)*nodes in it are in no use list"),
     "hidden deeper": (hidden_deeper, "Node _0 holds a set as an argument\n(.|\n)*nodes in it are in no use list"),

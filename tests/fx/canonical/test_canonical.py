@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from building import AllLeaves
+from building import AllLeaves, Calling
 from torch import Tensor, nn
 
 import fx
@@ -217,7 +217,7 @@ class Holding(nn.Module):
         return x + self.table.add_(1)
 
 
-class Calling(nn.Module):
+class CalledOtherwise(nn.Module):
     def __call__(self, x: Tensor) -> Tensor:
         return super().__call__(x) + 1
 
@@ -252,7 +252,7 @@ class Scaling(nn.Module):
         (Counting(), "its forward assigns to the attribute `calls`"),
         (Making(), "it makes tensors of its own while it is captured"),
         (Holding(), "it holds tensors that are neither parameters nor buffers"),
-        (Calling(), "its class defines __call__"),
+        (CalledOtherwise(), "its class defines __call__"),
         (Branching(), BRANCHES),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, nn.Module) else "",
@@ -300,15 +300,7 @@ def test_leaves_may_return_structures_whose_elements_are_used() -> None:
 
 
 def test_a_structure_that_is_called_a_method_of_keeps_its_module() -> None:
-    class Root(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.scaling = Scaling()
-
-        def forward(self, x):
-            return self.scaling(x).copy()
-
-    form = canonical_form(with_leaves(Root()))
+    form = canonical_form(with_leaves(Calling(lambda m, x: m.scaling(x).copy(), scaling=Scaling())))
     assert reasons(form) == {"scaling": "what it returns is used in ways that only a value of its own allows"}
 
 
@@ -325,15 +317,7 @@ def test_called_programs_are_inlined_to_any_depth() -> None:
 
 
 def test_a_module_called_twice_is_written_out_twice_with_its_one_weight() -> None:
-    class Root(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
-        def forward(self, x):
-            return self.linear(self.linear(x))
-
-    root = Root()
+    root = Calling(lambda m, x: m.linear(m.linear(x)), linear=nn.Linear(4, 4))
     form = canonical_form(symbolic_trace(root))
     assert len(form.graph_module.graph.find_nodes(op="get_attr", target="linear.weight")) == 2
     assert torch.equal(form.graph_module(X), root(X))

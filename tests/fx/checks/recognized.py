@@ -150,6 +150,30 @@ def the_value_itself_negated(x: Any) -> None:
         raise ValueError("empty")
 
 
+@case("truth is True: wrong size")
+def a_message_in_two_parts(x: Any) -> None:
+    if not x:
+        raise ValueError("wrong " + "size")
+
+
+@case("truth is False: expected {LIMIT + 1}D, got {x.ndim}")
+def a_formatted_message(x: Any) -> None:
+    if x:
+        raise ValueError(f"expected {LIMIT + 1}D, got {x.ndim}")
+
+
+@case("truth is False: 'a' if LIMIT else 'b'")
+def a_message_that_depends_on_something(x: Any) -> None:
+    if x:
+        raise ValueError("a" if LIMIT else "b")
+
+
+@case("truth is False: RuntimeError")
+def a_class_alone(x: Any) -> None:
+    if x:
+        raise RuntimeError
+
+
 @case("call is True: got {x.shape}")
 def a_call(x: Any) -> None:
     assert x.all(), f"got {x.shape}"
@@ -354,6 +378,28 @@ def swallowed_by_a_handler(x: Any) -> int:
             raise ValueError("caught")
     except ValueError:
         return 2
+    return 1
+
+
+@case(refused=True)
+def swallowed_by_the_handler_behind_another(x: Any) -> int:
+    try:
+        try:
+            if x.ndim != 2:
+                raise ValueError("passes the inner handler")
+        except KeyError:
+            return 3
+    except ValueError:
+        return 2
+    return 1
+
+
+@case(refused=True)
+def a_side_that_raises_sometimes(x: Any) -> int:
+    if x.ndim != 2:
+        if LIMIT:
+            return 2
+        raise ValueError("not always")
     return 1
 
 

@@ -30,6 +30,14 @@ def one_of_names(x: Any) -> Any:
     return x
 
 
+RANKS = (2, 3)
+
+
+def one_of_a_global(x: Any) -> Any:
+    assert x.dim() in RANKS
+    return x
+
+
 def none_of(x: Any) -> Any:
     if x.dim() in (0, 1):
         raise ValueError("too few dimensions")
@@ -57,7 +65,8 @@ BAD = {one_of_names: torch.ones(2, 3, dtype=torch.int64), equal_tuples: torch.on
 
 
 @pytest.mark.parametrize(
-    "program", [one_of, one_of_a_set, one_of_names, none_of, none_of_a_set, equal_tuples, unequal_tuples]
+    "program",
+    [one_of, one_of_a_set, one_of_names, one_of_a_global, none_of, none_of_a_set, equal_tuples, unequal_tuples],
 )
 def test_a_comparison_that_asks_elements_is_recorded_as_a_check(program: Any) -> None:
     captured = fx.symbolic_trace(program)

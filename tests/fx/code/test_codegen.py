@@ -23,21 +23,6 @@ def body(module: fx.GraphModule) -> list[str]:
     return [line.strip() for line in module.code.strip().splitlines()[1:]]
 
 
-def test_a_value_is_set_to_none_behind_its_last_use() -> None:
-    def program(x: Any, y: Any) -> Any:
-        a = x + y
-        torch.sin(a)
-        b = a * x
-        return b, b
-
-    assert body(fx.symbolic_trace(program)) == [
-        "add = x + y;  y = None",
-        "sin = torch.sin(add);  sin = None",
-        "mul = add * x;  add = x = None",
-        "return (mul, mul)",
-    ]
-
-
 def test_freed_values_are_gone_while_the_program_still_runs() -> None:
     seen: list[weakref.ref[torch.Tensor]] = []
 
@@ -160,18 +145,6 @@ def test_wrapped_functions_are_declared_above_the_function() -> None:
     assert [node.target for node in fx.symbolic_trace(module).graph.nodes if node.op == "call_function"] == [keep]
 
 
-def test_an_empty_graph_is_a_function_that_does_nothing() -> None:
-    module = fx.GraphModule({}, fx.Graph())
-    assert module.code == "\n\n\ndef forward(self):\n    pass\n    "
-    assert module() is None
-
-
-def test_generated_globals_are_collected_with_the_code() -> None:
-    code = fx.symbolic_trace(lambda x: keep(x, 1)).graph.python_code("self")
-    assert code.globals[f"{__name__}_keep"] is keep
-    assert code.globals["torch"] is torch
-
-
 def test_verbose_code_shows_the_users_lines_and_still_runs() -> None:
     def program(x: Any) -> Any:
         y = x + 1  # first
@@ -216,31 +189,6 @@ def test_profiler_ranges_are_put_around_each_operation() -> None:
 def test_expanded_definitions_have_a_line_a_parameter() -> None:
     graph = fx.symbolic_trace(lambda x, y=1: x).graph
     assert "def forward(\n    self,\n    x,\n    y = 1,\n):" in graph.python_code("self", expanded_def=True).src
-
-
-def test_a_code_transformer_applies_while_its_block_lasts() -> None:
-    module = fx.symbolic_trace(lambda x: x + 1)
-    before = module.code
-
-    def make(current: Any) -> Any:
-        assert current is None
-        return lambda lines: ["x = x * 10\n", *lines]
-
-    with module.graph.on_generate_code(make):
-        module.recompile()
-        assert module(2) == 21
-    assert module(2) == 21
-    module.recompile()
-    assert module.code == before
-    assert module(2) == 3
-
-
-def test_code_transformers_nest() -> None:
-    module = fx.symbolic_trace(lambda x: x + 1)
-    module.graph.on_generate_code(lambda current: lambda lines: ["x = x * 10\n", *lines])
-    module.graph.on_generate_code(lambda current: lambda lines: ["x = x + 1\n", *current(lines)])
-    module.recompile()
-    assert module(2) == 31
 
 
 def test_source_that_is_no_python_names_the_line() -> None:

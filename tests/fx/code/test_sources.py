@@ -9,13 +9,11 @@ import linecache
 import pdb
 import sys
 import traceback
-from typing import Any
 
 import pytest
 import torch
 
 import fx
-from fx.provenance import SourceLocation
 
 
 class Scale(torch.nn.Module):
@@ -65,18 +63,6 @@ def test_a_forward_that_outlives_its_module_keeps_its_source() -> None:
     gc.collect()
     assert "x + 1" in inspect.getsource(forward)
     assert forward(1) == 2
-
-
-def test_code_stays_until_recompile() -> None:
-    module = fx.symbolic_trace(lambda x: torch.relu(input=x))
-    code = module.code
-    relu = next(node for node in module.graph.nodes if node.name == "relu")
-    relu.target = torch.neg
-    assert module.code == code
-    assert torch.equal(module(torch.ones(1)), torch.ones(1))
-    module.recompile()
-    assert torch.equal(module(torch.ones(1)), -torch.ones(1))
-    assert "torch.neg(input = x)" in module.code
 
 
 def test_inspection_shows_the_generated_source() -> None:
@@ -160,18 +146,3 @@ def test_postmortem_finds_the_values_of_the_generated_frame() -> None:
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     frame = next(frame for frame in frames if frame.f_code.co_filename.startswith("<eval_with_key>"))
     assert torch.equal(frame.f_locals["mul"], torch.full((5,), 2.0))
-
-
-def test_annotations_are_objects_whatever_the_future_holds() -> None:
-    graph = fx.Graph()
-    graph.output(graph.placeholder("x", type_expr=torch.Tensor))
-    annotations: Any = fx.GraphModule({}, graph).forward.__annotations__
-    assert annotations == {"x": torch.Tensor}
-
-
-def test_a_location_knows_file_line_function_and_text() -> None:
-    node = next(node for node in fx.symbolic_trace(Scale()).graph.nodes if node.name == "mul")
-    source = node.source
-    assert isinstance(source, SourceLocation)
-    assert (source.file, source.text) == (__file__, "big = x * 2")
-    assert source.line == inspect.getsourcelines(Scale.forward)[1] + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .programs import longer, other_rows, program, rows, sequences
+from .programs import Layered, longer, other_rows, program, rows
 
 
 @program(rows)
@@ -41,13 +41,6 @@ def on_column(x):
     c = y[:, 0]
     c -= 5
     return y, c
-
-
-@program(rows)
-def on_element(x):
-    y = x * 1
-    y[0] += 3
-    return y
 
 
 @program(rows)
@@ -90,14 +83,6 @@ def used_before_and_after(x):
     return a.sum() + b
 
 
-@program(sequences)
-def on_transposed(x):
-    y = x.contiguous().clone()
-    t = y.transpose(1, 2)
-    t += 1
-    return y
-
-
 @program(longer)
 def on_chunk(x):
     y = x.clone()
@@ -122,14 +107,6 @@ def on_number(x):
 
 
 @program(rows)
-def accumulated(x):
-    total = x.new_zeros(6)
-    for factor in (1, 2, 3):
-        total += (x * factor).sum(0)
-    return total
-
-
-@program(rows)
 def accumulated_from_zeros(x):
     total = torch.zeros(6)
     for factor in (1, 2, 3):
@@ -143,20 +120,6 @@ def powers(x):
     z = y
     y **= 2
     return y + z
-
-
-@program(rows)
-def in_list_element(x):
-    parts = [x * 1, x * 2]
-    parts[0] += 1
-    return parts[0] + parts[1]
-
-
-@program(rows)
-def extended_list(x):
-    parts = [x]
-    parts += [x * 2]
-    return torch.cat(parts)
 
 
 @program(rows)
@@ -188,17 +151,6 @@ class OnParameterCopy(nn.Module):
 
 
 @program(rows)
-class OnBuffer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("count", torch.zeros(6))
-
-    def forward(self, x):
-        self.count += 1
-        return x + self.count
-
-
-@program(rows)
 class OnBufferWithInput(nn.Module):
     def __init__(self):
         super().__init__()
@@ -210,11 +162,7 @@ class OnBufferWithInput(nn.Module):
 
 
 @program(rows)
-class Residual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Residual(Layered):
     def forward(self, x):
         out = self.layer(x)
         out += x
@@ -248,33 +196,10 @@ class ResidualThroughDropout(nn.Module):
 
 
 @program(rows)
-def swapped_with_add_(x):
-    y = x * 1
-    z = y
-    y.add_(1)
-    return y + z
-
-
-@program(rows)
-def item_assigned(x):
-    y = x.clone()
-    y[:, 0] = 0
-    y[1] = y[0]
-    return y
-
-
-@program(rows)
 def mask_assigned(x):
     y = x.clone()
     y[y < 0] = 0
     return y
-
-
-@program(rows)
-def into_zeros(x):
-    out = torch.zeros(3, 6)
-    out[1] = x[0]
-    return out
 
 
 @program(rows)
@@ -310,14 +235,6 @@ def on_size_kept(x):
     before = n
     n += 1
     return x * n + before
-
-
-@program(rows)
-def without_gradients(x):
-    y = x * 2
-    with torch.no_grad():
-        y *= 3
-    return y
 
 
 @program(rows)
@@ -359,11 +276,7 @@ def keeps_made_dtype(x):
 
 
 @program(rows)
-class KeepsWhatAutocastGave(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class KeepsWhatAutocastGave(Layered):
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = self.layer(x)
@@ -372,11 +285,7 @@ class KeepsWhatAutocastGave(nn.Module):
 
 
 @program(rows)
-class WritesBehindAutocast(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class WritesBehindAutocast(Layered):
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             y = self.layer(x)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .programs import program, rows
+from .programs import Layered, program, rows
 
 
 @program(rows)
-class AutocastOn(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class AutocastOn(Layered):
     def forward(self, x):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             return self.layer(x)
@@ -59,21 +55,9 @@ class AutocastOffInside(nn.Module):
 
 
 @program(rows)
-class AutocastOff(nn.Module):
+class AutocastFlag(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
-
-    def forward(self, x):
-        with torch.autocast(device_type="cpu", enabled=False):
-            return self.layer(x.float())
-
-
-@program(rows)
-class AutocastFlag(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.mixed = True
 
     def forward(self, x):
@@ -87,13 +71,6 @@ def asks_whether_autocast(x):
     if torch.is_autocast_enabled("cpu"):
         return x.bfloat16()
     return x * 2
-
-
-@program(rows)
-def autocast_in_function(x):
-    with torch.amp.autocast("cpu", dtype=torch.bfloat16):
-        y = x @ x.t()
-    return y
 
 
 @program(rows)

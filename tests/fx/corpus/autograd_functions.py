@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
-from .programs import program, rows
+from .programs import Layered, one_liners, program, rows
 
 
 class RoundStraight(Function):
@@ -68,22 +68,16 @@ class SetupStyle(Function):
         return gradient * 0.5
 
 
-@program(rows)
-def straight_through_function(x):
-    return RoundStraight.apply(x) * 2
-
-
-@program(rows)
-def reversed_gradient(x):
-    return ReverseGradient.apply(x * 2, 0.3) + 1
+one_liners(
+    rows,
+    straight_through_function=lambda x: RoundStraight.apply(x) * 2,
+    reversed_gradient=lambda x: ReverseGradient.apply(x * 2, 0.3) + 1,
+    named_apply=lambda x: swish(x + 1),
+    with_setup_context=lambda x: SetupStyle.apply(x).sum(-1),
+)
 
 
 swish = SavedSwish.apply
-
-
-@program(rows)
-def named_apply(x):
-    return swish(x + 1)
 
 
 @program(rows)
@@ -93,16 +87,7 @@ def two_results(x):
 
 
 @program(rows)
-def with_setup_context(x):
-    return SetupStyle.apply(x).sum(-1)
-
-
-@program(rows)
-class ActivationModule(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class ActivationModule(Layered):
     def forward(self, x):
         return SavedSwish.apply(self.layer(x))
 
@@ -138,41 +123,29 @@ class CheckpointedModule(nn.Module):
 
 
 @program(rows)
-class CheckpointedInTraining(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.block = nn.Linear(6, 6)
-
+class CheckpointedInTraining(Layered):
     def forward(self, x):
         if self.training:
-            return checkpoint(self.block, x, use_reentrant=False)
-        return self.block(x)
+            return checkpoint(self.layer, x, use_reentrant=False)
+        return self.layer(x)
 
 
 @program(rows)
-class CheckpointedMethod(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.block = nn.Linear(6, 6)
-
+class CheckpointedMethod(Layered):
     def _inner(self, x, scale):
-        return torch.tanh(self.block(x)) * scale
+        return torch.tanh(self.layer(x)) * scale
 
     def forward(self, x):
         return checkpoint(self._inner, x, 2.0, use_reentrant=False)
 
 
 @program(rows)
-class CheckpointedClosure(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.block = nn.Linear(6, 6)
-
+class CheckpointedClosure(Layered):
     def forward(self, x):
         y = x.sin()
 
         def inner(z):
-            return self.block(z) + y
+            return self.layer(z) + y
 
         return torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=False)
 
@@ -203,8 +176,3 @@ def gradient_hook(x):
     if y.requires_grad:
         y.register_hook(lambda gradient: gradient * 3)
     return y + 1
-
-
-@program(rows)
-def detached(x):
-    return x.detach() * x

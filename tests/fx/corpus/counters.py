@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import nn
 
-from .programs import longer, program, rows
+from .programs import Layered, longer, program, rows
 
 
 @program(rows)
@@ -19,17 +19,6 @@ class Counter(nn.Module):
     def forward(self, x):
         self.step += 1
         return x * self.step
-
-
-@program(rows)
-class CounterUnused(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return x * 2
 
 
 @program(rows)
@@ -159,17 +148,6 @@ class RecordedCount(nn.Module):
 
 
 @program(rows)
-class LastAttention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = None
-
-    def forward(self, x):
-        self.attention = (x @ x.t()).softmax(-1)
-        return self.attention @ x
-
-
-@program(rows)
 class Memory(nn.Module):
     def __init__(self):
         super().__init__()
@@ -289,15 +267,14 @@ class LazyLayer(nn.Module):
 
 
 @program(rows)
-class FlagSet(nn.Module):
+class FlagSet(Layered):
     def __init__(self):
         super().__init__()
-        self.inner = nn.Linear(6, 6)
-        self.inner.fast = False
+        self.layer.fast = False
 
     def forward(self, x):
-        self.inner.fast = True
-        return self.inner(x)
+        self.layer.fast = True
+        return self.layer(x)
 
 
 @program(rows)
@@ -322,3 +299,14 @@ class Iterated(nn.Module):
 
     def forward(self, x):
         return x * next(self.scales)
+
+
+@program(rows)
+class Looped(Iterated):
+    def __init__(self):
+        super().__init__()
+        self.scales = (float(number) for number in range(1, 100))
+
+    def forward(self, x):
+        for scale in self.scales:
+            return x * scale

@@ -8,16 +8,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from .programs import program, rows
+from .programs import Layered, program, rows
 
 
-class _Fails(nn.Module):
+class _Fails(Layered):
     """Does something, and then what cannot be captured."""
 
     def __init__(self):
         super().__init__()
         self.weight = nn.Parameter(torch.linspace(-2, 2, 6))
-        self.layer = nn.Linear(6, 6)
         self.register_buffer("table", torch.arange(6.0))
         self.plain = torch.arange(6.0)
         self.items = []

@@ -7,7 +7,7 @@ import functools
 import torch
 from torch import nn
 
-from .programs import program, rows
+from .programs import Layered, one_liners, program, rows
 
 
 def doubled(function):
@@ -38,12 +38,8 @@ def with_options(function):
     return inner
 
 
-class _Layer(nn.Module):
+class _Layer(Layered):
     power = 2
-
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
 
 
 @program(rows)
@@ -146,9 +142,14 @@ def _scaled(x, *others, scale=0.5):
     return x * scale
 
 
-@program(rows)
-def calls_decorated_by_class(x):
-    return _scaled(x, scale=2.0)
+one_liners(
+    rows,
+    calls_decorated_by_class=lambda x: _scaled(x, scale=2.0),
+    cached_of_number=lambda x: x + _table(6),
+    cached_of_traced=lambda x: _cached(x) + 1,
+    cached_of_traced_number=lambda x: x * _cached_of_size(x.shape[0]),
+    dispatched=lambda x: _shown(x),
+)
 
 
 @program(rows)
@@ -179,16 +180,6 @@ def _cached(x):
 
 
 @program(rows)
-def cached_of_number(x):
-    return x + _table(6)
-
-
-@program(rows)
-def cached_of_traced(x):
-    return _cached(x) + 1
-
-
-@program(rows)
 @functools.lru_cache(maxsize=None)
 def cached_program(x):
     return x * 2
@@ -197,11 +188,6 @@ def cached_program(x):
 @functools.cache
 def _cached_of_size(n):
     return n * 2
-
-
-@program(rows)
-def cached_of_traced_number(x):
-    return x * _cached_of_size(x.shape[0])
 
 
 @functools.singledispatch
@@ -217,16 +203,6 @@ def _(x: torch.Tensor):
 @_shown.register(list)
 def _of_list(x):
     return x[0] * 5
-
-
-@program(rows)
-def dispatched(x):
-    return _shown(x)
-
-
-@program(rows)
-def dispatched_on_list(x):
-    return _shown([x])
 
 
 @program(rows)

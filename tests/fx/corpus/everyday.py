@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .programs import flags, given, images, labels, longer, other_rows, program, rows, sequences, tokens
+from .programs import flags, images, labels, longer, program, rows, sequences, tokens
 
 
 class _CausalSelfAttention(nn.Module):
@@ -32,16 +31,6 @@ class _CausalSelfAttention(nn.Module):
         att = self.attn_dropout(F.softmax(att, dim=-1))
         y = (att @ v).transpose(1, 2).contiguous().view(b, t, c)
         return self.c_proj(y)
-
-
-@program(sequences)
-class CausalAttention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = _CausalSelfAttention()
-
-    def forward(self, x):
-        return x + self.attention(x)
 
 
 class _Block(nn.Module):
@@ -95,16 +84,8 @@ class GPTWithLoss(nn.Module):
 
 
 @program(tokens, tokens)
-class GPTWithTargets(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = GPT()
-
-    def forward(self, idx, targets=None):
-        logits = self.body(idx)
-        if targets is None:
-            return logits, None
-        return logits, F.cross_entropy(logits.view(-1, 10), targets.view(-1))
+class GPTWithTargets(GPTWithLoss):
+    pass
 
 
 @program(sequences)
@@ -131,13 +112,6 @@ class MultiheadLeaf(nn.Module):
     def forward(self, x):
         y, weights = self.attention(x, x, x)
         return y + x, weights
-
-
-@program(sequences, flags)
-class MaskedMean(nn.Module):
-    def forward(self, x, mask):
-        mask = mask.unsqueeze(-1).to(x.dtype)
-        return (x * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
 
 
 @program(sequences, flags)
@@ -229,20 +203,6 @@ class SparseExperts(nn.Module):
         return out.view_as(x)
 
 
-@program(sequences)
-class ExpertsIfAny(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.experts = nn.ModuleList([nn.Linear(6, 6) for _ in range(2)])
-
-    def forward(self, x):
-        mask = x.sum(-1) > 0
-        y = x
-        if mask.any():
-            y = self.experts[0](y)
-        return y
-
-
 @program(images)
 class BasicBlock(nn.Module):
     def __init__(self):
@@ -263,18 +223,6 @@ class BasicBlock(nn.Module):
 
 
 @program(images)
-class SqueezeExcite(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc1, self.fc2 = nn.Conv2d(3, 2, 1), nn.Conv2d(2, 3, 1)
-
-    def forward(self, x):
-        scale = F.adaptive_avg_pool2d(x, 1)
-        scale = F.hardsigmoid(self.fc2(F.relu(self.fc1(scale), inplace=True)))
-        return scale * x
-
-
-@program(images)
 class UNet(nn.Module):
     def __init__(self):
         super().__init__()
@@ -287,30 +235,6 @@ class UNet(nn.Module):
         dy, dx = skip.size(2) - y.size(2), skip.size(3) - y.size(3)
         y = F.pad(y, [dx // 2, dx - dx // 2, dy // 2, dy - dy // 2])
         return self.up(torch.cat([skip, y], dim=1))
-
-
-@program(images)
-class InterpolatedToSize(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 2, 3)
-
-    def forward(self, x):
-        size = x.shape[-2:]
-        return F.interpolate(self.conv(x), size=size, mode="bilinear", align_corners=False)
-
-
-@program(images)
-class AnchorHead(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cls, self.box = nn.Conv2d(3, 2 * 4, 1), nn.Conv2d(3, 2 * 4, 1)
-
-    def forward(self, x):
-        n, _, h, w = x.shape
-        cls = self.cls(x).view(n, 2, 4, h, w).permute(0, 3, 4, 1, 2).reshape(n, -1, 4)
-        box = self.box(x).view(n, -1, 4, h, w).permute(0, 3, 4, 1, 2).reshape(n, -1, 4)
-        return {"scores": cls.sigmoid(), "boxes": box}
 
 
 @program(images)
@@ -331,19 +255,6 @@ class YoloDecode(nn.Module):
         y[..., 0:2] = (y[..., 0:2] * 2 - 0.5 + grid) * self.stride
         y[..., 2:4] = (y[..., 2:4] * 2) ** 2 * self.anchors.view(1, 2, 1, 1, 2)
         return y.view(bs, -1, 7)
-
-
-@program(images)
-class CoordConv(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(5, 2, 1)
-
-    def forward(self, x):
-        b, _, h, w = x.shape
-        ys = torch.linspace(-1, 1, 8).view(1, 1, 8, 1).expand(b, 1, h, w)
-        xs = torch.linspace(-1, 1, 8).view(1, 1, 1, 8).expand(b, 1, h, w)
-        return self.conv(torch.cat((x, ys, xs), 1))
 
 
 @program(images)
@@ -385,29 +296,6 @@ class WindowPartition(nn.Module):
 
 
 @program(images)
-class ShiftedWindows(nn.Module):
-    def __init__(self):
-        super().__init__()
-        mask = torch.zeros(1, 8, 8, 1)
-        for number, part in enumerate((slice(0, -4), slice(-4, -2), slice(-2, None))):
-            mask[:, part] = number
-        self.register_buffer("attn_mask", mask)
-
-    def forward(self, x):
-        shifted = torch.roll(x, shifts=(-2, -2), dims=(2, 3))
-        mask = self.attn_mask.permute(0, 3, 1, 2)
-        return shifted.masked_fill(mask == 1, 0.0)
-
-
-@program(images)
-class ChannelShuffle(nn.Module):
-    def forward(self, x):
-        x = torch.cat((x, x), 1)
-        b, c, h, w = x.size()
-        return x.view(b, 2, c // 2, h, w).transpose(1, 2).contiguous().view(b, -1, h, w)
-
-
-@program(images)
 class Pyramid(nn.Module):
     def __init__(self):
         super().__init__()
@@ -418,45 +306,10 @@ class Pyramid(nn.Module):
 
 
 @program(images)
-class GroupNormByHand(nn.Module):
-    def forward(self, x):
-        n, c, h, w = x.shape
-        y = x.reshape(n, 3, -1)
-        y = (y - y.mean(-1, keepdim=True)) / (y.std(-1, keepdim=True) + 1e-5)
-        return y.reshape(n, c, h, w)
-
-
-@program(images)
-class NormalizedImages(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("pixel_mean", torch.tensor([0.4, 0.5, 0.6]).view(-1, 1, 1), False)
-        self.register_buffer("pixel_std", torch.tensor([0.2, 0.3, 0.4]).view(-1, 1, 1), False)
-
-    def forward(self, x):
-        return (x - self.pixel_mean) / self.pixel_std
-
-
-@program(images)
 class NormalizedByConstants(nn.Module):
     def forward(self, x):
         mean = torch.tensor([0.4, 0.5, 0.6], device=x.device).view(1, 3, 1, 1)
         return x - mean
-
-
-@program(rows)
-class TwoTowers(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(6, 4), nn.Linear(6, 4)
-        self.logit_scale = nn.Parameter(torch.ones([]) * math.log(1 / 0.07))
-
-    def forward(self, x):
-        a, b = self.a(x), self.b(x)
-        a = a / a.norm(dim=-1, keepdim=True)
-        b = b / b.norm(dim=-1, keepdim=True)
-        logits = self.logit_scale.exp() * a @ b.t()
-        return logits, logits.t()
 
 
 @program(rows)
@@ -469,13 +322,6 @@ class ContrastiveLoss(nn.Module):
 
 
 @program(rows, labels)
-class FocalLoss(nn.Module):
-    def forward(self, x, y):
-        ce = F.cross_entropy(x, y, reduction="none")
-        return ((1 - torch.exp(-ce)) ** 2 * ce).mean()
-
-
-@program(rows, labels)
 class LabelSmoothing(nn.Module):
     def forward(self, x, y):
         log = x.log_softmax(-1)
@@ -484,21 +330,6 @@ class LabelSmoothing(nn.Module):
             target.fill_(0.1 / 5)
             target.scatter_(1, y.unsqueeze(1), 0.9)
         return torch.mean(torch.sum(-target * log, dim=-1))
-
-
-@program(rows)
-class VectorQuantizer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(5, 6)
-        self.embedding.weight.data.uniform_(-0.2, 0.2)
-
-    def forward(self, z):
-        d = z.pow(2).sum(1, keepdim=True) + self.embedding.weight.pow(2).sum(1) - 2 * z @ self.embedding.weight.t()
-        index = d.argmin(1)
-        q = self.embedding(index)
-        loss = F.mse_loss(q.detach(), z) + 0.25 * F.mse_loss(q, z.detach())
-        return z + (q - z).detach(), loss, index
 
 
 @program(rows)
@@ -517,19 +348,6 @@ class ExponentialCodebook(nn.Module):
             self.cluster_size.data.mul_(0.99).add_(onehot.sum(0), alpha=0.01)
             self.embed.data.add_((onehot.t() @ flat) * 0.01)
         return x + (quantized - x).detach()
-
-
-@program(rows)
-class GraphLayer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Linear(6, 6)
-
-    def forward(self, x):
-        adjacency = (x @ x.t() > 0).float()
-        adjacency = adjacency + torch.eye(x.size(0))
-        degree = adjacency.sum(-1).clamp(min=1).pow(-0.5)
-        return degree[:, None] * adjacency * degree[None] @ self.weight(x)
 
 
 @program(rows)
@@ -553,19 +371,6 @@ class Unrolled(nn.Module):
             h = self.cell(x[:, step], h)
             outs.append(h)
         return torch.stack(outs, 1)
-
-
-@program(sequences)
-class UnrolledFixed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cell = nn.GRUCell(6, 6)
-
-    def forward(self, x):
-        h = x.new_zeros(x.size(0), 6)
-        for step in range(4):
-            h = self.cell(x[:, step], h)
-        return h
 
 
 @program(sequences)
@@ -594,27 +399,6 @@ class LSTMWithState(nn.Module):
 
 
 @program(sequences)
-class TemporalConvolution(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv1d(6, 6, 3, padding=2)
-
-    def forward(self, x):
-        y = self.conv(x.transpose(1, 2))
-        return y[:, :, :-2].contiguous().transpose(1, 2)
-
-
-@program(sequences)
-class SeriesDecomposition(nn.Module):
-    def forward(self, x):
-        front = x[:, 0:1, :].repeat(1, 1, 1)
-        end = x[:, -1:, :].repeat(1, 1, 1)
-        padded = torch.cat([front, x, end], dim=1).permute(0, 2, 1)
-        trend = F.avg_pool1d(padded, 3, 1).permute(0, 2, 1)
-        return x - trend, trend
-
-
-@program(sequences)
 class ReversibleNorm(nn.Module):
     def __init__(self):
         super().__init__()
@@ -640,129 +424,6 @@ class ReversibleNormFixed(nn.Module):
 
 
 @program(rows)
-class KAN(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("grid", torch.linspace(-2, 2, 8).expand(6, -1).contiguous())
-        self.weight = nn.Parameter(torch.ones(6, 4) / 4)
-
-    def forward(self, x):
-        x = x.unsqueeze(-1)
-        bases = ((x >= self.grid[:, :-1]) & (x < self.grid[:, 1:])).to(x.dtype)
-        for k in range(1, 4):
-            left = (x - self.grid[:, : -(k + 1)]) / (self.grid[:, k:-1] - self.grid[:, : -(k + 1)])
-            right = (self.grid[:, k + 1 :] - x) / (self.grid[:, k + 1 :] - self.grid[:, 1:-k])
-            bases = left * bases[:, :, :-1] + right * bases[:, :, 1:]
-        return (bases * self.weight).sum(-1)
-
-
-@program(rows)
-class PolynomialFeatures(nn.Module):
-    def forward(self, x):
-        return torch.cat([x**power for power in range(1, 4)], dim=-1)
-
-
-@program(rows)
-class DeepAndWide(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.deep = nn.ModuleList([nn.Linear(6, 8), nn.Linear(8, 8)])
-        self.wide = nn.Linear(6, 1)
-        self.out = nn.Linear(8, 1)
-
-    def forward(self, x):
-        y = x
-        for index, layer in enumerate(self.deep):
-            y = layer(y)
-            if index < len(self.deep) - 1:
-                y = F.relu(y)
-        return torch.sigmoid(self.out(y) + self.wide(x)).squeeze(-1)
-
-
-@program(rows)
-class FactorizationMachine(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.v = nn.Parameter(torch.linspace(-1, 1, 18).reshape(6, 3))
-
-    def forward(self, x):
-        return 0.5 * ((x @ self.v).pow(2) - x.pow(2) @ self.v.pow(2)).sum(1)
-
-
-@program(rows)
-class CrossNetwork(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.w = nn.ParameterList([nn.Parameter(torch.ones(6) / 6) for _ in range(2)])
-
-    def forward(self, x):
-        x0 = x
-        for w in self.w:
-            x = x0 * (x @ w).unsqueeze(1) + x
-        return x
-
-
-@program(rows)
-class ActorCritic(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.actor, self.critic = nn.Linear(6, 2), nn.Linear(6, 1)
-        self.log_std = nn.Parameter(torch.zeros(1, 2))
-
-    def forward(self, x):
-        mean = self.actor(x)
-        std = self.log_std.exp().expand_as(mean)
-        return mean, std, self.critic(x)
-
-
-@program(rows)
-class Dueling(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.value, self.advantage = nn.Linear(6, 1), nn.Linear(6, 3)
-
-    def forward(self, x):
-        a = self.advantage(x)
-        return self.value(x) + a - a.mean(1, keepdim=True)
-
-
-@program(rows)
-class FeatureDict(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleDict({"a": nn.Linear(6, 6), "b": nn.Linear(6, 6)})
-
-    def forward(self, x):
-        return {name: layer(x) for name, layer in self.layers.items()}
-
-
-@program(rows)
-class ChosenActivation(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.act = partial(F.leaky_relu, negative_slope=0.2)
-        self.table = {"relu": F.relu, "tanh": torch.tanh}
-
-    def forward(self, x):
-        return self.act(x) + self.table["tanh"](x)
-
-
-@program(rows)
-class Lora(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.base = nn.Linear(6, 6)
-        self.a = nn.Parameter(torch.ones(2, 6) / 6)
-        self.b = nn.Parameter(torch.ones(6, 2) / 2)
-        self.merged = False
-
-    def forward(self, x):
-        if self.merged:
-            return F.linear(x, self.base.weight + self.b @ self.a, self.base.bias)
-        return self.base(x) + x @ self.a.t() @ self.b.t() * 2.0
-
-
-@program(rows)
 class WeightStandardized(nn.Linear):
     def __init__(self):
         super().__init__(6, 6)
@@ -771,42 +432,6 @@ class WeightStandardized(nn.Linear):
         weight = self.weight
         weight = (weight - weight.mean(1, keepdim=True)) / (weight.std(1, keepdim=True) + 1e-5)
         return F.linear(x, weight, self.bias)
-
-
-@program(rows)
-class EqualizedLinear(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(6, 6))
-        self.gain = 1 / math.sqrt(6)
-
-    def forward(self, x):
-        return x.matmul((self.weight * self.gain).to(x.dtype).t())
-
-
-@program(rows)
-class FakeQuantized(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("scale", torch.tensor(0.1))
-        self.register_buffer("minimum", torch.tensor(0.0))
-
-    def forward(self, x):
-        if self.training:
-            self.minimum.copy_(torch.min(self.minimum, x.detach().min()))
-        q = torch.clamp(torch.round(x / self.scale), -128, 127)
-        return (q * self.scale - x).detach() + x
-
-
-@program(rows)
-class Ensemble(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.members = nn.ModuleList([nn.Linear(6, 3) for _ in range(3)])
-
-    def forward(self, x):
-        outs = torch.stack([member(x) for member in self.members])
-        return outs.mean(0), outs.var(0)
 
 
 @program(rows)
@@ -823,14 +448,6 @@ class EarlyExit(nn.Module):
 
 
 @program(sequences)
-class SortedByLength(nn.Module):
-    def forward(self, x):
-        lengths = (x.abs().sum(-1) > 0.1).sum(1)
-        order = lengths.argsort(descending=True)
-        return x[order], lengths[order]
-
-
-@program(sequences)
 class Alibi(nn.Module):
     def __init__(self):
         super().__init__()
@@ -844,29 +461,6 @@ class Alibi(nn.Module):
 
 
 @program(sequences)
-class MadeCausalMask(nn.Module):
-    def forward(self, x):
-        t = x.size(1)
-        mask = torch.triu(torch.ones(t, t, device=x.device), diagonal=1).bool()
-        return (x @ x.transpose(1, 2)).masked_fill(mask, float("-inf")).softmax(-1)
-
-
-@program(sequences)
-class FullCausalMask(nn.Module):
-    def forward(self, x):
-        mask = torch.full((4, 4), float("-inf")).triu(1)
-        return (x @ x.transpose(1, 2) + mask).softmax(-1)
-
-
-@program(sequences)
-class ExtendedMask(nn.Module):
-    def forward(self, x):
-        mask = (x.sum(-1) > 0).to(x.dtype)[:, None, :]
-        mask = (1.0 - mask) * torch.finfo(x.dtype).min
-        return (x @ x.transpose(1, 2) + mask).softmax(-1)
-
-
-@program(sequences)
 class MeanPoolOrFirst(nn.Module):
     def __init__(self):
         super().__init__()
@@ -875,114 +469,3 @@ class MeanPoolOrFirst(nn.Module):
     def forward(self, x):
         x = x.mean(dim=1) if self.pool == "mean" else x[:, 0]
         return x.to(torch.float64)
-
-
-@program(sequences)
-class StackedHidden(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(6, 6) for _ in range(2)])
-
-    def forward(self, x):
-        hidden = ()
-        for layer in self.layers:
-            hidden = hidden + (x,)
-            x = layer(x).tanh()
-        return x, hidden + (x,)
-
-
-@program(sequences)
-class GatedUnits(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.proj = nn.Linear(6, 12)
-
-    def forward(self, x):
-        x, gate = self.proj(x).chunk(2, dim=-1)
-        return x * F.gelu(gate)
-
-
-@program(sequences)
-class SpatialGating(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(3)
-        self.proj = nn.Conv1d(4, 4, 1)
-
-    def forward(self, x):
-        res, gate = x.chunk(2, dim=-1)
-        return self.proj(self.norm(gate)) * res
-
-
-@program(sequences)
-class LinearAttention(nn.Module):
-    def forward(self, x):
-        q, k = F.elu(x) + 1, F.elu(x) + 1
-        kv = torch.einsum("bnd,bne->bde", k, x)
-        z = 1 / (torch.einsum("bnd,bd->bn", q, k.sum(1)) + 1e-6)
-        return torch.einsum("bnd,bde,bn->bne", q, kv, z)
-
-
-@program(sequences)
-class StateSpace(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a_log = nn.Parameter(torch.log(torch.arange(1, 4).float()).repeat(6, 1))
-        self.d = nn.Parameter(torch.ones(6))
-
-    def forward(self, x):
-        a = -torch.exp(self.a_log.float())
-        state = torch.zeros(x.size(0), 6, 3, device=x.device)
-        outs = []
-        for step in range(4):
-            state = state * torch.exp(a) + x[:, step, :, None]
-            outs.append(state.sum(-1))
-        return torch.stack(outs, 1) + x * self.d
-
-
-@program(rows, other_rows)
-class Siamese(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Sequential(nn.Linear(6, 4), nn.ReLU())
-
-    def forward_once(self, x):
-        return self.net(x)
-
-    def forward(self, x, y):
-        a, b = self.forward_once(x), self.forward_once(y)
-        return F.pairwise_distance(a, b), F.cosine_similarity(a, b)
-
-
-@program(rows, given(0.5))
-class Interpolating(nn.Module):
-    def forward(self, x, weight=1.0):
-        return torch.lerp(x, x.flip(0), weight)
-
-
-@program(rows)
-class Inception(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.branches = nn.ModuleList([nn.Linear(6, n) for n in (1, 2, 3)])
-
-    def _forward(self, x):
-        return [branch(x) for branch in self.branches]
-
-    def forward(self, x):
-        return torch.cat(self._forward(x), 1)
-
-
-@program(rows)
-class StochasticDepthResidual(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-        self.p = 0.2
-
-    def forward(self, x):
-        y = self.layer(x)
-        if self.training and self.p > 0:
-            keep = 1 - self.p
-            y = y * y.new_empty((y.shape[0], 1)).bernoulli_(keep).div_(keep)
-        return x + y

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .programs import flags, given, images, longer, other_rows, rows, sequences, tokens
+from .programs import flags, given, images, longer, one_liners, other_rows, rows, sequences, tokens
 from .programs import program as any_program
 
 program = functools.partial(any_program, guided=True)
@@ -105,9 +105,15 @@ def dimension_asserted_in_set(x):
     return x.flatten(1)
 
 
-@program(rows)
-def strategy_by_dimension(x):
-    return {1: torch.sum, 2: torch.mean}[x.ndim](x, -1)
+one_liners(
+    rows,
+    guided=True,
+    strategy_by_dimension=lambda x: {1: torch.sum, 2: torch.mean}[x.ndim](x, -1),
+    elements_by_product=lambda x: x.reshape(-1) / math.prod(x.shape[1:]),
+    sizes_sorted=lambda x: x * sorted(x.shape[1:])[0],
+    last_sizes_zipped=lambda x: [part * size for part, size in zip(x.split(3, 1), x.shape[1:] * 2, strict=True)],
+    on_device_type=lambda x: x.half() if x.device.type == "cuda" else x + 1,
+)
 
 
 @program(rows)
@@ -121,25 +127,10 @@ def matched_shape(x):
 
 
 @program(rows)
-def elements_by_product(x):
-    return x.reshape(-1) / math.prod(x.shape[1:])
-
-
-@program(rows)
-def sizes_sorted(x):
-    return x * sorted(x.shape[1:])[0]
-
-
-@program(rows)
 def sizes_in_list(x):
     sizes = list(x.shape)
     sizes[0] = -1
     return x.reshape(sizes + [1]) if sizes[1] % 2 == 0 else x
-
-
-@program(rows)
-def last_sizes_zipped(x):
-    return [part * size for part, size in zip(x.split(3, 1), x.shape[1:] * 2, strict=True)]
 
 
 @program(rows)
@@ -169,11 +160,6 @@ def ids_or_features(x):
     if not x.is_floating_point():
         return F.one_hot(x, 10).float()
     return x
-
-
-@program(rows)
-def on_device_type(x):
-    return x.half() if x.device.type == "cuda" else x + 1
 
 
 @program(rows)

@@ -22,7 +22,7 @@ from torch.func import (
     vmap,
 )
 
-from .programs import flags, given, images, labels, other_rows, program, rows, sequences
+from .programs import Layered, flags, given, images, labels, one_liners, other_rows, program, rows, sequences
 
 
 class _MLP(nn.Module):
@@ -55,11 +55,7 @@ class PerSampleGradients(nn.Module):
 
 
 @program(rows, labels)
-class ClippedGradientNorms(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class ClippedGradientNorms(Layered):
     def forward(self, x, y):
         def loss(weight, bias, sample, target):
             return F.cross_entropy(F.linear(sample, weight, bias), target)
@@ -254,14 +250,18 @@ def mapped_with_keywords(x):
     return vmap(f)(x, scale=3.0, shift=x[0])
 
 
-@program(rows)
-def mapped_over_columns(x):
-    return vmap(lambda column, m: column @ m, in_dims=(1, None), out_dims=1)(x, x)
-
-
-@program(rows)
-def mapped_in_chunks(x):
-    return vmap(torch.sin, chunk_size=2)(x)
+one_liners(
+    rows,
+    mapped_over_columns=lambda x: vmap(lambda column, m: column @ m, in_dims=(1, None), out_dims=1)(x, x),
+    mapped_in_chunks=lambda x: vmap(torch.sin, chunk_size=2)(x),
+    decorated_with_vmap=lambda x: _decorated(x, x[0]),
+    noise_for_each=lambda x: vmap(lambda row: row + torch.randn(6), randomness="different")(x),
+    noise_that_is_the_same=lambda x: vmap(lambda row: row + torch.rand_like(row), randomness="same")(x),
+    jacobian_in_chunks=lambda x: jacrev(lambda row: row.exp(), chunk_size=2)(x[0]),
+    jacobian_made_before=lambda x: _jacobian(x[0]),
+    branch_inside=lambda x: vmap(lambda row: row if row.sum() > 0 else -row)(x),
+    chosen_by_size=lambda x: torch.cond(x.shape[0] > 3, lambda t: t * 2, lambda t: t - 1, (x,)),
+)
 
 
 @program(sequences)
@@ -361,11 +361,6 @@ def _decorated(row, weight):
 
 
 @program(rows)
-def decorated_with_vmap(x):
-    return _decorated(x, x[0])
-
-
-@program(rows)
 class DropoutInside(nn.Module):
     def __init__(self):
         super().__init__()
@@ -373,16 +368,6 @@ class DropoutInside(nn.Module):
 
     def forward(self, x):
         return vmap(self.drop, randomness="different")(x)
-
-
-@program(rows)
-def noise_for_each(x):
-    return vmap(lambda row: row + torch.randn(6), randomness="different")(x)
-
-
-@program(rows)
-def noise_that_is_the_same(x):
-    return vmap(lambda row: row + torch.rand_like(row), randomness="same")(x)
 
 
 @program(rows)
@@ -444,11 +429,6 @@ def jacobian_of_several(x):
 def jacobian_with_aux(x):
     jacobian, aux = jacrev(lambda row: (row.sin(), row.sum()), has_aux=True)(x[0])
     return jacobian, aux
-
-
-@program(rows)
-def jacobian_in_chunks(x):
-    return jacrev(lambda row: row.exp(), chunk_size=2)(x[0])
 
 
 @program(rows)
@@ -538,16 +518,6 @@ _jacobian = jacrev(torch.sin)
 
 
 @program(rows)
-def jacobian_made_before(x):
-    return _jacobian(x[0])
-
-
-@program(rows)
-def branch_inside(x):
-    return vmap(lambda row: row if row.sum() > 0 else -row)(x)
-
-
-@program(rows)
 class Chosen(nn.Module):
     def __init__(self):
         super().__init__()
@@ -568,11 +538,6 @@ class ChosenByBuffer(nn.Module):
     def forward(self, x):
         y = x * 2
         return torch.cond(x.mean() > self.limit, lambda: y * self.scale, lambda: y - self.limit, ())
-
-
-@program(rows)
-def chosen_by_size(x):
-    return torch.cond(x.shape[0] > 3, lambda t: t * 2, lambda t: t - 1, (x,))
 
 
 @program(rows)
@@ -749,16 +714,12 @@ class MixedModes(nn.Module):
 
 
 @program(rows)
-class FrozenInsideGrad(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Linear(6, 6)
-
+class FrozenInsideGrad(Layered):
     def forward(self, x):
         def loss(y):
             with torch.no_grad():
-                target = self.net(y)
-            return (self.net(y) * target).sum()
+                target = self.layer(y)
+            return (self.layer(y) * target).sum()
 
         return grad(loss)(x.detach())
 

@@ -10,28 +10,20 @@ from torch import nn
 from torch.func import functional_call, vmap
 from torch.nn.utils import parametrizations, parametrize
 
-from .programs import program, rows
+from .programs import Layered, one_liners, program, rows
 
 
 @program(rows)
-class Functional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Linear(6, 6)
-
+class Functional(Layered):
     def forward(self, x):
-        parameters = {name: p * 2 for name, p in self.net.named_parameters()}
-        return functional_call(self.net, parameters, (x,))
+        parameters = {name: p * 2 for name, p in self.layer.named_parameters()}
+        return functional_call(self.layer, parameters, (x,))
 
 
 @program(rows)
-class FunctionalFromInput(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.net = nn.Linear(6, 6)
-
+class FunctionalFromInput(Layered):
     def forward(self, x):
-        return torch.func.functional_call(self.net, {"bias": x.mean(0)}, x)
+        return torch.func.functional_call(self.layer, {"bias": x.mean(0)}, x)
 
 
 @program(rows)
@@ -135,34 +127,24 @@ class _Symmetric(nn.Module):
 
 
 @program(rows)
-class OwnParametrization(nn.Module):
+class OwnParametrization(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         parametrize.register_parametrization(self.layer, "weight", _Symmetric())
 
-    def forward(self, x):
-        return self.layer(x)
 
-
-@program(rows)
-def mapped(x):
-    return vmap(lambda row: row * row.sum())(x)
-
-
-@program(rows)
-def mapped_twice(x):
-    return vmap(vmap(torch.sin))(x)
-
-
-@program(rows)
-def gradient_of_function(x):
-    return torch.func.grad(lambda y: (y**3).sum())(x)
-
-
-@program(rows)
-def jacobian(x):
-    return torch.func.jacrev(lambda y: y * 2)(x[0])
+one_liners(
+    rows,
+    mapped=lambda x: vmap(lambda row: row * row.sum())(x),
+    mapped_twice=lambda x: vmap(vmap(torch.sin))(x),
+    gradient_of_function=lambda x: torch.func.grad(lambda y: (y**3).sum())(x),
+    jacobian=lambda x: torch.func.jacrev(lambda y: y * 2)(x[0]),
+    mapped_by_python=lambda x: list(map(torch.relu, [x, -x])),
+    reduced=lambda x: functools.reduce(torch.add, [x, x * 2, x * 3]),
+    forward_derivative=lambda x: torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1],
+    branch_as_operator=lambda x: torch.cond(x.sum() > 0, lambda t: t * 2, lambda t: t * 3, (x,)),
+    global_layer=lambda x: _ACTIVATION(x) + nn.functional.gelu(nn.Flatten()(x)),
+)
 
 
 @program(rows)
@@ -172,21 +154,7 @@ def partial_function(x):
 
 
 @program(rows)
-def mapped_by_python(x):
-    return list(map(torch.relu, [x, -x]))
-
-
-@program(rows)
-def reduced(x):
-    return functools.reduce(torch.add, [x, x * 2, x * 3])
-
-
-@program(rows)
-class CopiedInside(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class CopiedInside(Layered):
     def forward(self, x):
         return copy.deepcopy(self.layer)(x)
 
@@ -204,43 +172,27 @@ class WeightsMadeInside(nn.Module):
 
 
 @program(rows)
-class LossInside(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class LossInside(Layered):
     def forward(self, x):
         return nn.MSELoss()(self.layer(x), x)
 
 
 @program(rows)
-class Penalty(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Penalty(Layered):
     def forward(self, x):
         decay = sum(p.pow(2).sum() for p in self.parameters())
         return self.layer(x).sum() + decay
 
 
 @program(rows)
-class PenaltyByName(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class PenaltyByName(Layered):
     def forward(self, x):
         decay = sum(p.abs().sum() for name, p in self.named_parameters() if "weight" in name)
         return self.layer(x).mean() + 0.1 * decay
 
 
 @program(rows)
-class ThroughStateDict(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class ThroughStateDict(Layered):
     def forward(self, x):
         return x @ self.layer.state_dict()["weight"]
 
@@ -254,16 +206,6 @@ class ThroughList(nn.Module):
 
     def forward(self, x):
         return x * (self.kept[0] * 2)
-
-
-@program(rows)
-def forward_derivative(x):
-    return torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1]
-
-
-@program(rows)
-def branch_as_operator(x):
-    return torch.cond(x.sum() > 0, lambda t: t * 2, lambda t: t * 3, (x,))
 
 
 @program(rows)
@@ -284,8 +226,3 @@ class DropoutMadeInside(nn.Module):
 
 
 _ACTIVATION = nn.Softmax(dim=1)
-
-
-@program(rows)
-def global_layer(x):
-    return _ACTIVATION(x) + nn.functional.gelu(nn.Flatten()(x))

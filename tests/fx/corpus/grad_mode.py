@@ -10,13 +10,6 @@ from .programs import other_rows, program, rows
 
 
 @program(rows)
-def no_grad_block(x):
-    with torch.no_grad():
-        y = x * 2
-    return y + x
-
-
-@program(rows)
 def inference_block(x):
     with torch.inference_mode():
         y = x.sin()
@@ -139,19 +132,6 @@ class MomentumEncoder(nn.Module):
 
 
 @program(rows)
-class FrozenBackbone(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.backbone = nn.Sequential(nn.Linear(6, 6), nn.ReLU())
-        self.head = nn.Linear(6, 2)
-
-    def forward(self, x):
-        with torch.no_grad():
-            features = self.backbone(x)
-        return self.head(features)
-
-
-@program(rows)
 class TrainableIf(nn.Module):
     def __init__(self):
         super().__init__()
@@ -174,14 +154,3 @@ class RotaryLike(nn.Module):
     def forward(self, x):
         angles = x[:, :3] * self.frequencies
         return torch.cat((angles.cos(), angles.sin()), -1)
-
-
-@program(rows)
-class Quantizer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, x):
-        q = torch.round(x / self.scale) * self.scale
-        return x + (q - x).detach()

@@ -5,38 +5,35 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from .programs import program, rows
+from .programs import Layered, program, rows
 
 
-class _Inner(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class _Inner(Layered):
     def forward(self, x):
         return self.layer(x) * 2
 
 
-@program(rows)
-class RootPreHook(nn.Module):
+class _WithInner(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
+        self.inner = _Inner()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@program(rows)
+class RootPreHook(Layered):
+    def __init__(self):
+        super().__init__()
         self.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
 
-    def forward(self, x):
-        return self.layer(x)
-
 
 @program(rows)
-class RootHook(nn.Module):
+class RootHook(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.register_forward_hook(lambda module, args, output: output * 3)
-
-    def forward(self, x):
-        return self.layer(x)
 
 
 @program(rows)
@@ -50,87 +47,58 @@ class RootHookWithKeywords(nn.Module):
 
 
 @program(rows)
-class RootBackwardHook(nn.Module):
+class RootBackwardHook(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.register_full_backward_hook(lambda module, into, out: (into[0] * 2,))
 
-    def forward(self, x):
-        return self.layer(x)
-
 
 @program(rows)
-class InnerHook(nn.Module):
+class InnerHook(_WithInner):
     def __init__(self):
         super().__init__()
-        self.inner = _Inner()
         self.inner.register_forward_hook(lambda module, args, output: output + 1)
 
-    def forward(self, x):
-        return self.inner(x)
-
 
 @program(rows)
-class InnerPreHook(nn.Module):
+class InnerPreHook(_WithInner):
     def __init__(self):
         super().__init__()
-        self.inner = _Inner()
         self.inner.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
 
-    def forward(self, x):
-        return self.inner(x)
-
 
 @program(rows)
-class InnerBackwardHook(nn.Module):
+class InnerBackwardHook(_WithInner):
     def __init__(self):
         super().__init__()
-        self.inner = _Inner()
         self.inner.register_full_backward_hook(lambda module, into, out: (into[0] * 2,))
 
-    def forward(self, x):
-        return self.inner(x)
-
 
 @program(rows)
-class InnerBackwardPreHook(nn.Module):
+class InnerBackwardPreHook(_WithInner):
     def __init__(self):
         super().__init__()
-        self.inner = _Inner()
         self.inner.register_full_backward_pre_hook(lambda module, out: (out[0] * 2,))
 
-    def forward(self, x):
-        return self.inner(x)
-
 
 @program(rows)
-class LeafHook(nn.Module):
+class LeafHook(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.layer.register_forward_hook(lambda module, args, output: output * 3)
 
-    def forward(self, x):
-        return self.layer(x)
-
 
 @program(rows)
-class LeafBackwardHook(nn.Module):
+class LeafBackwardHook(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.layer.register_full_backward_hook(lambda module, into, out: (into[0] * 2,))
 
-    def forward(self, x):
-        return self.layer(x)
-
 
 @program(rows)
-class Features(nn.Module):
+class Features(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.head = nn.Linear(6, 2)
         self.features = {}
         self.layer.register_forward_hook(self._keep)
@@ -155,10 +123,9 @@ class ParameterHook(nn.Module):
 
 
 @program(rows)
-class HookThatCounts(nn.Module):
+class HookThatCounts(_WithInner):
     def __init__(self):
         super().__init__()
-        self.inner = _Inner()
         self.calls = 0
         self.inner.register_forward_hook(self._count)
 
@@ -166,33 +133,19 @@ class HookThatCounts(nn.Module):
         self.calls += 1
         return output * self.calls
 
-    def forward(self, x):
-        return self.inner(x)
-
 
 @program(rows)
-class CallOverridden(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class CallOverridden(Layered):
     def __call__(self, x):
         return super().__call__(x * 2)
 
-    def forward(self, x):
-        return self.layer(x)
-
 
 @program(rows)
-class ForwardReplaced(nn.Module):
+class ForwardReplaced(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         forward = self.forward
         self.forward = lambda x: forward(x) * 5
-
-    def forward(self, x):
-        return self.layer(x)
 
 
 @program(rows)
@@ -207,10 +160,9 @@ class ForwardCalledDirectly(nn.Module):
 
 
 @program(rows)
-class FeaturesOfEarlierCall(nn.Module):
+class FeaturesOfEarlierCall(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.drop = nn.Dropout(0.5)
         self.last = torch.zeros(6)
         self.drop.register_forward_hook(self._keep)
@@ -224,10 +176,9 @@ class FeaturesOfEarlierCall(nn.Module):
 
 
 @program(rows)
-class FeaturesInClosure(nn.Module):
+class FeaturesInClosure(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.found = found = []
         self.layer.register_forward_pre_hook(lambda module, args: found.append(args[0] * 2))
 
@@ -238,22 +189,17 @@ class FeaturesInClosure(nn.Module):
 
 
 @program(rows)
-class HookThatScales(nn.Module):
+class HookThatScales(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.scale = 3.0
         self.layer.register_forward_hook(lambda module, args, output: output * self.scale)
 
-    def forward(self, x):
-        return self.layer(x)
-
 
 @program(rows)
-class HookThatCountsInItsModule(nn.Module):
+class HookThatCountsInItsModule(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.layer.register_forward_hook(self._count)
 
     @staticmethod
@@ -266,10 +212,9 @@ class HookThatCountsInItsModule(nn.Module):
 
 
 @program(rows)
-class FeaturesInTheirModule(nn.Module):
+class FeaturesInTheirModule(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.layer.found = []
         self.layer.register_forward_hook(lambda module, args, output: module.found.append(output * 2))
 
@@ -279,10 +224,9 @@ class FeaturesInTheirModule(nn.Module):
 
 
 @program(rows)
-class FeatureThatWasNotThere(nn.Module):
+class FeatureThatWasNotThere(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.layer.last = None
         self.layer.register_forward_hook(self._keep)
 
@@ -296,16 +240,12 @@ class FeatureThatWasNotThere(nn.Module):
 
 
 @program(rows)
-class HookOfAProfiler(nn.Module):
+class HookOfAProfiler(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.layer.operations = 0
         self.layer.register_forward_hook(self._count)
 
     @staticmethod
     def _count(module, args, output):
         module.operations += output.numel()
-
-    def forward(self, x):
-        return self.layer(x)

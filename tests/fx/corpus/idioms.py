@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .programs import given, images, longer, other_rows, program, rows, sequences, tokens
+from .programs import Layered, given, images, one_liners, other_rows, program, rows
 
 _logger = logging.getLogger(__name__)
 _REGISTRY: dict[str, Any] = {}
@@ -78,22 +78,9 @@ class Settings:
         return self.width * self.scale
 
 
-@functools.lru_cache(maxsize=None)
-def _power(base, exponent):
-    return base**exponent
-
-
 @functools.lru_cache
 def _mask(size):
     return torch.tril(torch.ones(size, size))
-
-
-def _twice(function):
-    @functools.wraps(function)
-    def wrapper(*args, **kwargs):
-        return function(*args, **kwargs) * 2
-
-    return wrapper
 
 
 @contextlib.contextmanager
@@ -158,39 +145,9 @@ class CachedTensor(nn.Module):
 
 
 @program(rows)
-def cached_function(x):
-    return x * _power(2, 3) + _power(2, 3)
-
-
-@program(longer)
-def cached_mask(x):
-    return x.transpose(1, 2) @ x + _mask(6)
-
-
-@program(rows)
 def of_dataclass(x):
     settings = Settings()
     return x * settings.factor + dataclasses.replace(settings, scale=2.0).scale
-
-
-@program(rows)
-@_twice
-def decorated(x):
-    return x + 1
-
-
-@program(rows)
-class DecoratedMethod(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
-    @_twice
-    def project(self, x, bias=0.5):
-        return self.layer(x) + bias
-
-    def forward(self, x):
-        return self.project(x, bias=1.0)
 
 
 @program(rows)
@@ -209,9 +166,16 @@ def within_class_context(x):
     return y * len(timer.seen)
 
 
-@program(rows)
-def generated(x):
-    return sum(_steps(x))
+one_liners(
+    rows,
+    generated=lambda x: sum(_steps(x)),
+    branch_on_export=lambda x: x if torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export() else x * 2,
+    dataclass_returned=lambda x: Output(hidden=x * 2, extras=(x, 1)),
+    accumulated=lambda x: list(itertools.accumulate([x, x * 2, x * 3], operator.add))[-1],
+    chained=lambda x: torch.cat(list(itertools.chain([x], (x * n for n in range(2)))), dim=1),
+    lambda_in_default=lambda x, scale=lambda t: t * 3: scale(x),
+    converted_to_python_class=lambda x: x.to(float) + x.sum(dtype=float),
+)
 
 
 @program(rows)
@@ -305,12 +269,6 @@ def rearranged(x):
     return x.permute([left.index(name) for name in right]).flatten(1, 2)
 
 
-@program(sequences)
-def einsum_built(x):
-    letters = "".join(chr(ord("a") + place) for place in range(3))
-    return torch.einsum(f"{letters},{letters}->{letters[:2]}", x, x)
-
-
 @program(rows)
 def branch_on_tracing(x):
     if torch.jit.is_tracing() or torch.jit.is_scripting():
@@ -321,20 +279,10 @@ def branch_on_tracing(x):
 
 
 @program(rows)
-def branch_on_export(x):
-    return x if torch.compiler.is_exporting() or torch.onnx.is_in_onnx_export() else x * 2
-
-
-@program(rows)
 def named_results(x):
     values, indices = x.max(dim=1)
     top = x.topk(2, dim=1)
     return Pair(values + top.values[:, 0], indices), torch.sort(x).indices
-
-
-@program(rows)
-def dataclass_returned(x):
-    return Output(hidden=x * 2, extras=(x, 1))
 
 
 @program(rows)
@@ -343,21 +291,6 @@ def dataclass_updated(x):
     output.hidden = output.hidden * 2
     output.loss = output.hidden.sum()
     return dataclasses.asdict(output)["loss"] if dataclasses.is_dataclass(x) else output.loss
-
-
-@program(rows)
-def reduced(x):
-    return functools.reduce(operator.mul, [x, x + 1, x + 2])
-
-
-@program(rows)
-def accumulated(x):
-    return list(itertools.accumulate([x, x * 2, x * 3], operator.add))[-1]
-
-
-@program(rows)
-def chained(x):
-    return torch.cat(list(itertools.chain([x], (x * n for n in range(2)))), dim=1)
 
 
 @program(rows)
@@ -399,26 +332,6 @@ def retried(x):
 
 
 @program(rows)
-def raised_finally(x):
-    done = []
-    try:
-        return x * 2
-    finally:
-        done.append(x)
-
-
-@program(rows)
-def looped_else(x):
-    for n in range(3):
-        if n == 5:
-            break
-        x = x + n
-    else:
-        x = x * 2
-    return x
-
-
-@program(rows)
 def recursive(x, depth=3):
     return x if depth == 0 else recursive(x * 2, depth - 1)
 
@@ -430,11 +343,6 @@ def slices(x):
 
 
 @program(rows)
-def lambda_in_default(x, scale=lambda t: t * 3):
-    return scale(x)
-
-
-@program(rows)
 def global_declared(x):
     global _LAST
     _LAST = x
@@ -442,21 +350,7 @@ def global_declared(x):
 
 
 @program(rows)
-def deleted(x):
-    held = {"x": x, "y": x * 2}
-    del held["x"]
-    y = held.pop("y")
-    return y if not held else x
-
-
-@program(rows)
-def star_in_index(x):
-    index = (slice(None), 0)
-    return x[index] + x[:, 1]
-
-
-@program(rows)
-class Slots(nn.Module):
+class Slots(Layered):
     class Step:
         __slots__ = ("layer", "scale")
 
@@ -468,7 +362,6 @@ class Slots(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.step = self.Step(self.layer, 2.0)
 
     def forward(self, x):
@@ -518,18 +411,3 @@ class Walked(nn.Module):
 def ternaries(x, y):
     z = x if y is None else y if x is y else x + y
     return z and z if isinstance(z, bool) else z
-
-
-@program(tokens)
-class EmbeddingScaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(10, 6, padding_idx=0)
-
-    def forward(self, ids):
-        return self.embed(ids) * self.embed.embedding_dim**0.5 * (ids != self.embed.padding_idx).unsqueeze(-1)
-
-
-@program(rows)
-def converted_to_python_class(x):
-    return x.to(float) + x.sum(dtype=float)

@@ -8,7 +8,7 @@ from torch import nn
 
 from .library_masks import applied, mean_of_rows, needed, positions_of, shared
 from .library_outputs import Scaling
-from .programs import flags, program, rows, sequences, tokens
+from .programs import flags, one_liners, program, rows, sequences, tokens
 
 
 @program(sequences, flags)
@@ -30,14 +30,12 @@ def mask_told_from_number(x, mask):
     return applied(x, mask[:, :, None])
 
 
-@program(rows)
-def mean_by_length(x):
-    return mean_of_rows(x)
-
-
-@program(rows)
-def shared_by_size(x):
-    return shared(x)
+one_liners(
+    rows,
+    mean_by_length=lambda x: mean_of_rows(x),
+    shared_by_size=lambda x: shared(x),
+    scaled_by_an_object=lambda x: Scaling(0.5)(x),
+)
 
 
 @program(tokens)
@@ -78,8 +76,3 @@ class BiasesByDevice(nn.Module):
         if key not in self.scales:
             return x
         return x * self.scales[key] if f"{x.dtype}".startswith("torch.float") else x
-
-
-@program(rows)
-def scaled_by_an_object(x):
-    return Scaling(0.5)(x)

@@ -9,7 +9,7 @@ import torch
 import torch.fx
 from torch import nn
 
-from .programs import program, rows, sequences
+from .programs import one_liners, program, rows, sequences
 
 
 @torch.fx.wrap
@@ -31,19 +31,22 @@ def _drawn(count):
     return count * 2
 
 
-@program(rows)
-def marked_branch(x):
-    return _padded_to_even(x * 2) + 1
-
-
-@program(rows)
-def marked_by_name(x):
-    return _clipped(x, limit=0.5).exp()
-
-
-@program(rows)
-def marked_without_traced_values(x):
-    return x + _drawn(3)
+one_liners(
+    rows,
+    marked_branch=lambda x: _padded_to_even(x * 2) + 1,
+    marked_by_name=lambda x: _clipped(x, limit=0.5).exp(),
+    marked_without_traced_values=lambda x: x + _drawn(3),
+    marked_given_deque=lambda x: _largest(deque([x, x * 2])),
+    marked_given_dataclass=lambda x: _larger(_Pair(x, x * 2)),
+    marked_given_keyword_dataclass=lambda x: _larger(pair=_Pair(x * 3, x)),
+    marked_given_ordered_dict=lambda x: _largest(OrderedDict(a=x, b=x * 2)),
+    marked_given_named_dict=lambda x: _largest(_Named(a=x, b=x * 2)),
+    marked_given_set=lambda x: _largest({x, x * 2}),
+    marked_given_bag=lambda x: _largest(_Bag(x, x * 2)),
+    marked_given_bag_in_list=lambda x: _largest(list(_Bag(x, x * 2))),
+    marked_given_deque_in_dict=lambda x: _largest(*[deque([one]) for one in [x]]),
+    marked_given_iterator=lambda x: _largest(iter([x, x * 2])),
+)
 
 
 @program(sequences)
@@ -133,58 +136,8 @@ def _total(held):
 
 
 @program(rows)
-def marked_given_deque(x):
-    return _largest(deque([x, x * 2]))
-
-
-@program(rows)
-def marked_given_dataclass(x):
-    return _larger(_Pair(x, x * 2))
-
-
-@program(rows)
-def marked_given_keyword_dataclass(x):
-    return _larger(pair=_Pair(x * 3, x))
-
-
-@program(rows)
-def marked_given_ordered_dict(x):
-    return _largest(OrderedDict(a=x, b=x * 2))
-
-
-@program(rows)
-def marked_given_named_dict(x):
-    return _largest(_Named(a=x, b=x * 2))
-
-
-@program(rows)
 def marked_given_default_dict(x):
     groups = defaultdict(list)
     groups["a"].append(x)
     groups["b"].append(x * 2)
     return x * _total(groups)
-
-
-@program(rows)
-def marked_given_set(x):
-    return _largest({x, x * 2})
-
-
-@program(rows)
-def marked_given_bag(x):
-    return _largest(_Bag(x, x * 2))
-
-
-@program(rows)
-def marked_given_bag_in_list(x):
-    return _largest(list(_Bag(x, x * 2)))
-
-
-@program(rows)
-def marked_given_deque_in_dict(x):
-    return _largest(*[deque([one]) for one in [x]])
-
-
-@program(rows)
-def marked_given_iterator(x):
-    return _largest(iter([x, x * 2]))

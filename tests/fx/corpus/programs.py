@@ -69,6 +69,24 @@ def program(
     return register
 
 
+class Layered(torch.nn.Module):
+    """A module with one layer, for those of themes to inherit from."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def one_liners(*makers: Callable[[int], Any], guided: bool = False, **functions: Callable[..., Any]) -> None:
+    """Register functions of one expression each, under these names."""
+    for name, function in functions.items():
+        function.__name__ = name
+        program(*makers, guided=guided)(function)
+
+
 def rows(size: int) -> torch.Tensor:
     """A matrix of floats, six in a row, on both sides of zero."""
     return torch.linspace(-1.5, 2.0, size * 6).reshape(size, 6)

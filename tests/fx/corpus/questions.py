@@ -10,7 +10,7 @@ from builtins import isinstance as is_one_of
 import torch
 from torch import nn
 
-from .programs import given, other_rows, program, rows, tokens
+from .programs import Layered, given, one_liners, other_rows, program, rows, tokens
 
 
 @program(rows)
@@ -78,9 +78,36 @@ def type_equal(x):
     return x + 3
 
 
-@program(rows)
-def type_in(x):
-    return x - 1 if type(x) in (list, tuple) else x + 1
+one_liners(
+    rows,
+    type_in=lambda x: x - 1 if type(x) in (list, tuple) else x + 1,
+    getattr_default=lambda x: x * getattr(x, "my_scale", 3.0),
+    getattr_known=lambda x: getattr(x, "T"),
+    dtype_in=lambda x: x * 2 if x.dtype in (torch.float32, torch.float64) else x,
+    dtype_repr=lambda x: x * 2 if repr(x.dtype).endswith("32") else x,
+    float_limit=lambda x: x.masked_fill(x > 0, torch.finfo(x.dtype).min),
+    zeros_of_dtype=lambda x: x + torch.zeros(6, dtype=x.dtype),
+    arange_on_device=lambda x: x + torch.arange(6, device=x.device),
+    tensor_of_dtype=lambda x: x * torch.tensor([1, 2, 3, 4, 5, 6], dtype=x.dtype, device=x.device),
+    promoted=lambda x: x.to(torch.promote_types(x.dtype, torch.float64)),
+    device_text=lambda x: x.half() if "cuda" in str(x.device) else x * 2,
+    device_equal=lambda x: x + 1 if x.device == torch.device("cpu") else x,
+    torch_floating=lambda x: x * 2 if torch.is_floating_point(x) else x.float(),
+    dtype_attribute=lambda x: x * 2 if x.dtype.is_floating_point else x,
+    default_dtype=lambda x: x.to(torch.get_default_dtype()) * 2,
+    callable_asked=lambda x: x * 2 if callable(x) else x * 3,
+    isinstance_of_builtins=lambda x: x * 2 if builtins.isinstance(x, torch.Tensor) else x * 3,
+    isinstance_of_renamed_builtins=lambda x: x * 2 if python.isinstance(x, torch.Tensor) else x * 3,
+    isinstance_renamed=lambda x: x * 2 if is_one_of(x, torch.Tensor) else x * 3,
+    type_of_builtins=lambda x: x * 2 if builtins.type(x) is torch.Tensor else x * 3,
+    hasattr_of_builtins=lambda x: x * 2 if builtins.hasattr(x, "tensors") else x * 3,
+    types_mapped=lambda x: x * 2 if torch.Tensor in map(type, [x]) else x * 3,
+    isinstance_in_partial=lambda x: x * 2 if next(_of_tensors([x], [torch.Tensor])) else x * 3,
+    isinstance_in_variable=lambda x: x * 2 if _is_instance(x, torch.Tensor) else x * 3,
+    isinstance_as_default=lambda x, check=isinstance: x * 2 if check(x, torch.Tensor) else x * 3,
+    isinstance_as_default_of_function=lambda x: _picked(x),
+    isinstance_in_dict=lambda x: x * 2 if _ASKS["isinstance"](x, torch.Tensor) else x * 3,
+)
 
 
 @program(rows)
@@ -109,16 +136,6 @@ def hasattr_foreign(x):
     if hasattr(x, "tensors"):
         x = x.tensors
     return x * 2
-
-
-@program(rows)
-def getattr_default(x):
-    return x * getattr(x, "my_scale", 3.0)
-
-
-@program(rows)
-def getattr_known(x):
-    return getattr(x, "T")
 
 
 @program(rows)
@@ -185,11 +202,6 @@ def dtype_equal(x):
 
 
 @program(rows)
-def dtype_in(x):
-    return x * 2 if x.dtype in (torch.float32, torch.float64) else x
-
-
-@program(rows)
 def dtype_text(x):
     if str(x.dtype) == "torch.float32":
         return x * 2
@@ -211,11 +223,6 @@ def dtype_formatted(x):
 
 
 @program(rows)
-def dtype_repr(x):
-    return x * 2 if repr(x.dtype).endswith("32") else x
-
-
-@program(rows)
 def dtype_as_key(x):
     scales = {torch.float32: 2.0, torch.float64: 3.0}
     return x * scales[x.dtype]
@@ -233,11 +240,6 @@ def integer_limit(x):
 
 
 @program(rows)
-def float_limit(x):
-    return x.masked_fill(x > 0, torch.finfo(x.dtype).min)
-
-
-@program(rows)
 def float_limit_stored(x):
     info = torch.finfo(x.dtype)
     return x.clamp(info.eps, info.max)
@@ -247,26 +249,6 @@ def float_limit_stored(x):
 def frombuffer(x):
     data = bytearray(b"\0\0\x80?" * 6)
     return x + torch.frombuffer(data, dtype=x.dtype)
-
-
-@program(rows)
-def zeros_of_dtype(x):
-    return x + torch.zeros(6, dtype=x.dtype)
-
-
-@program(rows)
-def arange_on_device(x):
-    return x + torch.arange(6, device=x.device)
-
-
-@program(rows)
-def tensor_of_dtype(x):
-    return x * torch.tensor([1, 2, 3, 4, 5, 6], dtype=x.dtype, device=x.device)
-
-
-@program(rows)
-def promoted(x):
-    return x.to(torch.promote_types(x.dtype, torch.float64))
 
 
 @program(rows)
@@ -294,16 +276,6 @@ def device_is_cuda(x):
 
 
 @program(rows)
-def device_text(x):
-    return x.half() if "cuda" in str(x.device) else x * 2
-
-
-@program(rows)
-def device_equal(x):
-    return x + 1 if x.device == torch.device("cpu") else x
-
-
-@program(rows)
 def floating(x):
     if x.is_floating_point():
         return x * 2
@@ -311,25 +283,10 @@ def floating(x):
 
 
 @program(rows)
-def torch_floating(x):
-    return x * 2 if torch.is_floating_point(x) else x.float()
-
-
-@program(rows)
-def dtype_attribute(x):
-    return x * 2 if x.dtype.is_floating_point else x
-
-
-@program(rows)
 def contiguous(x):
     if not x.is_contiguous():
         x = x.contiguous()
     return x * 2
-
-
-@program(rows)
-def default_dtype(x):
-    return x.to(torch.get_default_dtype()) * 2
 
 
 @program(rows, other_rows)
@@ -370,11 +327,6 @@ def ndim_assert_in(x):
     return x * 2
 
 
-@program(rows)
-def callable_asked(x):
-    return x * 2 if callable(x) else x * 3
-
-
 @program(rows, given([1.0, 2.0]))
 def list_input(x, scales):
     if isinstance(scales, list):
@@ -390,10 +342,9 @@ def number_input(x, factor):
 
 
 @program(rows)
-class ModuleQuestions(nn.Module):
+class ModuleQuestions(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.norm = None
 
     def forward(self, x):
@@ -443,31 +394,6 @@ class MovedToDtype(nn.Module):
 
 
 @program(rows)
-def isinstance_of_builtins(x):
-    return x * 2 if builtins.isinstance(x, torch.Tensor) else x * 3
-
-
-@program(rows)
-def isinstance_of_renamed_builtins(x):
-    return x * 2 if python.isinstance(x, torch.Tensor) else x * 3
-
-
-@program(rows)
-def isinstance_renamed(x):
-    return x * 2 if is_one_of(x, torch.Tensor) else x * 3
-
-
-@program(rows)
-def type_of_builtins(x):
-    return x * 2 if builtins.type(x) is torch.Tensor else x * 3
-
-
-@program(rows)
-def hasattr_of_builtins(x):
-    return x * 2 if builtins.hasattr(x, "tensors") else x * 3
-
-
-@program(rows)
 def builtins_imported_inside(x):
     import builtins as b
 
@@ -480,28 +406,16 @@ def isinstance_mapped(x, y):
     return x * sum(found) + y
 
 
-@program(rows, other_rows)
-def isinstance_of_all(x, y):
-    return x + y if all(isinstance(one, torch.Tensor) for one in (x, y)) else x * 3
-
-
-@program(rows, other_rows)
-def callables_filtered(x, y):
-    return x * (1 + len(list(filter(callable, [x, y]))))
-
-
-@program(rows)
-def types_mapped(x):
-    return x * 2 if torch.Tensor in map(type, [x]) else x * 3
+one_liners(
+    rows,
+    other_rows,
+    isinstance_of_all=lambda x, y: x + y if all(isinstance(one, torch.Tensor) for one in (x, y)) else x * 3,
+    callables_filtered=lambda x, y: x * (1 + len(list(filter(callable, [x, y])))),
+)
 
 
 _of_tensors = functools.partial(map, isinstance)
 _is_instance = isinstance
-
-
-@program(rows)
-def isinstance_in_partial(x):
-    return x * 2 if next(_of_tensors([x], [torch.Tensor])) else x * 3
 
 
 @program(rows)
@@ -510,31 +424,11 @@ def isinstance_in_partial_made_inside(x):
     return x * 2 if check(torch.Tensor) else x * 3
 
 
-@program(rows)
-def isinstance_in_variable(x):
-    return x * 2 if _is_instance(x, torch.Tensor) else x * 3
-
-
-@program(rows)
-def isinstance_as_default(x, check=isinstance):
-    return x * 2 if check(x, torch.Tensor) else x * 3
-
-
 def _picked(x, *, asks=isinstance):
     return x * 2 if asks(x, torch.Tensor) else x * 3
 
 
-@program(rows)
-def isinstance_as_default_of_function(x):
-    return _picked(x)
-
-
 _ASKS = {"isinstance": isinstance}
-
-
-@program(rows)
-def isinstance_in_dict(x):
-    return x * 2 if _ASKS["isinstance"](x, torch.Tensor) else x * 3
 
 
 @program(rows)

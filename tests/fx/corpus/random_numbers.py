@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 
 import numpy as np
@@ -10,57 +9,33 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .programs import images, program, rows, sequences
+from .programs import Layered, one_liners, program, rows, sequences
 
-
-@program(rows)
-def rand_of_fixed_size(x):
-    return x + torch.rand(6)
-
-
-@program(rows)
-def randn_of_fixed_size(x):
-    return x + torch.randn(1, 6) * 0.1
-
-
-@program(rows)
-def rand_of_the_input(x):
-    return x * torch.rand(x.shape)
+one_liners(
+    rows,
+    rand_of_fixed_size=lambda x: x + torch.rand(6),
+    randn_of_fixed_size=lambda x: x + torch.randn(1, 6) * 0.1,
+    rand_of_the_input=lambda x: x * torch.rand(x.shape),
+    randn_from_sizes=lambda x: x + torch.randn(x.shape[0], 1),
+    permuted_columns=lambda x: x[:, torch.randperm(6)],
+    permuted_rows=lambda x: x[torch.randperm(x.shape[0])],
+    random_integers=lambda x: x + torch.randint(0, 10, (6,)),
+    bernoulli_of_constant=lambda x: x * torch.bernoulli(torch.full((6,), 0.5)),
+    bernoulli_of_input=lambda x: torch.bernoulli(x.sigmoid()) + x,
+    normal_function=lambda x: x + torch.normal(0.0, 1.0, (6,)),
+    dropout_on_constant=lambda x: x * F.dropout(torch.ones(6), 0.5),
+    python_random_number=lambda x: x * random.uniform(0.5, 1.5),
+    python_random_choice=lambda x: x * random.choice([1.0, 2.0, 3.0]),
+    numpy_random_number=lambda x: x * float(np.random.rand()),
+    numpy_random_permutation=lambda x: x[:, np.random.permutation(6).tolist()],
+    shared_generator=lambda x: x + torch.rand(6, generator=_GENERATOR),
+    gumbel=lambda x: F.gumbel_softmax(x, tau=1.0),
+)
 
 
 @program(rows)
 def rand_like(x):
     return x + torch.rand_like(x)
-
-
-@program(rows)
-def randn_from_sizes(x):
-    return x + torch.randn(x.shape[0], 1)
-
-
-@program(rows)
-def permuted_columns(x):
-    return x[:, torch.randperm(6)]
-
-
-@program(rows)
-def permuted_rows(x):
-    return x[torch.randperm(x.shape[0])]
-
-
-@program(rows)
-def random_integers(x):
-    return x + torch.randint(0, 10, (6,))
-
-
-@program(rows)
-def bernoulli_of_constant(x):
-    return x * torch.bernoulli(torch.full((6,), 0.5))
-
-
-@program(rows)
-def bernoulli_of_input(x):
-    return torch.bernoulli(x.sigmoid()) + x
 
 
 @program(rows)
@@ -81,16 +56,6 @@ def filled_by_init(x):
     weight = torch.empty(6, 6)
     nn.init.xavier_uniform_(weight)
     return x @ weight
-
-
-@program(rows)
-def normal_function(x):
-    return x + torch.normal(0.0, 1.0, (6,))
-
-
-@program(rows)
-def dropout_on_constant(x):
-    return x * F.dropout(torch.ones(6), 0.5)
 
 
 @program(rows)
@@ -122,26 +87,6 @@ def branch_on_python_random(x):
 
 
 @program(rows)
-def python_random_number(x):
-    return x * random.uniform(0.5, 1.5)
-
-
-@program(rows)
-def python_random_choice(x):
-    return x * random.choice([1.0, 2.0, 3.0])
-
-
-@program(rows)
-def numpy_random_number(x):
-    return x * float(np.random.rand())
-
-
-@program(rows)
-def numpy_random_permutation(x):
-    return x[:, np.random.permutation(6).tolist()]
-
-
-@program(rows)
 def seeded_inside(x):
     torch.manual_seed(3)
     return x + torch.rand(6)
@@ -165,19 +110,9 @@ _GENERATOR = torch.Generator()
 
 
 @program(rows)
-def shared_generator(x):
-    return x + torch.rand(6, generator=_GENERATOR)
-
-
-@program(rows)
 def multinomial_of_constant(x):
     index = torch.multinomial(torch.ones(6), 3)
     return x[:, index]
-
-
-@program(rows)
-def gumbel(x):
-    return F.gumbel_softmax(x, tau=1.0)
 
 
 @program(rows)
@@ -252,13 +187,6 @@ class Variational(nn.Module):
         return mean + torch.randn_like(std) * std, mean
 
 
-@program(images)
-class DropBlockLike(nn.Module):
-    def forward(self, x):
-        mask = (torch.rand(1, 1, 8, 8) > 0.2).float()
-        return x * mask * (mask.numel() / mask.sum())
-
-
 @program(rows)
 class DropPath(nn.Module):
     def forward(self, x):
@@ -269,25 +197,17 @@ class DropPath(nn.Module):
         return x.div(keep) * torch.floor(keep + torch.rand(shape))
 
 
-@program(sequences)
-class RandomFeatures(nn.Module):
-    def forward(self, x):
-        weights = torch.randn(6, 4) / math.sqrt(6)
-        return torch.cos(x @ weights)
-
-
 @program(rows)
-class DiffusionLoss(nn.Module):
+class DiffusionLoss(Layered):
     def __init__(self):
         super().__init__()
-        self.net = nn.Linear(6, 6)
         self.register_buffer("alphas", torch.linspace(0.99, 0.1, 10))
 
     def forward(self, x):
         t = torch.randint(0, 10, (x.shape[0],))
         noise = torch.randn_like(x)
         a = self.alphas[t].unsqueeze(-1)
-        return F.mse_loss(self.net(a.sqrt() * x + (1 - a).sqrt() * noise), noise)
+        return F.mse_loss(self.layer(a.sqrt() * x + (1 - a).sqrt() * noise), noise)
 
 
 @program(rows)

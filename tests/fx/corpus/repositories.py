@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import math
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Optional
@@ -15,9 +15,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import finfo, is_grad_enabled, nn
-from torch.nn.utils import parametrizations
 
-from .programs import flags, images, labels, other_rows, program, rows, sequences, tokens
+from .programs import Layered, flags, images, one_liners, other_rows, program, rows, sequences, tokens
 
 # Gradients and their modes.
 
@@ -37,21 +36,6 @@ class MeanTeacher(nn.Module):
 
     def forward(self, x, y):
         return F.kl_div(self.student(x).log_softmax(-1), self.targets(y), reduction="batchmean")
-
-
-@program(rows)
-class StopGradientBranch(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.Linear(6, 6)
-        self.predictor = nn.Linear(6, 6)
-
-    def forward(self, x):
-        z = self.encoder(x)
-        p = self.predictor(z)
-        with torch.no_grad():
-            target = z.clone()
-        return -F.cosine_similarity(p, target.detach(), dim=-1).mean()
 
 
 @program(rows)
@@ -78,25 +62,11 @@ def penalty(x):
 
 
 @program(rows)
-def straight_through_round(x):
-    return x + (x.round() - x).detach()
-
-
-@program(rows)
 def straight_through_argmax(x):
     soft = x.softmax(-1)
     index = soft.max(-1, keepdim=True)[1]
     hard = torch.zeros_like(x).scatter_(-1, index, 1.0)
     return hard - soft.detach() + soft
-
-
-@program(rows)
-def enable_grad_in_no_grad(x):
-    with torch.no_grad():
-        y = x * 2
-        with torch.enable_grad():
-            z = x * 3
-    return y + z, y, z
 
 
 @program(rows)
@@ -153,64 +123,6 @@ class AlwaysEvaluated(nn.Module):
         return self.backbone(x)
 
 
-@program(rows)
-class EvalInForward(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.backbone = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.5))
-
-    def forward(self, x):
-        self.backbone.eval()
-        return self.backbone(x)
-
-
-class _ReverseGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, alpha):
-        ctx.alpha = alpha
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return -ctx.alpha * grad, None
-
-
-reverse_gradient = _ReverseGradient.apply
-
-
-@program(rows)
-class DomainAdversarial(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.features = nn.Linear(6, 4)
-        self.label = nn.Linear(4, 3)
-        self.domain = nn.Linear(4, 2)
-        self.alpha = 0.3
-
-    def forward(self, x):
-        h = F.relu(self.features(x), inplace=True)
-        return self.label(h), self.domain(reverse_gradient(h, self.alpha))
-
-
-class _Swish(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, i):
-        result = i * torch.sigmoid(i)
-        ctx.save_for_backward(i)
-        return result
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        i = ctx.saved_tensors[0]
-        sigmoid_i = torch.sigmoid(i)
-        return grad_output * (sigmoid_i * (1 + i * (1 - sigmoid_i)))
-
-
-class MemoryEfficientSwish(nn.Module):
-    def forward(self, x):
-        return _Swish.apply(x)
-
-
 @program(images)
 class EfficientBlock(nn.Module):
     def __init__(self):
@@ -219,7 +131,7 @@ class EfficientBlock(nn.Module):
         self.norm = nn.BatchNorm2d(6, momentum=0.01)
         self.reduce = nn.Conv2d(6, 2, 1)
         self.expand = nn.Conv2d(2, 6, 1)
-        self.act = MemoryEfficientSwish()
+        self.act = nn.SiLU()
 
     def forward(self, inputs, drop_connect_rate=None):
         x = self.act(self.norm(self.conv(inputs)))
@@ -235,19 +147,6 @@ class EfficientBlock(nn.Module):
 
 
 @program(rows)
-class Reparameterized(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mu, self.logvar = nn.Linear(6, 3), nn.Linear(6, 3)
-
-    def forward(self, x):
-        mu, logvar = self.mu(x), self.logvar(x)
-        std = torch.exp(0.5 * logvar)
-        eps = torch.randn_like(std)
-        return mu + eps * std, -0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())
-
-
-@program(rows)
 class NoisyGate(nn.Module):
     def __init__(self):
         super().__init__()
@@ -260,33 +159,6 @@ class NoisyGate(nn.Module):
         noisy = clean + torch.randn_like(clean) * (F.softplus(raw) + 1e-2)
         top, index = noisy.topk(2, dim=1)
         return torch.zeros_like(noisy).scatter(1, index, top.softmax(1))
-
-
-class _NoisyLinear(nn.Module):
-    def __init__(self, n, m):
-        super().__init__()
-        self.n, self.m = n, m
-        self.weight = nn.Parameter(torch.linspace(-1, 1, n * m).reshape(m, n))
-        self.sigma = nn.Parameter(torch.full((m, n), 0.1))
-        self.register_buffer("epsilon", torch.zeros(m, n))
-
-    def reset_noise(self):
-        a, b = torch.randn(self.n), torch.randn(self.m)
-        self.epsilon.copy_(b.sign().mul(b.abs().sqrt()).outer(a.sign().mul_(a.abs().sqrt_())))
-
-    def forward(self, x):
-        return F.linear(x, self.weight + self.sigma * self.epsilon)
-
-
-@program(rows)
-class RainbowHead(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = _NoisyLinear(6, 4)
-
-    def forward(self, x):
-        self.layer.reset_noise()
-        return self.layer(x)
 
 
 @program(sequences)
@@ -319,34 +191,9 @@ class FixedFourier(nn.Module):
 
 
 @program(rows)
-class GumbelSelector(nn.Module):
-    tau = 1.0
-
-    def forward(self, x):
-        return F.gumbel_softmax(x, tau=self.tau, hard=True)
-
-
-@program(rows)
 def noise_by_size(x):
     noise = torch.empty(x.shape).uniform_(0, 1)
     return x + noise.mul_(0.1)
-
-
-@program(rows)
-def noise_on_fresh_new(x):
-    return x * x.new_empty(x.shape[0], 1).bernoulli_(0.5).div_(0.5)
-
-
-@program(rows)
-def mask_of_constants(x):
-    keep = torch.full((6,), 0.5)
-    mask = torch.bernoulli(keep)
-    return x * mask
-
-
-@program(rows)
-def permuted_columns(x):
-    return x[:, torch.randperm(6)]
 
 
 @program(rows)
@@ -389,17 +236,6 @@ class UpdatedInPlace(nn.Module):
 
 
 @program(rows)
-class UpdatedThroughData(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("average", torch.zeros(6))
-
-    def forward(self, x):
-        self.average.data.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
-        return x - self.average
-
-
-@program(rows)
 class QueueOfKeys(nn.Module):
     def __init__(self):
         super().__init__()
@@ -413,32 +249,6 @@ class QueueOfKeys(nn.Module):
             self.queue[rows_] = x[:2]
             self.pointer[0] = (self.pointer[0] + 2) % 10
         return similarity
-
-
-@program(rows)
-class LossLog(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(6, 6)
-        self.log = {}
-
-    def forward(self, x):
-        y = self.lin(x)
-        self.log["norm"] = y.detach().norm()
-        return y
-
-
-@program(rows)
-class SideLoss(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(6, 6)
-        self.aux = None
-
-    def forward(self, x):
-        y = self.lin(x)
-        self.aux = y.pow(2).mean()
-        return y
 
 
 class _Routed(nn.Module):
@@ -466,52 +276,30 @@ class LossCollected(nn.Module):
 
 
 @program(rows)
-class AttentionMapsKept(nn.Module):
+class AttentionMapsKept(Layered):
     def __init__(self):
         super().__init__()
         self.maps = []
-        self.lin = nn.Linear(6, 6)
 
     def forward(self, x):
         self.maps.clear()
         for _ in range(2):
-            x = self.lin(x).softmax(-1)
+            x = self.layer(x).softmax(-1)
             self.maps.append(x)
         return torch.stack(self.maps).mean(0)
 
 
 @program(rows)
-class Memoized(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(6, 6)
-
+class Memoized(Layered):
     @functools.cached_property
     def scale(self):
-        return self.lin.weight.norm()
+        return self.layer.weight.norm()
 
     def forward(self, x):
-        return self.lin(x) / self.scale
-
-
-@functools.lru_cache(maxsize=None)
-def _positions(length, width):
-    angle = torch.arange(length)[:, None] / 10 ** (torch.arange(width)[None] / width)
-    return angle.sin()
-
-
-@program(sequences)
-def cached_positions(x):
-    return x + _positions(4, 6)
+        return self.layer(x) / self.scale
 
 
 _CALLS = {"count": 0}
-
-
-@program(rows)
-def global_counter(x):
-    _CALLS["count"] += 1
-    return x * 1.0 if _CALLS["count"] < 0 else x + 0.0
 
 
 @program(rows)
@@ -527,21 +315,6 @@ def attribute_of_function(x):
 
 
 # In place, where it shows.
-
-
-@program(rows)
-def clamp_view(x):
-    y = x * 1
-    y[:, :3].clamp_(0, 1)
-    return y
-
-
-@program(rows)
-def slice_assigned_expression(x):
-    y = x.clone()
-    y[:, ::2] *= 2
-    y[y > 1] = 0
-    return y
 
 
 @program(rows)
@@ -587,26 +360,11 @@ def transposed_add(x):
 
 
 @program(rows)
-def accumulates_into_expand(x):
-    total = torch.zeros(6)
-    for row in range(2):
-        total += x[row]
-    return total
-
-
-@program(rows)
 def accumulates_into_dict(x):
     d = {"loss": x.sum()}
     first = d["loss"]
     d["loss"] += x.mean()
     return d, first
-
-
-@program(rows)
-def out_argument(x):
-    buffer = torch.empty(2, 6)
-    torch.add(x[:2].detach(), 1, out=buffer)
-    return buffer * 2
 
 
 @program(rows)
@@ -628,32 +386,21 @@ def running_maximum(x):
 # Questions and types.
 
 
-@program(rows)
-def fill_lowest(x):
-    return x.masked_fill(x > 0, torch.finfo(x.dtype).min)
-
-
-@program(rows)
-def softmax_upcast(x):
-    return x.float().softmax(-1).to(x.dtype).type_as(x)
-
-
-@program(rows)
-def to_tensor_if_needed(x):
-    if not isinstance(x, torch.Tensor):
-        x = torch.tensor(x)
-    return x * 2
-
-
-@program(rows)
-def as_list(x):
-    xs = x if isinstance(x, (list, tuple)) else [x]
-    return [one * 2 for one in xs]
-
-
-@program(rows)
-def callable_or_tensor(x):
-    return x() if callable(x) else x + 1
+one_liners(
+    rows,
+    fill_lowest=lambda x: x.masked_fill(x > 0, torch.finfo(x.dtype).min),
+    class_name=lambda x: x * 2 if type(x).__name__ == "Tensor" else x * 3,
+    class_attribute=lambda x: x * 2 if x.__class__ is torch.Tensor else x * 3,
+    parameter_or_not=lambda x: x * 2 if isinstance(x, nn.Parameter) else x * 3,
+    float_tensor_kind=lambda x: x * 2 if isinstance(x, torch.FloatTensor) else x * 3,
+    dtype_chosen=lambda x: x.to(torch.float64 if x.dtype == torch.float32 else torch.float32),
+    in_container=lambda x: x * 2 if any(one is x for one in [x, None]) else x,
+    zipped_result=lambda x: list(zip(x.unbind(1), x.split(1, dim=1))),
+    keyed_by_number=lambda x: {i: part for i, part in enumerate(x.chunk(2, dim=1))},
+    torch_size_result=lambda x: (x.shape, x.size(0), x.numel()),
+    imported_question=lambda x: x * 2 if is_grad_enabled() else x * 3,
+    imported_limits=lambda x: x.clamp(max=finfo(x.dtype).max),
+)
 
 
 @program(rows)
@@ -663,26 +410,6 @@ def mapping_or_tensor(x):
     if hasattr(x, "shape") and not np.isscalar(x):
         return x * 3
     return x
-
-
-@program(rows)
-def class_name(x):
-    return x * 2 if type(x).__name__ == "Tensor" else x * 3
-
-
-@program(rows)
-def class_attribute(x):
-    return x * 2 if x.__class__ is torch.Tensor else x * 3
-
-
-@program(rows)
-def parameter_or_not(x):
-    return x * 2 if isinstance(x, nn.Parameter) else x * 3
-
-
-@program(rows)
-def float_tensor_kind(x):
-    return x * 2 if isinstance(x, torch.FloatTensor) else x * 3
 
 
 @program(rows)
@@ -714,33 +441,6 @@ def asserted_finite(x):
 
 
 @program(rows)
-def dtype_chosen(x):
-    return x.to(torch.float64 if x.dtype == torch.float32 else torch.float32)
-
-
-@program(rows)
-def autocast_asked(x):
-    if torch.is_autocast_enabled("cpu"):
-        x = x.bfloat16()
-    return x * 2
-
-
-@program(rows)
-def default_dtype(x):
-    return x.to(torch.get_default_dtype())
-
-
-@program(rows)
-def in_container(x):
-    return x * 2 if any(one is x for one in [x, None]) else x
-
-
-@program(rows, other_rows)
-def same_object(x, y):
-    return x * 2 if x is y else x + y
-
-
-@program(rows)
 def identity_of_result(x):
     y = x.contiguous()
     return y * 2 if y is x else y * 3
@@ -760,11 +460,6 @@ def data_pointer(x):
 
 
 @program(rows)
-def length_of_shape(x):
-    return x * len(x.shape)
-
-
-@program(rows)
 def device_context(x):
     with torch.device("cpu"):
         y = torch.ones(6)
@@ -779,13 +474,6 @@ def default_device_type(x):
 
 
 @program(rows)
-def autocast_off(x):
-    with torch.autocast("cpu", enabled=False):
-        y = x.float() @ x.t().float()
-    return y
-
-
-@program(rows)
 class CustomForward(nn.Module):
     @torch.amp.custom_fwd(device_type="cpu")
     def _inner(self, x):
@@ -796,9 +484,6 @@ class CustomForward(nn.Module):
 
 
 # Results.
-
-
-Detection = namedtuple("Detection", ["boxes", "scores"])
 
 
 class Outputs(NamedTuple):
@@ -817,29 +502,6 @@ class Latent:
 
 
 @program(rows)
-def named_detection(x):
-    return Detection(x[:, :4], x[:, 4:].sigmoid())
-
-
-@program(rows)
-def named_with_default(x):
-    return Outputs(x * 2)
-
-
-@program(rows)
-def named_replaced(x):
-    out = Outputs(x * 2)
-    return out._replace(loss=out.logits.sum())
-
-
-@program(rows)
-def latent_inside(x):
-    latent = Latent(x * 2)
-    latent.extra["norm"] = latent.mean.norm()
-    return latent.double + latent.extra["norm"]
-
-
-@program(rows)
 def latent_result(x):
     latent = Latent(x * 2)
     latent.extra["norm"] = latent.mean.norm()
@@ -855,44 +517,7 @@ def ordered_result(x):
     return out
 
 
-@program(rows)
-def zipped_result(x):
-    return list(zip(x.unbind(1), x.split(1, dim=1)))
-
-
-@program(rows)
-def keyed_by_number(x):
-    return {i: part for i, part in enumerate(x.chunk(2, dim=1))}
-
-
-@program(rows)
-def module_dict_result(x):
-    return dict(zip(("a", "b"), x.chunk(2, dim=1)))
-
-
-@program(rows)
-def torch_size_result(x):
-    return x.shape, x.size(0), x.numel()
-
-
-@program(rows)
-def parameters_among_results(x):
-    return x, None, True, 1.5, "name"
-
-
 # Weights.
-
-
-@program(tokens)
-class TiedHead(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(10, 6)
-        self.head = nn.Linear(6, 10, bias=False)
-        self.head.weight = self.embed.weight
-
-    def forward(self, x):
-        return self.head(self.embed(x))
 
 
 @program(tokens)
@@ -905,74 +530,6 @@ class TiedByFunction(nn.Module):
         return F.linear(self.embed(x), self.embed.weight) * self.embed.weight.shape[1] ** -0.5
 
 
-@program(images)
-class Spectral(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = parametrizations.spectral_norm(nn.Conv2d(3, 4, 3))
-
-    def forward(self, x):
-        return F.leaky_relu(self.conv(x), 0.2, inplace=True)
-
-
-@program(rows)
-class WeightNormed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = parametrizations.weight_norm(nn.Linear(6, 4))
-
-    def forward(self, x):
-        return self.lin(x)
-
-
-@program(rows)
-class WeightClamped(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(6, 4)
-
-    def forward(self, x):
-        self.lin.weight.data.clamp_(-0.1, 0.1)
-        return self.lin(x)
-
-
-@program(rows)
-class WeightMadePositive(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(6, 4)
-
-    def forward(self, x):
-        with torch.no_grad():
-            self.lin.weight.copy_(self.lin.weight.abs())
-        return self.lin(x)
-
-
-@program(rows)
-class Demodulated(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.linspace(-1, 1, 24).reshape(4, 6))
-
-    def forward(self, x):
-        w = self.weight[None] * x[:, None, :]
-        w = w * (w.square().sum(2, keepdim=True) + 1e-8).rsqrt()
-        return torch.einsum("boi,bi->bo", w, x)
-
-
-@program(rows)
-class QuantizedWeight(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(6, 4)
-
-    def forward(self, x):
-        w = self.lin.weight
-        scale = w.abs().max() / 127
-        q = (w / scale).round().clamp(-128, 127) * scale
-        return F.linear(x, w + (q - w).detach(), self.lin.bias)
-
-
 @program(rows)
 class ParametersInList(nn.Module):
     def __init__(self):
@@ -983,18 +540,6 @@ class ParametersInList(nn.Module):
     def forward(self, x):
         for w in self.weights:
             x = x * w + self.named["a"]
-        return x
-
-
-@program(rows)
-class PlainListOfTensors(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scales = [torch.ones(6), torch.full((6,), 2.0)]
-
-    def forward(self, x):
-        for scale in self.scales:
-            x = x * scale
         return x
 
 
@@ -1022,69 +567,10 @@ class RegularizedLoss(nn.Module):
         return self.lin(x).sum() + 0.1 * penalty_ + sum(b.sum() for b in self.buffers())
 
 
-@program(rows, labels)
-class WeightedLoss(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.loss = nn.CrossEntropyLoss(weight=torch.linspace(1, 2, 6), reduction="none")
-
-    def forward(self, x, y):
-        return self.loss(x, y).mean()
-
-
 @program(sequences, flags)
 def masked_pool(x, mask):
     mask = mask.unsqueeze(-1).type_as(x)
     return (x * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-
-
-@program(rows)
-class HookedFeature(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
-        self.a.register_forward_hook(lambda module, args, output: output * 2)
-        self.b.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
-
-    def forward(self, x):
-        return self.b(self.a(x))
-
-
-@program(rows)
-class GradientScaledByHook(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = nn.Linear(6, 6)
-
-    def forward(self, x):
-        y = self.a(x)
-        if y.requires_grad:
-            y.register_hook(lambda grad: grad * 0.5)
-        return y
-
-
-@program(rows)
-class DirectForward(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5))
-        self.a.register_forward_hook(lambda module, args, output: output * 2)
-
-    def forward(self, x):
-        return self.a.forward(x) + self.a(x)
-
-
-@program(rows)
-class ReusedInLoop(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.cell = nn.GRUCell(6, 6)
-
-    def forward(self, x):
-        h = x.new_zeros(x.size(0), 6)
-        for _ in range(3):
-            h = self.cell(x, h)
-        return h
 
 
 @program(rows)
@@ -1145,36 +631,12 @@ class CallsCounted(nn.Module):
         return x * 2
 
 
-@program(rows)
-def imported_question(x):
-    return x * 2 if is_grad_enabled() else x * 3
-
-
-@program(rows)
-def imported_limits(x):
-    return x.clamp(max=finfo(x.dtype).max)
-
-
-class _Features(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = nn.Linear(6, 6)
-
+class _Features(Layered):
     def forward_features(self, x):
-        return F.dropout(self.lin(x), 0.5, self.training)
+        return F.dropout(self.layer(x), 0.5, self.training)
 
     def forward(self, x):
         return self.forward_features(x).relu()
-
-
-@program(rows)
-class MethodOfChild(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.backbone = _Features()
-
-    def forward(self, x):
-        return self.backbone.forward_features(x)
 
 
 @program(rows)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from .programs import program, rows
+from .programs import Layered, one_liners, program, rows
 
 
 class Pair(NamedTuple):
@@ -61,47 +61,39 @@ class Settings(dict):
     pass
 
 
-@program(rows)
-def named_tuple(x):
-    return Pair(x, x * 2)
-
-
-@program(rows)
-def named_tuple_with_default(x):
-    return Point(x, y=x + 1)
-
-
-@program(rows)
-def named_tuple_replaced(x):
-    return Pair(x, x)._replace(second=x * 5)
-
-
-@program(rows)
-def data_class(x):
-    return Output(x, loss=x.sum())
-
-
-@program(rows)
-def frozen_data_class(x):
-    return Frozen(x * 2)
-
-
-@program(rows)
-def plain_dict(x):
-    return {"a": x, "b": {"c": [x * 2, (x * 3,)]}}
-
-
-@program(rows)
-def dict_with_number_keys(x):
-    return {0: x, 1: x * 2, (2, "a"): x * 3}
-
-
-@program(rows)
-def ordered_dict(x):
-    out = OrderedDict()
-    out["z"] = x
-    out["a"] = x * 2
-    return out
+one_liners(
+    rows,
+    named_tuple=lambda x: Pair(x, x * 2),
+    named_tuple_with_default=lambda x: Point(x, y=x + 1),
+    named_tuple_replaced=lambda x: Pair(x, x)._replace(second=x * 5),
+    data_class=lambda x: Output(x, loss=x.sum()),
+    frozen_data_class=lambda x: Frozen(x * 2),
+    plain_dict=lambda x: {"a": x, "b": {"c": [x * 2, (x * 3,)]}},
+    dict_with_number_keys=lambda x: {0: x, 1: x * 2, (2, "a"): x * 3},
+    user_dict=lambda x: UserDict(a=x),
+    dict_subclass=lambda x: Settings(a=x, b=2),
+    list_subclass=lambda x: NamedList([x, x * 2]),
+    model_output=lambda x: ModelOutput(logits=x * 2, hidden=x),
+    model_output_inside=lambda x: [ModelOutput(logits=x * 2), 5],
+    user_object=lambda x: Holder(x * 2, x > 0),
+    namespace=lambda x: SimpleNamespace(a=x, b=3),
+    double_ended=lambda x: deque([x, x * 2]),
+    set_of_numbers=lambda x: (x, {1, 2}),
+    generator_result=lambda x: (x * factor for factor in (1, 2)),
+    list_of_generator=lambda x: list(x * factor for factor in (1, 2)),
+    shape_result=lambda x: (x.shape, x.size(0), x.dtype),
+    constants_only=lambda x: (x, 1, "a", None, 2.5, True),
+    input_itself=lambda x: x,
+    nothing=lambda x: None,
+    constant_tensor=lambda x: torch.ones(3),
+    slice_result=lambda x: (slice(0, x.shape[0]), x),
+    range_result=lambda x: (range(3), x),
+    size_made=lambda x: (torch.Size([x.shape[0], 3]), x),
+    return_type=lambda x: torch.max(x, dim=0),
+    return_type_field=lambda x: x.sort(dim=-1).values,
+    function_result=lambda x: (torch.relu, x),
+    string_result=lambda x: (f"shape {tuple(x.shape)}", x),
+)
 
 
 @program(rows)
@@ -112,89 +104,9 @@ def default_dict(x):
 
 
 @program(rows)
-def user_dict(x):
-    return UserDict(a=x)
-
-
-@program(rows)
-def dict_subclass(x):
-    return Settings(a=x, b=2)
-
-
-@program(rows)
-def list_subclass(x):
-    return NamedList([x, x * 2])
-
-
-@program(rows)
-def model_output(x):
-    return ModelOutput(logits=x * 2, hidden=x)
-
-
-@program(rows)
-def model_output_inside(x):
-    return [ModelOutput(logits=x * 2), 5]
-
-
-@program(rows)
-def user_object(x):
-    return Holder(x * 2, x > 0)
-
-
-@program(rows)
-def namespace(x):
-    return SimpleNamespace(a=x, b=3)
-
-
-@program(rows)
-def double_ended(x):
-    return deque([x, x * 2])
-
-
-@program(rows)
-def set_of_numbers(x):
-    return x, {1, 2}
-
-
-@program(rows)
-def generator_result(x):
-    return (x * factor for factor in (1, 2))
-
-
-@program(rows)
-def list_of_generator(x):
-    return list(x * factor for factor in (1, 2))
-
-
-@program(rows)
-def shape_result(x):
-    return x.shape, x.size(0), x.dtype
-
-
-@program(rows)
-def constants_only(x):
-    return x, 1, "a", None, 2.5, True
-
-
-@program(rows)
 def same_twice(x):
     y = x * 2
     return y, y
-
-
-@program(rows)
-def input_itself(x):
-    return x
-
-
-@program(rows)
-def nothing(x):
-    return None
-
-
-@program(rows)
-def constant_tensor(x):
-    return torch.ones(3)
 
 
 @program(rows)
@@ -205,46 +117,7 @@ def constant_made_anew(x):
 
 
 @program(rows)
-def slice_result(x):
-    return slice(0, x.shape[0]), x
-
-
-@program(rows)
-def range_result(x):
-    return range(3), x
-
-
-@program(rows)
-def size_made(x):
-    return torch.Size([x.shape[0], 3]), x
-
-
-@program(rows)
-def return_type(x):
-    return torch.max(x, dim=0)
-
-
-@program(rows)
-def return_type_field(x):
-    return x.sort(dim=-1).values
-
-
-@program(rows)
-def function_result(x):
-    return torch.relu, x
-
-
-@program(rows)
-def string_result(x):
-    return f"shape {tuple(x.shape)}", x
-
-
-@program(rows)
-class FieldsOfOutput(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class FieldsOfOutput(Layered):
     def forward(self, x):
         out = ModelOutput(logits=self.layer(x))
         return out.logits + out["logits"]
@@ -284,13 +157,3 @@ class ParameterItself(nn.Module):
 
     def forward(self, x):
         return self.weight, x
-
-
-@program(rows)
-class ModuleInResult(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
-    def forward(self, x):
-        return self.layer(x), self.layer.in_features

@@ -9,32 +9,35 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .programs import images, longer, other_rows, program, rows, sequences
+from .programs import images, longer, one_liners, other_rows, program, rows, sequences
+
+one_liners(
+    sequences,
+    starred_shape_front=lambda x: x.reshape(*x.shape[:-1], 2, 3),
+    starred_shape_back=lambda x: x.reshape(-1, *x.shape[2:]),
+    shape_tuple_added=lambda x: x.view(x.shape[:-1] + (3, 2)).sum(-1),
+    shape_tuple_before=lambda x: torch.ones((1,) + x.shape[1:]) * x,
+    tuple_of_shape=lambda x: torch.ones(tuple(x.shape)) * x,
+    math_product_of_shape=lambda x: x.reshape(-1, math.prod(x.shape[1:])),
+    shape_by_comprehension=lambda x: x.new_ones([1 if index else size for index, size in enumerate(x.shape)]) + x,
+    length_of_shape=lambda x: x.sum(dim=list(range(1, len(x.shape)))),
+    length_of_tensor=lambda x: x.sum() / len(x),
+    looped_over_tensor=lambda x: sum(one.sum() for one in x),
+    transposed_by_class=lambda x: torch.Tensor.transpose(x, 1, 2).contiguous(),
+    unbound_spread=lambda x: torch.stack([*x.unbind(1)]),
+    unbound_spread_in_call=lambda x: torch.cat((*x.unbind(1),), -1),
+    unbound_spread_in_function=lambda x: _added(*x.unbind(1)),
+)
 
 
-@program(sequences)
-def starred_shape_front(x):
-    return x.reshape(*x.shape[:-1], 2, 3)
-
-
-@program(sequences)
-def starred_shape_back(x):
-    return x.reshape(-1, *x.shape[2:])
-
-
-@program(images)
-def starred_shape_list(x):
-    return x.new_zeros([*x.shape[:2], 1, 1]) + x
-
-
-@program(images)
-def starred_whole_shape(x):
-    return torch.zeros(*x.shape) + x
-
-
-@program(images)
-def starred_spatial(x):
-    return F.avg_pool2d(x, kernel_size=[*x.shape[2:]])
+one_liners(
+    images,
+    starred_shape_list=lambda x: x.new_zeros([*x.shape[:2], 1, 1]) + x,
+    starred_whole_shape=lambda x: torch.zeros(*x.shape) + x,
+    starred_spatial=lambda x: F.avg_pool2d(x, kernel_size=[*x.shape[2:]]),
+    ceiled_size=lambda x: F.pad(x, (0, math.ceil(x.shape[-1] / 3) * 3 - x.shape[-1])),
+    interpolated_to_sizes=lambda x: F.interpolate(x, size=(x.shape[-2] * 2, int(x.shape[-1] * 2))),
+)
 
 
 @program(sequences)
@@ -56,25 +59,10 @@ def head_split(x):
 
 
 @program(sequences)
-def shape_tuple_added(x):
-    return x.view(x.shape[:-1] + (3, 2)).sum(-1)
-
-
-@program(sequences)
-def shape_tuple_before(x):
-    return torch.ones((1,) + x.shape[1:]) * x
-
-
-@program(sequences)
 def list_of_shape(x):
     shape = list(x.shape)
     shape[-1] = 1
     return torch.ones(shape) * x
-
-
-@program(sequences)
-def tuple_of_shape(x):
-    return torch.ones(tuple(x.shape)) * x
 
 
 @program(sequences)
@@ -86,20 +74,10 @@ def product_of_shape(x):
 
 
 @program(sequences)
-def math_product_of_shape(x):
-    return x.reshape(-1, math.prod(x.shape[1:]))
-
-
-@program(sequences)
 def enumerated_shape(x):
     for index, size in enumerate(x.shape):
         x = x + index * size
     return x
-
-
-@program(sequences)
-def shape_by_comprehension(x):
-    return x.new_ones([1 if index else size for index, size in enumerate(x.shape)]) + x
 
 
 @program(sequences)
@@ -108,19 +86,50 @@ def zipped_shapes(x):
     return x * sum(a * b for a, b in zip(x.shape, y.shape))
 
 
-@program(sequences)
-def length_of_shape(x):
-    return x.sum(dim=list(range(1, len(x.shape))))
-
-
-@program(sequences)
-def length_of_tensor(x):
-    return x.sum() / len(x)
-
-
-@program(rows)
-def chunks_starred(x):
-    return torch.add(*x.chunk(2, dim=-1))
+one_liners(
+    rows,
+    chunks_starred=lambda x: torch.add(*x.chunk(2, dim=-1)),
+    chunks_enumerated=lambda x: torch.cat([part * index for index, part in enumerate(x.chunk(3, -1))], -1),
+    chunks_reversed=lambda x: torch.cat(list(reversed(x.chunk(2, -1))), -1),
+    split_sections=lambda x: [part.sum() for part in x.split([1, 2, 3], dim=-1)],
+    split_by_size_looped=lambda x: [part * 2 for part in x.split(2, dim=-1)],
+    split_by_size_of_batch=lambda x: [part * 2 for part in x.split(2)],
+    tensor_split_looped=lambda x: sum(part.sum() for part in torch.tensor_split(x, 2, dim=-1)),
+    integer_of_size=lambda x: x * int(x.shape[0]),
+    integer_of_half_size=lambda x: x[: int(x.shape[0] * 0.5)],
+    float_of_size=lambda x: x / float(x.shape[-1]),
+    square_root_of_size=lambda x: x / math.sqrt(x.size(-1)),
+    rounded_size=lambda x: x * round(x.shape[0] * 1.3),
+    rounded_size_digits=lambda x: x * round(x.shape[0] / 3, 2),
+    absolute_size=lambda x: x * abs(x.shape[0] - 10),
+    sum_of_shape=lambda x: x + sum(x.shape),
+    largest_of_shape=lambda x: x + max(x.shape),
+    larger_size=lambda x: x + max(x.shape[0], 3),
+    smaller_size=lambda x: x[: min(3, x.shape[0])],
+    smaller_of_sizes=lambda x: x * min(x.size(0), x.size(1)),
+    range_of_size=lambda x: sum(x[index] for index in range(x.shape[0])),
+    arange_of_size=lambda x: x + torch.arange(x.shape[0]).unsqueeze(1),
+    tensor_of_size=lambda x: x / torch.tensor(x.shape[0]),
+    tensor_of_sizes=lambda x: x.sum() / torch.tensor([x.shape[0], x.shape[1]], dtype=torch.float32),
+    tensor_of_shape=lambda x: x.sum() + torch.tensor(x.shape),
+    as_tensor_of_size=lambda x: x * torch.as_tensor(x.shape[0], dtype=x.dtype),
+    as_tensor_of_tensor=lambda x: torch.as_tensor(x) + 1,
+    as_tensor_with_dtype=lambda x: torch.as_tensor(x, dtype=torch.float64) + 1,
+    tensor_full=lambda x: torch.full((x.shape[0],), 2.0) + x.sum(),
+    method_of_class=lambda x: torch.Tensor.flatten(torch.Tensor.relu(x)),
+    linspace_of_size=lambda x: torch.linspace(0, 1, x.shape[0]).unsqueeze(-1) + x,
+    numpy_default=lambda x, scale=np.float32(2): x * scale,
+    numpy_number=lambda x: x.reshape(-1, np.prod((2, 3))).sum(dim=np.int64(1)) * np.float32(0.5),
+    numpy_index=lambda x: x[np.int64(1)] + x[:, np.int64(0) : np.int64(1)].sum(),
+    numpy_number_returned=lambda x: (x + 1, np.float32(2)),
+    numpy_number_squared=lambda x: x * np.sqrt(np.float64(6)) / np.pi,
+    numpy_number_first=lambda x: np.float32(2) * x + np.int64(3) * x.shape[0],
+    numpy_number_compared=lambda x: torch.where(np.float32(0.5) < x, x, -x),
+    numpy_product_of_shape=lambda x: x.view(-1, np.prod(x.shape[1:])) * np.prod([x.shape[0], 2]),
+    numpy_function=lambda x: torch.as_tensor(np.asarray(x.detach()) * 2),
+    numpy_array_of_tensor=lambda x: x * float(np.array(x.detach()).max()),
+    list_sliced=lambda x: x * len([1, 2, 3, 4, 5, 6][: x.size(0)]),
+)
 
 
 @program(rows)
@@ -138,11 +147,6 @@ def chunks_looped(x):
     return total
 
 
-@program(rows)
-def chunks_enumerated(x):
-    return torch.cat([part * index for index, part in enumerate(x.chunk(3, -1))], -1)
-
-
 @program(rows, other_rows)
 def chunks_zipped(x, y):
     return sum(a * b for a, b in zip(x.chunk(2, -1), y.chunk(2, -1)))
@@ -155,48 +159,15 @@ def chunks_mapped(x):
 
 
 @program(rows)
-def chunks_reversed(x):
-    return torch.cat(list(reversed(x.chunk(2, -1))), -1)
-
-
-@program(rows)
 def chunks_counted(x):
     parts = x.chunk(2, -1)
     return parts[len(parts) - 1]
 
 
 @program(rows)
-def split_sections(x):
-    return [part.sum() for part in x.split([1, 2, 3], dim=-1)]
-
-
-@program(rows)
 def split_starred(x):
     first, *rest = x.split([1, 2, 3], dim=-1)
     return first, torch.cat(rest, -1)
-
-
-@program(rows)
-def split_by_size_looped(x):
-    return [part * 2 for part in x.split(2, dim=-1)]
-
-
-@program(rows)
-def split_by_size_of_batch(x):
-    return [part * 2 for part in x.split(2)]
-
-
-@program(rows)
-def tensor_split_looped(x):
-    return sum(part.sum() for part in torch.tensor_split(x, 2, dim=-1))
-
-
-@program(sequences)
-def unbind_looped(x):
-    hidden = torch.zeros(6)
-    for step in x.unbind(1):
-        hidden = torch.tanh(hidden + step)
-    return hidden
 
 
 @program(longer)
@@ -207,125 +178,10 @@ def unbind_of_varying(x):
     return hidden
 
 
-@program(sequences)
-def looped_over_tensor(x):
-    return sum(one.sum() for one in x)
-
-
-@program(rows)
-def integer_of_size(x):
-    return x * int(x.shape[0])
-
-
-@program(rows)
-def integer_of_half_size(x):
-    return x[: int(x.shape[0] * 0.5)]
-
-
-@program(rows)
-def float_of_size(x):
-    return x / float(x.shape[-1])
-
-
-@program(rows)
-def square_root_of_size(x):
-    return x / math.sqrt(x.size(-1))
-
-
-@program(images)
-def ceiled_size(x):
-    return F.pad(x, (0, math.ceil(x.shape[-1] / 3) * 3 - x.shape[-1]))
-
-
-@program(rows)
-def rounded_size(x):
-    return x * round(x.shape[0] * 1.3)
-
-
-@program(rows)
-def rounded_size_digits(x):
-    return x * round(x.shape[0] / 3, 2)
-
-
 @program(rows)
 def divided_size(x):
     q, r = divmod(x.shape[0], 2)
     return x * q + r
-
-
-@program(rows)
-def absolute_size(x):
-    return x * abs(x.shape[0] - 10)
-
-
-@program(rows)
-def sum_of_shape(x):
-    return x + sum(x.shape)
-
-
-@program(rows)
-def largest_of_shape(x):
-    return x + max(x.shape)
-
-
-@program(rows)
-def larger_size(x):
-    return x + max(x.shape[0], 3)
-
-
-@program(rows)
-def smaller_size(x):
-    return x[: min(3, x.shape[0])]
-
-
-@program(rows)
-def smaller_of_sizes(x):
-    return x * min(x.size(0), x.size(1))
-
-
-@program(rows)
-def range_of_size(x):
-    return sum(x[index] for index in range(x.shape[0]))
-
-
-@program(rows)
-def arange_of_size(x):
-    return x + torch.arange(x.shape[0]).unsqueeze(1)
-
-
-@program(rows)
-def tensor_of_size(x):
-    return x / torch.tensor(x.shape[0])
-
-
-@program(rows)
-def tensor_of_sizes(x):
-    return x.sum() / torch.tensor([x.shape[0], x.shape[1]], dtype=torch.float32)
-
-
-@program(rows)
-def tensor_of_shape(x):
-    return x.sum() + torch.tensor(x.shape)
-
-
-@program(rows)
-def as_tensor_of_size(x):
-    return x * torch.as_tensor(x.shape[0], dtype=x.dtype)
-
-
-@program(rows)
-def as_tensor_of_tensor(x):
-    return torch.as_tensor(x) + 1
-
-
-@program(rows)
-def as_tensor_with_dtype(x):
-    return torch.as_tensor(x, dtype=torch.float64) + 1
-
-
-@program(rows)
-def tensor_full(x):
-    return torch.full((x.shape[0],), 2.0) + x.sum()
 
 
 @program(rows)
@@ -396,21 +252,6 @@ def assert_divisible(x):
     return x.reshape(x.shape[0], x.shape[-1] // 3, 3)
 
 
-@program(rows)
-def method_of_class(x):
-    return torch.Tensor.flatten(torch.Tensor.relu(x))
-
-
-@program(sequences)
-def transposed_by_class(x):
-    return torch.Tensor.transpose(x, 1, 2).contiguous()
-
-
-@program(rows)
-def linspace_of_size(x):
-    return torch.linspace(0, 1, x.shape[0]).unsqueeze(-1) + x
-
-
 @program(images)
 def grid_of_sizes(x):
     height, width = x.shape[-2:]
@@ -418,66 +259,11 @@ def grid_of_sizes(x):
     return x + ys + xs
 
 
-@program(images)
-def interpolated_to_sizes(x):
-    return F.interpolate(x, size=(x.shape[-2] * 2, int(x.shape[-1] * 2)))
-
-
 @program(sequences)
 def causal_mask(x):
     n = x.size(1)
     mask = torch.triu(torch.ones(n, n, dtype=torch.bool), diagonal=1)
     return (x @ x.transpose(-1, -2)).masked_fill(mask, float("-inf")).softmax(-1)
-
-
-@program(rows)
-def numpy_default(x, scale=np.float32(2)):
-    return x * scale
-
-
-@program(rows)
-def numpy_number(x):
-    return x.reshape(-1, np.prod((2, 3))).sum(dim=np.int64(1)) * np.float32(0.5)
-
-
-@program(rows)
-def numpy_index(x):
-    return x[np.int64(1)] + x[:, np.int64(0) : np.int64(1)].sum()
-
-
-@program(rows)
-def numpy_number_returned(x):
-    return x + 1, np.float32(2)
-
-
-@program(rows)
-def numpy_number_squared(x):
-    return x * np.sqrt(np.float64(6)) / np.pi
-
-
-@program(rows)
-def numpy_number_first(x):
-    return np.float32(2) * x + np.int64(3) * x.shape[0]
-
-
-@program(rows)
-def numpy_number_compared(x):
-    return torch.where(np.float32(0.5) < x, x, -x)
-
-
-@program(rows)
-def numpy_product_of_shape(x):
-    return x.view(-1, np.prod(x.shape[1:])) * np.prod([x.shape[0], 2])
-
-
-@program(rows)
-def numpy_function(x):
-    return torch.as_tensor(np.asarray(x.detach()) * 2)
-
-
-@program(rows)
-def numpy_array_of_tensor(x):
-    return x * float(np.array(x.detach()).max())
 
 
 @program(rows)
@@ -499,11 +285,6 @@ class BufferRepeated(nn.Module):
 @program(rows)
 def constant_sliced(x):
     return x + torch.arange(40.0).reshape(-1, 1)[: x.size(0)] + torch.eye(9)[: x.shape[0], -x.size(1) :]
-
-
-@program(rows)
-def list_sliced(x):
-    return x * len([1, 2, 3, 4, 5, 6][: x.size(0)])
 
 
 @program(rows)
@@ -547,21 +328,6 @@ def unbound_rest_unused(x):
 def unbound_rest(x):
     first, *rest = x.unbind(1)
     return first + rest[0]
-
-
-@program(sequences)
-def unbound_spread(x):
-    return torch.stack([*x.unbind(1)])
-
-
-@program(sequences)
-def unbound_spread_in_call(x):
-    return torch.cat((*x.unbind(1),), -1)
-
-
-@program(sequences)
-def unbound_spread_in_function(x):
-    return _added(*x.unbind(1))
 
 
 def _added(*parts):

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .programs import images, longer, program, rows, sequences, tokens
-
-
-@program(rows)
-class FrozenNorm(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mean", torch.linspace(0, 1, 6))
-        self.register_buffer("var", torch.linspace(1, 2, 6))
-
-    def forward(self, x):
-        return (x - self.mean) * (self.var + 1e-5).rsqrt()
+from .programs import Layered, images, program, rows, sequences, tokens
 
 
 @program(images)
@@ -64,33 +51,6 @@ class RelativeBias(nn.Module):
         bias = self.table[self.index.view(-1)].view(4, 4, -1).permute(2, 0, 1).contiguous()
         scores = x @ x.transpose(1, 2)
         return scores.unsqueeze(1) + bias.unsqueeze(0)
-
-
-@program(sequences)
-class RelativeBiasNotPersistent(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Parameter(torch.linspace(-1, 1, 7))
-        index = torch.arange(4)[:, None] - torch.arange(4)[None] + 3
-        self.register_buffer("index", index, persistent=False)
-
-    def forward(self, x):
-        return x @ x.transpose(1, 2) + self.table[self.index.flatten()].view(4, 4)
-
-
-@program(longer)
-class SinusoidalPositions(nn.Module):
-    def __init__(self):
-        super().__init__()
-        position = torch.arange(16.0).unsqueeze(1)
-        rate = torch.exp(torch.arange(0, 6, 2.0) * (-math.log(10000.0) / 6))
-        table = torch.zeros(16, 6)
-        table[:, 0::2] = torch.sin(position * rate)
-        table[:, 1::2] = torch.cos(position * rate)
-        self.register_buffer("table", table)
-
-    def forward(self, x):
-        return x + self.table[: x.size(1)]
 
 
 @program(sequences)
@@ -156,17 +116,6 @@ class BufferRows(nn.Module):
         for row in self.table:
             x = x + row
         return x
-
-
-@program(rows)
-class BufferUnpacked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("pair", torch.tensor([[1.0], [2.0]]))
-
-    def forward(self, x):
-        scale, shift = self.pair
-        return x * scale + shift
 
 
 @program(rows)
@@ -289,17 +238,6 @@ class EmbeddedPositions(nn.Module):
 
 
 @program(tokens)
-class EmbeddedFixedPositions(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words = nn.Embedding(10, 6)
-        self.positions = nn.Embedding(4, 6)
-
-    def forward(self, ids):
-        return self.words(ids) + self.positions(torch.arange(4))
-
-
-@program(tokens)
 class TiedWeights(nn.Module):
     def __init__(self):
         super().__init__()
@@ -337,27 +275,11 @@ class TiedInList(nn.Module):
 
 
 @program(rows)
-class UnusedHead(nn.Module):
+class UnusedHead(Layered):
     def __init__(self):
         super().__init__()
-        self.layer = nn.Linear(6, 6)
         self.unused = nn.Linear(6, 3)
         self.register_buffer("version", torch.tensor(3))
-
-    def forward(self, x):
-        return self.layer(x)
-
-
-@program(rows)
-class MovingAverage(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("average", torch.zeros(6))
-
-    def forward(self, x):
-        if self.training:
-            self.average.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
-        return x - self.average
 
 
 @program(rows)
@@ -369,28 +291,6 @@ class MovingAverageThroughData(nn.Module):
     def forward(self, x):
         self.average.data = self.average.data * 0.9 + x.detach().mean(0) * 0.1
         return x - self.average
-
-
-@program(rows)
-class LerpedBuffer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("average", torch.zeros(6))
-
-    def forward(self, x):
-        self.average.lerp_(x.detach().mean(0), 0.1)
-        return x - self.average.clone()
-
-
-@program(rows)
-class DecayedBuffer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("scale", torch.ones(6))
-
-    def forward(self, x):
-        self.scale.mul_(0.9)
-        return x * self.scale.clone()
 
 
 @program(rows)
@@ -475,11 +375,7 @@ class Centered(nn.Module):
 
 
 @program(rows)
-class FreezesParameters(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class FreezesParameters(Layered):
     def forward(self, x):
         for p in self.layer.parameters():
             p.requires_grad = False
@@ -487,22 +383,14 @@ class FreezesParameters(nn.Module):
 
 
 @program(rows)
-class FreezesByMethod(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class FreezesByMethod(Layered):
     def forward(self, x):
         self.layer.requires_grad_(False)
         return self.layer(x)
 
 
 @program(rows)
-class ZeroesGradients(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class ZeroesGradients(Layered):
     def forward(self, x):
         self.layer.weight.grad = None
         return self.layer(x)
@@ -516,19 +404,6 @@ class ListOfTensors(nn.Module):
 
     def forward(self, x):
         return x * self.tables[0] + self.tables[1] * 2
-
-
-@program(rows)
-class ParameterLists(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scales = nn.ParameterList([nn.Parameter(torch.full((6,), float(i))) for i in range(3)])
-        self.named = nn.ParameterDict({"shift": nn.Parameter(torch.ones(6))})
-
-    def forward(self, x):
-        for scale in self.scales:
-            x = x * scale
-        return x + self.named["shift"]
 
 
 @program(rows)
@@ -572,27 +447,6 @@ class UsedInPlaceChain(nn.Module):
     def forward(self, x):
         y = self.table.clone().mul_(2).add_(1)
         return x * y
-
-
-@program(rows)
-class InterpolatedTable(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Parameter(torch.linspace(0, 1, 4).reshape(1, 1, 4))
-
-    def forward(self, x):
-        return x + F.interpolate(self.table, size=6, mode="linear").view(6)
-
-
-@program(rows)
-class ComplexBuffer(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("rotation", torch.polar(torch.ones(3), torch.arange(3.0)), persistent=False)
-
-    def forward(self, x):
-        z = torch.view_as_complex(x.reshape(-1, 3, 2))
-        return torch.view_as_real(z * self.rotation).flatten(1)
 
 
 @program(rows)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .programs import given, images, program, rows
+from .programs import given, images, one_liners, program, rows
 
 _count = 0
 _STATE = {"n": 1}
@@ -32,9 +32,18 @@ def _step():
     return _STATE["n"]
 
 
-@program(rows)
-def counted_by_helper(x):
-    return x * _step()
+one_liners(
+    rows,
+    counted_by_helper=lambda x: x * _step(),
+    global_iterator=lambda x: x * next(_SCALES),
+    global_generator=lambda x: x + float(_GENERATOR.normal()),
+    global_array_read=lambda x: x * float(_SETTINGS[1]),
+    counted_in_default=lambda x: _appended(x),
+    memo_by_decorator=lambda x: x + _table(6),
+    generator_made_without_seed=lambda x: x + float(np.random.default_rng().normal()),
+    generator_made_with_seed=lambda x: x + float(np.random.default_rng(5).normal()),
+    directory_of_value=lambda x: x * 2 if "softmax" in dir(x) and "node" not in dir(x) else x * 3,
+)
 
 
 @program(rows)
@@ -45,24 +54,9 @@ def memo_in_global(x):
 
 
 @program(rows)
-def global_iterator(x):
-    return x * next(_SCALES)
-
-
-@program(rows)
 def global_iterator_looped(x):
     for scale in _SCALES:
         return x * scale
-
-
-@program(rows)
-def global_generator(x):
-    return x + float(_GENERATOR.normal())
-
-
-@program(rows)
-def global_array_read(x):
-    return x * float(_SETTINGS[1])
 
 
 @program(rows)
@@ -91,11 +85,6 @@ def _appended(x, seen=[]):  # noqa: B006 - what it is about
 
 
 @program(rows)
-def counted_in_default(x):
-    return _appended(x)
-
-
-@program(rows)
 def counted_on_function(x):
     counted_on_function.calls = getattr(counted_on_function, "calls", 0) + 1
     return x * counted_on_function.calls
@@ -104,11 +93,6 @@ def counted_on_function(x):
 @functools.lru_cache
 def _table(width):
     return torch.linspace(0, 1, width)
-
-
-@program(rows)
-def memo_by_decorator(x):
-    return x + _table(6)
 
 
 @program(rows)
@@ -202,16 +186,6 @@ class DrawsByRandomState(nn.Module):
 
 
 @program(rows)
-def generator_made_without_seed(x):
-    return x + float(np.random.default_rng().normal())
-
-
-@program(rows)
-def generator_made_with_seed(x):
-    return x + float(np.random.default_rng(5).normal())
-
-
-@program(rows)
 class SetsLeaf(nn.Module):
     def __init__(self):
         super().__init__()
@@ -264,11 +238,6 @@ def default_dtype_set(x):
     y = x + torch.ones(6)
     torch.set_default_dtype(torch.float32)
     return y
-
-
-@program(rows)
-def directory_of_value(x):
-    return x * 2 if "softmax" in dir(x) and "node" not in dir(x) else x * 3
 
 
 @program(rows)

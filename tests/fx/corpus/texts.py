@@ -7,49 +7,27 @@ import logging
 import torch
 from torch import nn
 
-from .programs import program, rows
+from .programs import one_liners, program, rows
 
 SCALES = {"n2": 2.0, "n5": 5.0}
 
 
-@program(rows)
-def key_formatted(x):
-    return x * SCALES[f"n{x.shape[0]}"]
-
-
-@program(rows)
-def key_formatted_default(x):
-    return x * SCALES.get(f"n{x.shape[0]}", 7.0)
-
-
-@program(rows)
-def key_concatenated(x):
-    return x * SCALES.get("n" + str(x.shape[0]), 7.0)
-
-
-@program(rows)
-def key_by_format(x):
-    return x * SCALES.get("n{}".format(x.shape[0]), 7.0)
-
-
-@program(rows)
-def key_by_percent(x):
-    return x * SCALES.get("n%s" % x.shape[0], 7.0)
-
-
-@program(rows)
-def key_by_percent_of_two(x):
-    return x * SCALES.get("%s%s" % ("n", x.shape[0]), 7.0)
-
-
-@program(rows)
-def key_joined(x):
-    return x * SCALES.get("".join(["n", str(x.shape[0])]), 7.0)
-
-
-@program(rows)
-def key_joined_of_many(x):
-    return x * {"2x6": 2.0, "5x6": 5.0}.get("x".join(str(size) for size in x.shape[:2]), 7.0)
+one_liners(
+    rows,
+    key_formatted=lambda x: x * SCALES[f"n{x.shape[0]}"],
+    key_formatted_default=lambda x: x * SCALES.get(f"n{x.shape[0]}", 7.0),
+    key_concatenated=lambda x: x * SCALES.get("n" + str(x.shape[0]), 7.0),
+    key_by_format=lambda x: x * SCALES.get("n{}".format(x.shape[0]), 7.0),
+    key_by_percent=lambda x: x * SCALES.get("n%s" % x.shape[0], 7.0),
+    key_by_percent_of_two=lambda x: x * SCALES.get("%s%s" % ("n", x.shape[0]), 7.0),
+    key_joined=lambda x: x * SCALES.get("".join(["n", str(x.shape[0])]), 7.0),
+    key_joined_of_many=lambda x: x * {"2x6": 2.0, "5x6": 5.0}.get("x".join(str(size) for size in x.shape[:2]), 7.0),
+    text_compared=lambda x: x * 2 if f"n{x.shape[0]}" == "n2" else x * 3,
+    text_of_dtype_compared=lambda x: x * 2 if f"kind:{x.dtype}" == "kind:torch.float32" else x * 3,
+    key_of_function=lambda x: x * SCALES.get(_named(x), 7.0),
+    text_measured=lambda x: x * len(f"{x.shape[0]}"),
+    text_of_text_measured=lambda x: x * len(str(x.shape[0])),
+)
 
 
 @program(rows)
@@ -66,33 +44,8 @@ def key_in_variable(x):
     return x
 
 
-@program(rows)
-def text_compared(x):
-    return x * 2 if f"n{x.shape[0]}" == "n2" else x * 3
-
-
-@program(rows)
-def text_of_dtype_compared(x):
-    return x * 2 if f"kind:{x.dtype}" == "kind:torch.float32" else x * 3
-
-
 def _named(x):
     return f"n{x.shape[0]}"
-
-
-@program(rows)
-def key_of_function(x):
-    return x * SCALES.get(_named(x), 7.0)
-
-
-@program(rows)
-def text_measured(x):
-    return x * len(f"{x.shape[0]}")
-
-
-@program(rows)
-def text_of_text_measured(x):
-    return x * len(str(x.shape[0]))
 
 
 @program(rows)

@@ -9,28 +9,12 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, rnn
 
-from .programs import flags, given, images, labels, longer, other_rows, program, rows, sequences, tokens
+from .programs import Layered, flags, given, images, labels, one_liners, other_rows, program, rows, sequences, tokens
 
 
 def lengths(size: int) -> torch.Tensor:
     """The lengths of sequences of four steps, none of them zero."""
     return torch.arange(size) % 4 + 1
-
-
-class Symmetric(nn.Module):
-    def forward(self, weight):
-        return weight.triu() + weight.triu(1).transpose(-1, -2)
-
-
-class Scaled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, scale):
-        ctx.scale = scale
-        return x * scale
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * ctx.scale * 10, None
 
 
 class Marked(torch.Tensor):
@@ -105,17 +89,6 @@ class EncoderStack(nn.Module):
 
 
 @program(rows)
-class Parametrized(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-        parametrize.register_parametrization(self.layer, "weight", Symmetric())
-
-    def forward(self, x):
-        return self.layer(x)
-
-
-@program(rows)
 class WeightNormalized(nn.Module):
     def __init__(self):
         super().__init__()
@@ -127,31 +100,9 @@ class WeightNormalized(nn.Module):
 
 
 @program(rows)
-class Orthogonal(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = parametrizations.orthogonal(nn.Linear(6, 6))
-
-    def forward(self, x):
-        return F.linear(x, self.layer.weight)
-
-
-@program(rows)
-class OwnGradient(nn.Module):
-    def forward(self, x):
-        return Scaled.apply(x, 0.5) + x
-
-
-@program(rows)
 def spectrum(x):
     z = torch.fft.rfft(x)
     return torch.fft.irfft(z * torch.exp(1j * torch.angle(z)), n=6), z.real.abs()
-
-
-@program(rows)
-def complex_numbers(x):
-    z = torch.view_as_complex(x.reshape(-1, 3, 2).contiguous())
-    return torch.view_as_real(z * z.conj()).flatten(1)
 
 
 @program(sequences)
@@ -219,9 +170,11 @@ def indexed_writes(x, index):
     return y.index_fill(1, torch.tensor([0]), 2.0)
 
 
-@program(rows)
-def subclassed(x):
-    return x.as_subclass(Marked) * 2
+one_liners(
+    rows,
+    subclassed=lambda x: x.as_subclass(Marked) * 2,
+    nonzero_rows=lambda x: (x[x[:, 0] > 0], torch.nonzero(x > 0, as_tuple=True)[0]),
+)
 
 
 @program(images)
@@ -241,51 +194,6 @@ class Diffusion(nn.Module):
         return x + self.body(F.silu(self.norm(x) * (1 + scale) + shift))
 
 
-@program(rows)
-class Experts(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gate = nn.Linear(6, 3)
-        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
-
-    def forward(self, x):
-        weights, chosen = self.gate(x).softmax(-1).topk(2, dim=-1)
-        y = torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            y = y + expert(x) * (weights * (chosen == number)).sum(-1, keepdim=True)
-        return y
-
-
-@program(rows)
-class SparseExperts(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gate = nn.Linear(6, 3)
-        self.experts = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
-
-    def forward(self, x):
-        chosen = self.gate(x).argmax(-1)
-        y = torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            row = torch.where(chosen == number)[0]
-            y.index_add_(0, row, expert(x[row]))
-        return y
-
-
-@program(rows)
-class EarlyExit(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-            if x.abs().max() < 0.1:
-                break
-        return x
-
-
 @program(images)
 class DetectionHead(nn.Module):
     def __init__(self):
@@ -299,19 +207,6 @@ class DetectionHead(nn.Module):
         kept = boxes.gather(1, top.unsqueeze(-1).expand(-1, -1, 4))
         x1, y1, x2, y2 = kept.unbind(-1)
         return {"boxes": torch.stack([x1, y1, x1 + x2.exp(), y1 + y2.exp()], -1), "scores": scores.gather(1, top)}
-
-
-@program(images)
-class Anchors(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Conv2d(3, 4, 3, stride=2, padding=1)
-
-    def forward(self, x):
-        y = self.body(x)
-        height, width = y.shape[-2:]
-        ys, xs = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-        return y + torch.stack([xs, ys]).sum(0)
 
 
 @program(rows, labels)
@@ -328,11 +223,7 @@ class Losses(nn.Module):
 
 
 @program(sequences, given(2))
-class Chunked(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
+class Chunked(Layered):
     def forward(self, x, parts):
         return torch.cat([self.layer(part) for part in x.tensor_split(2, dim=1)], dim=1) * parts
 
@@ -364,14 +255,6 @@ class Generates(nn.Module):
         return ids
 
 
-@program(longer)
-def loops_over_time(x):
-    h = x.new_zeros(x.shape[0], 6)
-    for step in range(x.shape[1]):
-        h = torch.tanh(h + x[:, step])
-    return h
-
-
 @program(rows, other_rows)
 def quantiles(x, y):
     edges = torch.linspace(-1, 1, 5)
@@ -382,11 +265,6 @@ def quantiles(x, y):
 def unique_values(x):
     values, counts = torch.unique(x.detach().round(), return_counts=True)
     return values * 2, counts
-
-
-@program(rows)
-def nonzero_rows(x):
-    return x[x[:, 0] > 0], torch.nonzero(x > 0, as_tuple=True)[0]
 
 
 @program(images)

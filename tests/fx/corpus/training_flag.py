@@ -30,27 +30,9 @@ class FlagBranch(nn.Module):
 
 
 @program(rows)
-class FlagNegated(nn.Module):
-    def forward(self, x):
-        if not self.training:
-            x = x.clamp(0, 1)
-        return x
-
-
-@program(rows)
 class FlagAsNumber(nn.Module):
     def forward(self, x):
         return x * int(self.training) + x * (1 - self.training)
-
-
-@program(rows)
-class FlagInExpression(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rate = 0.3
-
-    def forward(self, x):
-        return F.dropout(x, self.rate if self.training else 0.0)
 
 
 @program(rows)
@@ -97,22 +79,6 @@ class InnerFrozen(nn.Module):
 
 
 @program(rows)
-class TrainOverridden(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(6)
-        self.layer = nn.Linear(6, 6)
-
-    def train(self, mode=True):
-        super().train(mode)
-        self.norm.eval()
-        return self
-
-    def forward(self, x):
-        return self.layer(self.norm(x))
-
-
-@program(rows)
 class SwitchesItself(nn.Module):
     def __init__(self):
         super().__init__()
@@ -156,17 +122,6 @@ class AuxiliaryHead(nn.Module):
         if self.training:
             return self.head(x), self.auxiliary(x)
         return self.head(x)
-
-
-@program(rows)
-class DictInTraining(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-
-    def forward(self, x):
-        y = self.layer(x)
-        return {"loss": y.sum(), "logits": y} if self.training else y.softmax(-1)
 
 
 @program(rows)
@@ -324,17 +279,6 @@ class FlagPassedToInner(nn.Module):
 
     def forward(self, x):
         return F.feature_alpha_dropout(self.inner(x).view(-1, 6, 1), 0.5, self.training)
-
-
-@program(rows)
-class FlagWithGradients(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(6, 6)
-
-    def forward(self, x):
-        with torch.set_grad_enabled(self.training):
-            return self.layer(x)
 
 
 @program(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import torch
+from building import Calling
 from torch import nn
 
 import fx
@@ -34,6 +35,15 @@ class Blocks(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.head(x)
+
+
+def each_kind() -> nn.Module:
+    """A module whose program has a node of each opcode."""
+
+    def call(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(module.linear(x) * module.weight).neg()
+
+    return Calling(call, linear=nn.Linear(2, 2), weight=nn.Parameter(torch.ones(2)))
 
 
 def captured(name: str) -> fx.GraphModule:

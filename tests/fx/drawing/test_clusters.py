@@ -7,6 +7,7 @@ import torch
 from drawn_models import Blocks, captured
 
 import fx
+from fx.drawing.appearance import title_of
 from fx.drawing.clusters import Cluster, all_clusters, make_clusters
 from fx.drawing.drawn_program import DrawnProgram
 from fx.drawing.picture import Picture
@@ -107,6 +108,11 @@ def test_weights_that_are_fetched_first_stand_beside_what_reads_them() -> None:
         x.append(node)
     found = titles(Picture.of(DrawnProgram.of(program)))
     assert found[:3] == ["blocks.0 … blocks.3: Block × 4", "head: Sequential", "blocks.0.wide: Linear"]
+
+
+def test_titles_have_the_ends_of_long_paths() -> None:
+    assert title_of(Cluster("a.b", "Block", number=1)) == "a.b  Block"
+    assert title_of(Cluster("a" * 50, "Block", number=1)) == f"…{'a' * 39}  Block"
 
 
 @pytest.mark.thorough

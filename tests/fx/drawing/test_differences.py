@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 from drawn_models import Blocks, captured
 from torch import nn
 
@@ -47,23 +48,17 @@ class Everything(nn.Module):
         return self.drop(p) * 3, torch.exp(q) + torch.exp(q), image
 
 
-class Checked(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 2)
-
-    def forward(self, x):
-        if x.dim() != 2:
-            raise ValueError("two dimensions")
-        return self.last(F.relu(self.first(x)))
-
-
 def everything():
     return fx.symbolic_trace(Everything().eval())
 
 
 def checked():
-    return fx.symbolic_trace(Checked().eval())
+    def call(self, x):
+        if x.dim() != 2:
+            raise ValueError("two dimensions")
+        return self.last(F.relu(self.first(x)))
+
+    return fx.symbolic_trace(Calling(call, first=nn.Linear(4, 8), last=nn.Linear(8, 2)).eval())
 
 
 def functional():
@@ -174,10 +169,8 @@ def sets_of(difference):
 @pytest.mark.parametrize("name", [name for name, (_, expected) in SETS.items() if expected is not None])
 def test_what_a_pass_did_is_reported_exactly(name):
     make, expected = SETS[name]
-    assert (
-        sets_of(record_passes(make(), name, [torch.ones(2, 4)] if name == "quantize" else None).difference())
-        == expected
-    )
+    inputs = [torch.ones(2, 4)] if name == "quantize" else None
+    assert sets_of(record_passes(make(), name, inputs).difference()) == expected
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this build of torch has no oneDNN")
@@ -192,7 +185,7 @@ def test_parts_that_are_lowered_become_one_node_each():
 
 
 def test_the_table_has_every_pass():
-    assert {name.partition("{")[0] for name in SETS} == set(list_passes())
+    assert {name.partition("{")[0] for name in SETS} == set(list_passes()) - {"leave-as-it-is"}  # a doctest's
 
 
 @pytest.mark.parametrize("model", ["resnet_tiny", "bert_small", "unet_small", "gpt2_small"])

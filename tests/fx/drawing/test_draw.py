@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from drawn_models import Blocks, captured
+from drawn_models import Blocks, captured, each_kind
 from torch import nn
 
 import fx
@@ -68,15 +68,7 @@ def test_shapes_and_lines_are_drawn_where_asked(tmp_path):
 
 
 def test_opcodes_can_be_told_apart_without_colour(tmp_path):
-    class Each(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear, self.weight = torch.nn.Linear(2, 2), torch.nn.Parameter(torch.ones(2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.relu(self.linear(x) * self.weight).neg()
-
-    text = svg(fx.symbolic_trace(Each()), tmp_path)
+    text = svg(fx.symbolic_trace(each_kind()), tmp_path)
     without = re.sub(r'(fill|stroke)="#\w+"', "", text)
     found = re.findall(r'height="\d+"( rx[^>]*/>(?:\n<path[^>]*>)?)\n<text[^>]*bold"[^>]*>([^<]+)', without)
     boxes = {name: re.sub(r'd="[^"]+"', "", box) for box, name in found}
@@ -150,8 +142,8 @@ def test_what_graphviz_says_is_shown(monkeypatch):
     "options, message",
     [
         (
-            {"path": "program.bmp"},
-            "cannot draw a file that ends in '.bmp'\n  value  program.bmp\n  try    let it end in one of .svg, ",
+            {"path": "a.bmp"},
+            "cannot draw a file that ends in '.bmp'\n  value  a.bmp\n  try    let it end in one of .svg, ",
         ),
         ({"path": "program"}, "'program' does not say which format it has\n  value  program"),
         (

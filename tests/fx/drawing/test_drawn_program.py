@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from drawn_models import Block, Blocks, captured
-from torch import nn
+from building import Calling
+from drawn_models import Block, Blocks, captured, each_kind
 
 import fx
 from fx.drawing.drawn_program import DrawnProgram, shortened
@@ -35,23 +35,15 @@ def test_what_says_no_module_stands_in_the_nearest_that_its_target_is_in():
 
 
 def test_each_kind_of_node_has_a_title():
-    class Each(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear, self.weight = nn.Linear(2, 2), nn.Parameter(torch.ones(2))
-
-        def forward(self, x):
-            return torch.relu(self.linear(x) * self.weight).neg()
-
-    nodes = nodes_of(fx.symbolic_trace(Each()))
+    nodes = nodes_of(fx.symbolic_trace(each_kind()))
     assert {name: node.title for name, node in nodes.items()} == {
         "x": "x", "linear": "Linear", "weight": "weight", "mul": "mul", "relu": "relu", "neg": ".neg()",
         "output": "output",
     }  # fmt: skip
     assert nodes["linear"].settings == "in_features=2, out_features=2, bias=True"
     assert nodes["mul"].arguments == "%linear, %weight" and nodes["mul"].inputs == ("linear", "weight")
-    assert nodes["relu"].code == "return torch.relu(self.linear(x) * self.weight).neg()"
-    assert nodes["relu"].place == f"test_drawn_program.py:{nodes['relu'].line}"
+    assert nodes["relu"].code == "return torch.relu(module.linear(x) * module.weight).neg()"
+    assert nodes["relu"].place == f"drawn_models.py:{nodes['relu'].line}"
 
 
 def test_sizes_come_from_inputs_or_from_notes():
@@ -76,15 +68,8 @@ def test_a_module_that_is_not_there_is_drawn_by_its_path():
 
 
 def test_a_module_that_is_called_again_is_another_cluster_of_the_same_path():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.block = Block()
-
-        def forward(self, x):
-            return self.block(torch.neg(self.block(x)))
-
-    drawn = DrawnProgram.of(fx.symbolic_trace(Twice()))
+    twice = Calling(lambda self, x: self.block(torch.neg(self.block(x))), block=Block())
+    drawn = DrawnProgram.of(fx.symbolic_trace(twice))
     around = {node.name: node.modules for node in drawn.nodes}
     assert around["relu"] == ("block",) and around["relu_1"] == ("block@1",)
     assert drawn.classes == {"block": "Block", "block@1": "Block", **drawn.classes}

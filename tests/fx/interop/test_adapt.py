@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
+from building import Calling
 from torch import nn
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
@@ -22,22 +23,12 @@ from fx.passes.verification import find_stale_code
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import with_data
 
-
-class Scaled(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.box = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-        self.register_buffer("scale", torch.full((3,), 2.0))
-
-    def forward(self, x: Any) -> Any:
-        return self.box(x + 1) * self.scale
-
-
 X = torch.linspace(-1.0, 1.0, 6).reshape(2, 3)
 
 
 def program() -> fx.GraphModule:
-    return fx.symbolic_trace(Scaled())
+    box = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    return fx.symbolic_trace(Calling(lambda m, x: m.box(x + 1) * m.scale, box=box, scale=torch.full((3,), 2.0)))
 
 
 def subtract(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -147,11 +138,15 @@ def test_changes_of_modules_and_state_reach_the_program() -> None:
     assert seen == [1]
 
 
-def test_programs_inside_are_edited_in_place_too() -> None:
-    inner = fx.symbolic_trace(lambda x: x + 1)
+def calling_a_program() -> fx.GraphModule:
     graph = fx.Graph()
     graph.output(graph.call_module("inner", (graph.placeholder("x"),)))
-    outer = fx.GraphModule({"inner": inner}, graph)
+    return fx.GraphModule({"inner": fx.symbolic_trace(lambda x: x + 1)}, graph)
+
+
+def test_programs_inside_are_edited_in_place_too() -> None:
+    outer = calling_a_program()
+    inner = outer.inner
 
     def pass_(graph_module: torch.fx.GraphModule) -> None:
         subtract(graph_module.inner)
@@ -205,17 +200,14 @@ def test_a_copy_that_is_edited_and_not_recompiled_is_out_of_date() -> None:
 
 
 def test_a_program_inside_that_is_not_recompiled_is_out_of_date() -> None:
-    inner = fx.symbolic_trace(lambda x: x + 1)
-    graph = fx.Graph()
-    graph.output(graph.call_module("inner", (graph.placeholder("x"),)))
-    outer = fx.GraphModule({"inner": inner}, graph)
+    outer = calling_a_program()
 
     def pass_(graph_module: torch.fx.GraphModule) -> None:
         graph_module.recompile()
         forgets(graph_module.inner)
 
     adapt(pass_)(outer)
-    assert outer(3) == inner(3) == 4
+    assert outer(3) == outer.inner(3) == 4
     assert find_stale_code(outer) is not None
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import fx
 from fx.canonical import canonical_form
-from fx.lowering.functional import make_functional
+from fx.lowering.plan import make_functional
 from fx.passes import ShapeProp
 
 

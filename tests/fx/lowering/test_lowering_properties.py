@@ -1,4 +1,4 @@
-"""Lowering to oneDNN keeps the laws of passes on random programs."""
+"""Lowering to oneDNN, and to OpenVINO, keeps the laws of passes on random programs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Any
 
 import hypothesis
 import pytest
+import torch
+import torch.nn.functional as F
 
-from fx.lowering import Lower, OneDNN
+from fx.lowering import Lower, OneDNN, OpenVINO
 from fx.lowering.onednn import modules, operations
 from fx.lowering.onednn.network import FusedRegion
+from fx.lowering.openvino.predicates import converters
 from pytest_fx.search.pass_check import check_pass
 
 EXAMPLES = 30 if hypothesis.settings().max_examples > 100 else 20  # 100 is Hypothesis's own default
 """How many programs are tried: more where ``make properties`` asks for them."""
 LOSES_NAN = ("relu", "hardtanh", "hardsigmoid")
+ENGINES_LOSE_NAN = (F.relu, F.hardtanh, F.hardsigmoid, torch.clamp, torch.maximum, torch.minimum)
 
 
 @pytest.mark.thorough
@@ -36,3 +40,14 @@ def test_random_programs_compute_the_same_on_every_kernel(monkeypatch: pytest.Mo
     check = partial(check_pass, Lower(), max_examples=EXAMPLES, min_changed=0.2, seed=1, folder=tmp_path)
     assert check(modes=("eval",)).name == "lower"
     check(modes=("train",), without=("gradients",))  # lowered weights are constants
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(OpenVINO().why_unavailable() is not None, reason=f"{OpenVINO().why_unavailable()}")
+def test_random_programs_compute_the_same_in_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {target: one for target, one in converters._converters.items() if target not in ENGINES_LOSE_NAN}
+    monkeypatch.setattr(converters, "_converters", kept)
+    lower = Lower("openvino", min_size=1)
+    check = partial(check_pass, lower, max_examples=15, min_changed=0.2, seed=1, seconds=60, folder=tmp_path)
+    assert check(modes=("eval",)).name == "lower"
+    check(modes=("train",), without=["gradients"])  # lowered weights are constants

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
+import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 from torch import Tensor, nn
 
 import fx
 from fx.canonical import canonical_form
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
-from fx.lowering import Lower, OpenVINO
+from fx.lowering import Converter, Lower, OpenVINO
 from fx.lowering.openvino import package
+from fx.lowering.openvino.engine import OpenVINOEngine
 from fx.lowering.openvino.module import OpenVINORegion
-from fx.lowering.openvino.registration import converters
+from fx.lowering.openvino.predicates import converters
 from fx.operators.families import operators
 from fx.quantize import prepare, reference
 from model_zoo import get_model
@@ -46,13 +49,8 @@ def assert_same(lowered: Any, module: Any, *inputs: Any) -> None:
         torch.testing.assert_close(lowered(*inputs), module(*inputs), rtol=1e-4, atol=1e-5)
 
 
-class Function(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(x)
+def module_of(function: Callable[..., Any]) -> nn.Module:
+    return Calling(lambda self, x: function(x))
 
 
 torch.manual_seed(0)
@@ -118,7 +116,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_is_that_of_pytorch_on_all_batch_sizes(name: str) -> None:
-    module, x = Function(FUNCTIONS[name]), torch.randn(3, 5, 4)
+    module, x = module_of(FUNCTIONS[name]), torch.randn(3, 5, 4)
     lowered = lower(module, x)
     assert len(regions(lowered)) == 1, lowered.meta.get("lowering")
     assert not lowered.meta["lowering"].refused
@@ -126,16 +124,10 @@ def test_every_function_is_that_of_pytorch_on_all_batch_sizes(name: str) -> None
         assert_same(lowered, module, torch.randn(batch, 5, 4))
 
 
-class Recurrent(nn.Module):
+def recurrent(*sizes: int, **options: Any) -> nn.Module:
     """An LSTM of which the results of all steps are used."""
-
-    def __init__(self, *sizes: int, **options: Any) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(*sizes, **options)
-        self.linear = nn.Linear(12 if options.get("bidirectional") else 6, 3)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.linear(self.lstm(x)[0])
+    linear = nn.Linear(12 if options.get("bidirectional") else 6, 3)
+    return Calling(lambda self, x: self.linear(self.lstm(x)[0]), lstm=nn.LSTM(*sizes, **options), linear=linear)
 
 
 LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
@@ -155,8 +147,8 @@ LAYERS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "adaptive_avg_pool2d": (nn.AdaptiveAvgPool2d(1), (2, 3, 9, 9)),
     "adaptive_avg_pool2d larger": (nn.AdaptiveAvgPool2d((2, 4)), (2, 3, 9, 9)),
     "pixel_shuffle": (nn.Sequential(nn.ReLU(), nn.PixelShuffle(2)), (2, 8, 3, 3)),
-    "lstm": (Recurrent(4, 6), (5, 2, 4)),
-    "lstm both directions": (Recurrent(4, 6, 2, batch_first=True, bidirectional=True, bias=False), (2, 5, 4)),
+    "lstm": (recurrent(4, 6), (5, 2, 4)),
+    "lstm both directions": (recurrent(4, 6, 2, batch_first=True, bidirectional=True, bias=False), (2, 5, 4)),
 }
 
 
@@ -173,7 +165,7 @@ def test_every_layer_is_that_of_pytorch(name: str) -> None:
 def test_every_converter_of_an_operator_on_each_element_has_a_case() -> None:
     used: set[Any] = set()
     for function in FUNCTIONS.values():
-        form = canonical_form(fx.symbolic_trace(Function(function))).graph_module
+        form = canonical_form(fx.symbolic_trace(module_of(function))).graph_module
         used |= {node.target for node in form.graph.nodes if node.op == "call_function"}
     rows = operators("activation", "function", "arithmetic", "comparison", "logic", "extreme", "softmax")
     missing = [row.function for row in rows if converters.find(row.function) is not None and row.function not in used]
@@ -181,15 +173,11 @@ def test_every_converter_of_an_operator_on_each_element_has_a_case() -> None:
 
 
 def test_embeddings_are_those_of_pytorch() -> None:
-    class Bags(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table, self.bag = nn.Embedding(9, 4), nn.EmbeddingBag(9, 4, mode="mean")
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return self.table(x).sum(1) + self.bag(x) + (x == 0).to(torch.float32).sum(1, keepdim=True)
 
-        def forward(self, x: Tensor) -> Tensor:
-            return self.table(x).sum(1) + self.bag(x) + (x == 0).to(torch.float32).sum(1, keepdim=True)
-
-    module, x = Bags(), torch.randint(0, 9, (3, 4))
+    module = Calling(forward, table=nn.Embedding(9, 4), bag=nn.EmbeddingBag(9, 4, mode="mean"))
+    x = torch.randint(0, 9, (3, 4))
     lowered = lower(module, x)
     assert lowered.meta["lowering"].node_share == 1
     assert_same(lowered, module, x)
@@ -228,8 +216,6 @@ class Layer(nn.Module):
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Who did the work of each call."""
-    from fx.lowering.openvino.engine import OpenVINOEngine
-
     called: list[str] = []
     run = OpenVINOEngine.__call__
     monkeypatch.setattr(
@@ -331,11 +317,8 @@ def test_threads_run_one_engine_at_a_time_each() -> None:
             expected = module(x)
             wrong.extend(seed for _ in range(50) if not torch.allclose(lowered(x), expected, atol=1e-5))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as callers:
+        list(callers.map(work, range(4)))
     assert wrong == []
 
 
@@ -412,10 +395,9 @@ def test_tensors_are_shared_with_the_captured_module() -> None:
 def test_copies_and_pickles_compute_the_same(trip: Callable[[Any], Any]) -> None:
     module, x = Layer(), torch.randn(2, 4)
     lowered = lower(module, x)
-    lowered(x)
     made = trip(lowered)
-    assert_same(made, module, x)
-    assert_same(made, module, torch.randn(5, 4))
+    for given in (x, torch.randn(5, 4)):
+        assert_same(made, module, given)
     assert made.state_dict().keys() == lowered.state_dict().keys()
 
 
@@ -451,8 +433,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], Tensor, str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_would_be_computed_otherwise_is_refused_with_the_reason(what: str) -> None:
-    import re
-
     function, x, reason = REFUSED[what]
     assert re.search(reason, why_refused(function, x))
 
@@ -482,10 +462,8 @@ def test_bfloat16_is_less_precise() -> None:
 
 
 def test_quantized_programs_stay_so_in_one_engine() -> None:
-    module, x = (
-        nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10)),
-        torch.randn(4, 3, 8, 8),
-    )
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 10))
+    x = torch.randn(4, 3, 8, 8)
     prepared = prepare(fx.symbolic_trace(module.eval()), example_inputs=(x,))
     with torch.no_grad():
         prepared(x)
@@ -500,25 +478,18 @@ def test_quantized_programs_stay_so_in_one_engine() -> None:
 
 
 def test_a_converter_that_fails_is_reported_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fx.lowering import Converter
-
     def broken(network: Any, input: Any, inplace: bool) -> Any:
         return network.op.reshape(network.value(input), network.numbers([7, 7]), False).output(0)
 
-    original = converters.replace(Converter(F.relu, broken))
-    try:
-        with pytest.raises(
-            LoweringError, match=r"converter of openvino for `%relu` failed(.|\n)*test_openvino.py"
-        ) as raised:
-            lower(Layer(), torch.randn(2, 4))
-        assert "[7,7]" in str(raised.value).replace(" ", "")
-        with pytest.warns(fx.LoweringWarning, match=r"not built, the converter of openvino for `%relu` failed"):
-            lowered = lower(Layer(), torch.randn(2, 4), on_failure="eager")
-        assert lowered.meta["lowering"].parts[0].failure is not None
-        assert_same(lowered, lowered, torch.randn(2, 4))
-    finally:
-        assert original is not None
-        converters.replace(original)
+    monkeypatch.setitem(converters._converters, F.relu, Converter(F.relu, broken))
+    failed = "converter of openvino for `%relu` failed"
+    with pytest.raises(LoweringError, match=rf"{failed}(.|\n)*test_openvino.py") as raised:
+        lower(Layer(), torch.randn(2, 4))
+    assert "[7,7]" in str(raised.value).replace(" ", "")
+    with pytest.warns(fx.LoweringWarning, match=f"not built, the {failed}"):
+        lowered = lower(Layer(), torch.randn(2, 4), on_failure="eager")
+    assert lowered.meta["lowering"].parts[0].failure is not None
+    assert_same(lowered, lowered, torch.randn(2, 4))
 
 
 def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -539,8 +510,6 @@ def test_a_missing_package_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_engine_that_fails_where_eager_does_not_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fx.lowering.openvino.engine import OpenVINOEngine
-
     def fail(self: OpenVINOEngine, inputs: Any) -> Any:
         raise RuntimeError("out of memory")
 
@@ -553,16 +522,9 @@ def test_an_engine_that_fails_where_eager_does_not_is_an_error(monkeypatch: pyte
 
 
 def test_what_is_computed_of_constants_alone_is_no_memory_for_results():
-    class Shifted(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("image", torch.ones(1, 1, 1, 1))
-            self.conv = nn.Conv2d(1, 1, 1)
-
-        def forward(self, x):
-            return torch.relu(self.conv(self.image) + x)
-
-    model, x = Shifted().eval(), torch.ones(1)
+    image = nn.Parameter(torch.ones(1, 1, 1, 1), requires_grad=False)
+    model = Calling(lambda self, x: torch.relu(self.conv(self.image) + x), image=image, conv=nn.Conv2d(1, 1, 1)).eval()
+    x = torch.ones(1)
     program = fx.lower(fx.symbolic_trace(model), "openvino", (x,), min_size=1)
     with torch.no_grad():
         for _ in range(3):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -88,11 +88,8 @@ def test_each_thread_that_calls_gets_the_layouts_for_its_own_number(conversions:
         with threads(number), torch.no_grad():
             wrong.extend(number for _ in range(5) if not torch.allclose(lowered(x), expected, rtol=1e-4, atol=1e-5))
 
-    callers = [threading.Thread(target=work, args=(number,)) for number in (1, 2, 3, 1, 2)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    with ThreadPoolExecutor(5) as callers:
+        list(callers.map(work, (1, 2, 3, 1, 2)))
     assert wrong == [] and conversions == []
 
 
@@ -123,9 +120,7 @@ class Packing:
         return weight.new_full((1,), self._kind(torch.get_num_threads(), size))
 
 
-def test_layouts_that_are_the_same_share_a_copy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_layouts_that_are_the_same_share_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     packing, packed = Packing(monkeypatch, lambda threads, size: threads > 2), PackedWeights(torch.zeros(3))
     found: list[Tensor] = []
     for number in (1, 2, 3, 1, 4):
@@ -135,9 +130,7 @@ def test_layouts_that_are_the_same_share_a_copy(
     assert packing.made == [(1, 1), (2, 1), (3, 1), (4, 1)]
 
 
-def test_the_copies_for_the_last_two_numbers_of_threads_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_copies_for_the_last_two_numbers_of_threads_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     packing, packed = Packing(monkeypatch, lambda threads, size: threads), PackedWeights(torch.zeros(3))
     for number in (1, 2, 1, 3, 1, 3, 2):
         with threads(number):

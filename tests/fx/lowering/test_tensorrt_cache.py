@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import Calling
 from torch import nn
 
 import fx
@@ -141,13 +142,8 @@ def test_processes_that_write_at_a_time_read_whole_engines(tmp_path: Path) -> No
 # What finds an engine again.
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.tanh(torch.relu(self.fc(x)))
+def net() -> nn.Module:
+    return Calling(lambda self, x: torch.tanh(torch.relu(self.fc(x))), fc=nn.Linear(4, 4))
 
 
 X = (torch.zeros(2, 4),)
@@ -158,19 +154,14 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """An entry for each engine that is built and not found."""
     count: list[int] = []
     really = build._build
-
-    def counting(*args: Any) -> bytes:
-        count.append(1)
-        return really(*args)
-
-    monkeypatch.setattr(build, "_build", counting)
+    monkeypatch.setattr(build, "_build", lambda *args: (count.append(1), really(*args))[1])
     return count
 
 
 @builds_ahead
 def test_an_engine_is_built_once(tmp_path: Path, built: list[int]) -> None:
     backend = TensorRT(targets=("8.6",), cache=EngineCache(tmp_path))
-    model = Net()
+    model = net()
     first, second = (fx.lower(fx.symbolic_trace(model), backend, X).tensorrt_0.engine for _ in range(2))
     assert first == second
     assert len(built) == 1
@@ -181,34 +172,32 @@ def test_whatever_makes_another_engine_builds_one(
     tmp_path: Path, built: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = EngineCache(tmp_path)
-    model = Net()
+    model = net()
 
     def lower(inputs: Any = X, **options: Any) -> None:
         fx.lower(fx.symbolic_trace(model), TensorRT(**{"targets": ("8.6",), "cache": cache, **options}), inputs)
 
-    lower()
-    lower(targets=("8.9",))
-    lower(precision="float16")
-    lower(tf32=True)
-    lower(workspace=1 << 28)
-    lower(ranges={"x": {0: (1, 4)}})
-    lower((torch.zeros(3, 4),))
-    assert len(built) == 7
+    others: list[dict[str, Any]] = [
+        {"targets": ("8.9",)}, {"precision": "float16"}, {"tf32": True}, {"workspace": 1 << 28},
+        {"ranges": {"x": {0: (1, 4)}}}, {"inputs": (torch.zeros(3, 4),)},
+    ]  # fmt: skip
+    for number, options in enumerate([{}, *others], 1):
+        lower(**options)
+        assert len(built) == number
     with torch.no_grad():
         model.fc.bias[0] += 1
     lower()
     assert len(built) == 8
     monkeypatch.setattr(build, "library_name", lambda: "tensorrt_rtx 99")
-    lower()
-    assert len(built) == 9
-    lower()
-    assert len(built) == 9
+    for _ in range(2):
+        lower()
+        assert len(built) == 9
 
 
 @builds_ahead
 def test_nothing_is_kept_of_an_engine_that_fails_to_build(tmp_path: Path) -> None:
     with pytest.raises(LoweringError, match="TensorRT cannot build the engine"):
-        fx.lower(fx.symbolic_trace(Net()), TensorRT(targets=("7.5",), cache=EngineCache(tmp_path)), X)
+        fx.lower(fx.symbolic_trace(net()), TensorRT(targets=("7.5",), cache=EngineCache(tmp_path)), X)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -216,7 +205,7 @@ def test_nothing_is_kept_of_an_engine_that_fails_to_build(tmp_path: Path) -> Non
 def test_layers_that_a_converter_adds_behind_the_networks_back_keep_the_cache_out(
     tmp_path: Path, built: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fx.lowering.tensorrt.registration import converters
+    from fx.lowering.tensorrt.predicates import converters
 
     converter = converters.find(torch.tanh)
     assert converter is not None
@@ -227,6 +216,6 @@ def test_layers_that_a_converter_adds_behind_the_networks_back_keep_the_cache_ou
     monkeypatch.setitem(converters._converters, torch.tanh, Converter(torch.tanh, add))
     backend = TensorRT(targets=("8.6",), cache=EngineCache(tmp_path))
     for _ in range(2):
-        fx.lower(fx.symbolic_trace(Net()), backend, X)
+        fx.lower(fx.symbolic_trace(net()), backend, X)
     assert len(built) == 2
     assert list(tmp_path.iterdir()) == []

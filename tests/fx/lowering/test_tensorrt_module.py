@@ -8,10 +8,12 @@ import pickle
 import threading
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from building import Calling
 
 import fx
 from fx.errors import LoweringError
@@ -23,9 +25,9 @@ BUILT_BY = "standin 1"
 
 
 def engine(inputs: int = 1, single: bool = True, plan: bytes = b"plan") -> TensorRTEngine:
-    given = tuple(EngineBinding(f"x{number}", torch.float32, (1, 3), (2, 3), (4, 3)) for number in range(inputs))
-    returned = tuple(
-        EngineBinding(f"output_{number}", torch.float32, (1, 3), (2, 3), (4, 3)) for number in range(inputs)
+    given, returned = (
+        tuple(EngineBinding(f"{name}{number}", torch.float32, (1, 3), (2, 3), (4, 3)) for number in range(inputs))
+        for name in ("x", "output_")
     )
     return TensorRTEngine(plan, given, returned, single, BUILT_BY, ("8.6",), 0.1)
 
@@ -81,11 +83,7 @@ class Library:
         return Execution(self) if self.prepares else None
 
 
-class Log:
-    logger = None
-
-    def words(self) -> str:
-        return "the words of the library"
+LOG = SimpleNamespace(logger=None, words=lambda: "the words of the library")
 
 
 class Stream:
@@ -97,37 +95,27 @@ class Stream:
         self.waited += 1
 
 
-class Event:
-    def record(self, stream: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Library:
     made = Library()
     monkeypatch.setattr(module, "library", lambda: made)
     monkeypatch.setattr(module, "library_name", lambda: BUILT_BY)
-    monkeypatch.setattr(module, "Log", Log)
+    monkeypatch.setattr(module, "Log", lambda: LOG)
     monkeypatch.setattr(module, "_DEVICE", "cpu")
     for name, value in {
         "is_available": lambda: True, "device": lambda device: nullcontext(), "current_device": lambda: 0,
-        "current_stream": lambda device: Stream(7), "is_current_stream_capturing": lambda: False, "Event": Event,
+        "current_stream": lambda device: Stream(7), "is_current_stream_capturing": lambda: False,
+        "Event": lambda: SimpleNamespace(record=lambda stream: None),
         "get_device_capability": lambda device: (9, 0), "get_device_name": lambda device: "a GPU",
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, value)
     return made
 
 
-def test_an_engine_runs_on_the_current_stream(library: Library) -> None:
-    x = torch.randn(2, 3)
-    made = TensorRTModule(engine())
-    assert torch.equal(made(x), 2 * x)
-    assert library.streams == [7]
-
-
-def test_inputs_that_are_not_contiguous_are_copied(library: Library) -> None:
-    x = torch.randn(3, 2).t()
+@pytest.mark.parametrize("x", [torch.randn(2, 3), torch.randn(3, 2).t()], ids=["contiguous", "not contiguous"])
+def test_an_engine_runs_on_the_current_stream(library: Library, x: torch.Tensor) -> None:
     assert torch.equal(TensorRTModule(engine())(x), 2 * x)
+    assert library.streams == [7]
 
 
 def test_an_engine_of_several_results_returns_a_tuple(library: Library) -> None:
@@ -163,14 +151,8 @@ def test_a_run_on_another_stream_waits_for_the_last_one(library: Library, monkey
 
 
 def test_cuda_graphs_are_left_to_the_library_where_it_can(library: Library) -> None:
-    class Strategy:
-        WHOLE_GRAPH_CAPTURE = "whole"
-
-    class Configuration:
-        cuda_graph_strategy = None
-
-    library.CudaGraphStrategy = Strategy  # type: ignore[attr-defined]
-    library.create_runtime_config = Configuration  # type: ignore[attr-defined]
+    library.CudaGraphStrategy = SimpleNamespace(WHOLE_GRAPH_CAPTURE="whole")  # type: ignore[attr-defined]
+    library.create_runtime_config = SimpleNamespace  # type: ignore[attr-defined]
     TensorRTModule(engine(), cuda_graphs=True)(torch.ones(2, 3))
     ((configuration,),) = library.contexts
     assert configuration.cuda_graph_strategy == "whole"
@@ -202,9 +184,9 @@ def test_gradients_are_not_asked_for_under_no_grad(library: Library) -> None:
 
 def test_an_engine_of_another_version_is_refused(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "library_name", lambda: "standin 2")
-    with pytest.raises(LoweringError) as caught:
+    message = "was built by standin 1\n  why    this is standin 2, which reads no other versions"
+    with pytest.raises(LoweringError, match=message):
         TensorRTModule(engine())(torch.ones(2, 3))
-    assert "was built by standin 1\n  why    this is standin 2, which reads no other versions" in str(caught.value)
 
 
 def test_an_engine_for_another_gpu_is_refused(library: Library) -> None:
@@ -264,15 +246,7 @@ def test_a_module_is_saved_and_loaded(tmp_path: Path, library: Library) -> None:
 
 
 def test_a_program_with_an_engine_is_captured_and_copied_as_any_other(library: Library) -> None:
-    class Outer(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.engine = TensorRTModule(engine())
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.engine(x) + 1
-
-    program = fx.symbolic_trace(Outer())
+    program = fx.symbolic_trace(Calling(lambda self, x: self.engine(x) + 1, engine=TensorRTModule(engine())))
     assert "self.engine(x)" in program.code
     x = torch.ones(2, 3)
     assert torch.equal(pickle.loads(pickle.dumps(program))(x), 2 * x + 1)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import AllLeaves, Calling
 from torch import nn
 
 import fx
@@ -200,15 +201,7 @@ class TestModules:
     def test_the_sizes_of_a_layer_count(self, layer: nn.Module, other: nn.Module) -> None:
         model = nn.ModuleList([layer, other])
 
-        class Both(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.both = model
-
-            def forward(self, x: Any) -> Any:
-                return [each(x) for each in self.both]
-
-        program = fx.symbolic_trace(Both())
+        program = fx.symbolic_trace(Calling(lambda m, x: [each(x) for each in m.both], both=model))
         first, second = found(program, layer), found(program, other)
         assert len(first) == len(second) == 1
         assert first != second
@@ -240,17 +233,10 @@ class TestModules:
             assert len(found(program, lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b))) == (not mode)
 
     def test_recurrent_modules_match_by_their_settings(self) -> None:
-        class Recurrent(nn.Module):
-            def __init__(self, *sizes: int) -> None:
-                super().__init__()
-                self.lstm = nn.LSTM(*sizes)
-
-            def forward(self, x: Any) -> Any:
-                return self.lstm(x)[0]
-
-        assert found(Recurrent(3, 4), Recurrent(3, 4)) == ["getitem"]
-        assert found(Recurrent(3, 4), nn.LSTM(3, 4)) == ["lstm"]
-        assert reasons(Recurrent(3, 4), Recurrent(3, 5)) == [
+        small, same, large = (Calling(lambda m, x: m.lstm(x)[0], lstm=nn.LSTM(3, size)) for size in (4, 4, 5))
+        assert found(small, same) == ["getitem"]
+        assert found(small, nn.LSTM(3, 4)) == ["lstm"]
+        assert reasons(small, large) == [
             "`%lstm` calls `LSTM(3, 4)` in training mode, the pattern has `LSTM(3, 5)` in training mode"
         ]
 
@@ -261,20 +247,9 @@ class TestModules:
         assert found(model, nn.Linear(2, 2)) == ["_1"]
 
     def test_a_submodule_is_matched_as_a_whole(self) -> None:
-        class Outer(nn.Module):
-            def __init__(self) -> None:
-                super().__init__()
-                self.inner = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
-
-            def forward(self, x: Any) -> Any:
-                return torch.relu(self.inner(x))
-
-        class Leaves(fx.Tracer):
-            def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-                return True
-
-        outer = Outer()
-        program = fx.GraphModule(outer, Leaves().trace(outer))
+        inner = fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+        outer = Calling(lambda m, x: torch.relu(m.inner(x)), inner=inner)
+        program = fx.GraphModule(outer, AllLeaves().trace(outer))
         assert found(program, lambda x: torch.relu(x)) == ["relu"]
         assert reasons(program, lambda x: torch.relu(x)) == [
             "`%inner` calls a module that does more than the pattern: `%_0` in it did not match"

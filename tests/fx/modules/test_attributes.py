@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from building import Calling
 from torch import nn
 
 import fx
@@ -29,23 +30,17 @@ def test_the_modules_around_a_path_come_before_it():
     assert list(prefixes("a")) == ["a"]
 
 
-class Nested(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.outer = nn.Sequential(nn.Sequential(nn.Linear(2, 2)))
-        self.kept = nn.Sequential(nn.Linear(2, 2))
-
-    def forward(self, x):
-        return self.kept(self.outer(x))
-
-
 class KeepsOne(fx.Tracer):
     def is_leaf_module(self, m, module_qualified_name):
         return module_qualified_name == "kept" or super().is_leaf_module(m, module_qualified_name)
 
 
 def test_only_containers_made_for_the_program_are_its_own():
-    module = Nested()
+    module = Calling(
+        lambda self, x: self.kept(self.outer(x)),
+        outer=nn.Sequential(nn.Sequential(nn.Linear(2, 2))),
+        kept=nn.Sequential(nn.Linear(2, 2)),
+    )
     program = fx.GraphModule(module, KeepsOne().trace(module))
     assert is_own(program, "outer.0.0")
     assert is_own(program, "outer.1")

@@ -26,7 +26,7 @@ def test_every_name_is_legal_and_new(candidates: list[str]) -> None:
     for name in names:
         assert is_identifier(name)
         assert name.isascii()
-        assert not hasattr(builtins, name)
+        assert name == "_" or not hasattr(builtins, name)  # which doctest, like an interactive Python, sets there
         assert name not in GENERATED_GLOBALS
 
 

@@ -23,31 +23,6 @@ def graph() -> fx.Graph:
     return fx.Graph()
 
 
-def test_each_opcode_has_its_line(graph: fx.Graph) -> None:
-    x = graph.placeholder("x", type_expr=torch.Tensor, default_value=None)
-    weight = graph.get_attr("layer.weight")
-    added = graph.call_function(operator.add, (x, weight))
-    viewed = graph.call_method("view", (added, -1), {"k": [x, (x,)]})
-    called = graph.call_module("layer.0", (viewed,))
-    graph.output({"y": called, "z": slice(x, None)})
-    assert str(graph).splitlines() == [
-        "graph():",
-        "    %x : torch.Tensor [num_users=3] = placeholder[target=x](default=None)",
-        "    %layer_weight : [num_users=1] = get_attr[target=layer.weight]",
-        "    %add : [num_users=1] = call_function[target=operator.add](args = (%x, %layer_weight), kwargs = {})",
-        "    %view : [num_users=1] = call_method[target=view](args = (%add, -1), kwargs = {k: [%x, (%x,)]})",
-        "    %layer_0 : [num_users=1] = call_module[target=layer.0](args = (%view,), kwargs = {})",
-        "    return {'y': layer_0, 'z': slice(x, None, None)}",
-    ]
-
-
-def test_types_of_tensors_are_shown_on_request(graph: fx.Graph) -> None:
-    node = graph.call_function(torch.rand, (2,))
-    node.meta["val"] = torch.empty(2, 3, device="meta")
-    assert "torch.float32[2, 3]" in node.format_node(include_tensor_metadata=True)
-    assert "torch.float32" not in node.format_node()
-
-
 @pytest.mark.parametrize(
     "argument, text",
     [((1,), "(1,)"), ([], "[]"), ({"a": (1, 2)}, "{a: (1, 2)}"),

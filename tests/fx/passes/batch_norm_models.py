@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 import torch
-from building import WithoutLeaves, names, settle
+from building import Calling, WithoutLeaves, names, settle
 from torch import Tensor, nn
 
 import fx
@@ -49,15 +49,6 @@ def pair(**options: Any) -> nn.Sequential:
     return model
 
 
-class Own(nn.Module):
+def own(call: Callable[[Any, Any], Any], **extra: nn.Module) -> Any:
     """A model made of a convolution, a batch norm and a function of both."""
-
-    def __init__(self, call: Callable[[Any, Any], Any], **extra: nn.Module) -> None:
-        super().__init__()
-        self.conv, self.bn, self.call = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), call
-        for name, module in extra.items():
-            self.add_module(name, module)
-        settle(self)
-
-    def forward(self, x: Any) -> Any:
-        return self.call(self, x)
+    return settle(Calling(call, conv=nn.Conv2d(2, 2, 1), bn=nn.BatchNorm2d(2), **extra))

@@ -54,3 +54,8 @@ def chain(x: torch.Tensor) -> torch.Tensor:
 
 def captured() -> fx.GraphModule:
     return fx.symbolic_trace(chain)
+
+
+def counted(program: fx.GraphModule, target: Any) -> int:
+    """How many calls of a function there are."""
+    return len(program.graph.find_nodes(op="call_function", target=target))

@@ -6,12 +6,12 @@ import re
 
 import pytest
 import torch
-from building import WithoutLeaves
+from building import in_functions
 from torch import nn
 
 from fx import GraphModule, Tracer, symbolic_trace
 from fx.canonical import canonical_form
-from fx.passes import RemoveChecks, contract_of, exact, get_pass
+from fx.passes import RemoveChecks
 from fx.passes.canonicalize import Canonicalize
 from fx.passes.rewriting import make_edits
 from model_zoo import get_model
@@ -41,7 +41,7 @@ def without_names(program: GraphModule) -> str:
 @pytest.mark.parametrize("name", ["resnet_tiny", "resnet50"])
 def test_resnet_without_keywords_is_figure_5b(name: str) -> None:
     model = get_model(name).build().eval()
-    captured = RemoveChecks()(GraphModule(model, WithoutLeaves().trace(model)))
+    captured = RemoveChecks()(in_functions(model))
     program = RemoveChecks()(Canonicalize(keywords=False)(symbolic_trace(model)))
     assert without_names(program) == without_names(captured)
     if name == "resnet50":
@@ -159,8 +159,3 @@ def test_modules_inside_of_a_module_of_the_user_stay_in_it() -> None:
     assert [str(node.target) for node in program.graph.find_nodes(op="call_module")] == ["block"]
     assert program.block is block
     assert block["linear"] is linear
-
-
-def test_it_is_exact_and_known_by_name() -> None:
-    assert contract_of(Canonicalize()) is exact
-    assert isinstance(get_pass("canonicalize"), Canonicalize)

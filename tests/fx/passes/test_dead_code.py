@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fx
-from fx.passes import RemoveDeadCode, exact
+from fx.passes import RemoveDeadCode
 from fx.passes.rewriting import make_edits
 
 
@@ -43,10 +43,6 @@ def test_a_program_without_dead_code_is_left_alone() -> None:
     revision = program.graph.revision
     RemoveDeadCode()(program)
     assert program.graph.revision == revision
-
-
-def test_it_promises_exact_results() -> None:
-    assert RemoveDeadCode().contract is exact
 
 
 def test_writes_to_memory_that_nothing_reads_any_more_go() -> None:

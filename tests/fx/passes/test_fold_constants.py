@@ -12,9 +12,7 @@ import torch
 from torch import nn
 
 import fx
-from fx.passes import exact
 from fx.passes.fold_constants import FoldConstants
-from fx.passes.registered_passes import get_pass
 from fx.passes.rewriting import make_edits
 
 
@@ -213,11 +211,6 @@ def test_a_constant_that_another_one_and_their_sum_use_goes_once() -> None:
 
     program = FoldConstants()(program_of(plus(make)))
     assert nodes_of(program) == ["_folded_0", "add_1"]
-
-
-def test_it_has_a_name_and_promises_exact_results() -> None:
-    assert get_pass("fold-constants") == FoldConstants()
-    assert FoldConstants().contract is exact
 
 
 def test_folding_again_changes_nothing() -> None:

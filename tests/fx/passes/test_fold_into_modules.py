@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from fx import Graph, GraphModule, symbolic_trace
-from fx.passes import RemoveChecks, contract_of, exact, get_pass
+from fx.passes import RemoveChecks
 from fx.passes.canonicalize import Canonicalize
 from fx.passes.fold_into_modules import FoldIntoModules
 from fx.passes.rewriting import make_edits
@@ -164,8 +164,3 @@ def test_functions_written_by_hand_become_modules_too() -> None:
     program = FoldIntoModules()(GraphModule({"a.b.weight": nn.Parameter(torch.ones(2, 4))}, graph))
     assert repr(program.a.b) == "Linear(in_features=4, out_features=2, bias=False)"
     assert torch.equal(program(torch.ones(1, 4)), torch.full((1, 2), 4.0))
-
-
-def test_it_is_exact_and_known_by_name() -> None:
-    assert contract_of(FoldIntoModules()) is exact
-    assert isinstance(get_pass("fold-into-modules"), FoldIntoModules)

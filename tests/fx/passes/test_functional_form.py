@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from building import Calling
+from torch import Tensor
 
 import fx
 from fx.canonical import canonical_form
@@ -94,16 +95,15 @@ def through_a_view(x: Tensor) -> Tensor:
     return y + 1
 
 
-class OfABuffer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.count.mul_(x[0]) + x
-
-
-@pytest.mark.parametrize("function", [of_an_input, of_what_a_view_shows, through_a_view, OfABuffer()])
+@pytest.mark.parametrize(
+    "function",
+    [
+        of_an_input,
+        of_what_a_view_shows,
+        through_a_view,
+        Calling(lambda m, x: m.count.mul_(x[0]) + x, count=torch.zeros(3)),
+    ],
+)
 def test_writes_that_somebody_sees_stay(function: Any) -> None:
     assert writes(functional(function, torch.randn(2, 3))) == 1
 

@@ -8,23 +8,64 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from batch_norm_models import Own, assert_close, assert_left_alone, inlined, pair, reasons
-from building import settle
+from batch_norm_models import assert_left_alone, inlined, own, pair, reasons
+from building import Calling, settle
 from torch import Tensor, nn
 
 import fx
 
+IN_TRAINING = "it is in training mode, where it normalizes with the statistics of each batch"
+NO_STATISTICS = "it keeps no running statistics"
+NO_LAYER = "its input `{}` is not the result of one of torch's own convolution or linear layers"
+OTHER_USER = "the result of `%conv` is also used by `%{}`"
+SHARED = "`%{}` shares its module or its tensors with another operation"
+COMPUTED = "the {} of `%{}` is computed by the program, or is not a plain tensor"
 
-def test_training_mode_is_left_alone() -> None:
-    program = fx.symbolic_trace(pair().train())
-    assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
+
+def normalized(m: Any, y: Any, **settings: Any) -> Any:
+    return F.batch_norm(y, m.bn.running_mean, m.bn.running_var, **settings)
 
 
-def test_batch_norm_that_alone_is_in_training_mode_is_left_alone() -> None:
+def called_twice(m: Any, x: Any) -> Any:
+    return normalized(m, F.conv2d(F.conv2d(x, m.conv.weight), m.conv.weight))
+
+
+PROGRAMS: dict[str, tuple[Any, str]] = {
+    "training mode of a function": (lambda m, x: normalized(m, m.conv(x), training=True), IN_TRAINING),
+    "training mode that is computed": (lambda m, x: normalized(m, m.conv(x), training=x), IN_TRAINING),
+    "no statistics": (lambda m, x: F.batch_norm(m.conv(x), None, None), NO_STATISTICS),
+    "another operation before it": (lambda m, x: m.bn(torch.relu(m.conv(x))), NO_LAYER.format("relu")),
+    "an input before it": (lambda m, x: m.bn(x), NO_LAYER.format("x")),
+    "used by another operation": (lambda m, x: m.bn(y := m.conv(x)) + y, OTHER_USER.format("add")),
+    "returned": (lambda m, x: (m.bn(y := m.conv(x)), y), OTHER_USER.format("output")),
+    "changed in place": (lambda m, x: ((y := m.conv(x)).add_(1), m.bn(y))[1], OTHER_USER.format("add_")),
+    "a layer called twice": (lambda m, x: m.bn(m.conv(m.conv(x))), SHARED.format("conv_1")),
+    "a bias fetched elsewhere": (lambda m, x: m.bn(m.conv(x)) * m.conv.bias.sum(), SHARED.format("conv")),
+    "a mean fetched elsewhere": (lambda m, x: m.bn(m.conv(x)) * m.bn.running_mean, SHARED.format("bn")),
+    "a weight of two functions": (called_twice, SHARED.format("conv2d_1")),
+    "a weight that is computed": (
+        lambda m, x: normalized(m, F.conv2d(x, m.conv.weight * 2)),
+        COMPUTED.format("weight", "conv2d"),
+    ),
+    "a setting that is computed": (
+        lambda m, x: normalized(m, m.conv(x), eps=x.sum()),
+        "a setting of `%batch_norm` is computed by the program",
+    ),
+}
+
+
+@pytest.mark.parametrize("call, reason", PROGRAMS.values(), ids=PROGRAMS)
+def test_programs_are_left_alone(call: Any, reason: str, untouched: Any) -> None:
+    model = untouched(own(call))
+    assert_left_alone(fx.symbolic_trace(model), reason)
+
+
+def test_modules_in_training_mode_or_without_statistics_are_left_alone() -> None:
+    assert_left_alone(fx.symbolic_trace(pair().train()), IN_TRAINING)
     model = pair()
     model[1].train()
-    program = fx.symbolic_trace(model)
-    assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
+    assert_left_alone(fx.symbolic_trace(model), IN_TRAINING)
+    assert_left_alone(fx.symbolic_trace(pair(track_running_stats=False)), NO_STATISTICS)
 
 
 def test_a_functional_batch_norm_whose_parameters_are_trained_is_left_alone() -> None:
@@ -33,81 +74,22 @@ def test_a_functional_batch_norm_whose_parameters_are_trained_is_left_alone() ->
     assert reasons(program.eval()) == ["folded into `%conv2d`"]
 
 
-@pytest.mark.parametrize("training", [True, "x"])
-def test_functional_training_mode_is_left_alone(training: Any) -> None:
-    def call(m: Any, x: Any) -> Any:
-        flag = x if training == "x" else training
-        return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, training=flag)
-
-    program = fx.symbolic_trace(Own(call))
-    assert_left_alone(program, "it is in training mode, where it normalizes with the statistics of each batch")
-
-
-def test_batch_norm_without_running_statistics_is_left_alone() -> None:
-    assert_left_alone(fx.symbolic_trace(pair(track_running_stats=False)), "it keeps no running statistics")
-    program = fx.symbolic_trace(Own(lambda m, x: F.batch_norm(m.conv(x), None, None)))
-    assert_left_alone(program, "it keeps no running statistics")
-
-
-def test_batch_norm_behind_something_else_is_left_alone() -> None:
-    reason = "its input `{}` is not the result of one of torch's own convolution or linear layers"
-    assert_left_alone(fx.symbolic_trace(Own(lambda m, x: m.bn(torch.relu(m.conv(x))))), reason.format("relu"))
-    assert_left_alone(fx.symbolic_trace(Own(lambda m, x: m.bn(x))), reason.format("x"))
-
-
-@pytest.mark.parametrize(
-    "use, by",
-    [
-        (lambda m, y: m.bn(y) + y, "add"),
-        (lambda m, y: (m.bn(y), y), "output"),
-        (lambda m, y: (y.add_(1), m.bn(y))[1], "add_"),
-    ],
-    ids=["another operation", "returned", "changed in place"],
-)
-def test_a_result_with_other_users_is_left_alone(use: Any, by: str) -> None:
-    program = fx.symbolic_trace(Own(lambda m, x: use(m, m.conv(x))))
-    assert_left_alone(program, f"the result of `%conv` is also used by `%{by}`")
-
-
-SHARED = "`%{}` shares its module or its tensors with another operation"
-
-
-def test_a_convolution_that_is_called_twice_is_left_alone(untouched: Any) -> None:
-    model = untouched(Own(lambda m, x: m.bn(m.conv(m.conv(x)))))
-    program = fx.symbolic_trace(model)
-    assert_left_alone(program, SHARED.format("conv_1"))
-    assert_close(program, model, torch.randn(1, 2, 2, 2), rtol=0)
-
-
 def test_a_batch_norm_that_is_called_twice_is_left_alone() -> None:
-    program = fx.symbolic_trace(Own(lambda m, x: m.bn(m.conv(x)) + m.bn(m.other(x)), other=nn.Conv2d(2, 2, 1)))
+    program = fx.symbolic_trace(own(lambda m, x: m.bn(m.conv(x)) + m.bn(m.other(x)), other=nn.Conv2d(2, 2, 1)))
     assert_left_alone(program, SHARED.format("bn"))
     assert reasons(program)[1] == SHARED.format("bn_1")
 
 
 def test_one_module_under_two_names_is_left_alone() -> None:
-    model = Own(lambda m, x: m.bn(m.conv(m.alias(x))))
+    model = own(lambda m, x: m.bn(m.conv(m.alias(x))))
     model.alias = model.conv
     assert_left_alone(fx.symbolic_trace(model), SHARED.format("conv_1"))
 
 
 def test_tied_weights_are_left_alone() -> None:
-    model = Own(lambda m, x: m.bn(m.conv(m.other(x))), other=nn.Conv2d(2, 2, 1))
+    model = own(lambda m, x: m.bn(m.conv(m.other(x))), other=nn.Conv2d(2, 2, 1))
     model.other.weight = model.conv.weight
     assert_left_alone(fx.symbolic_trace(model), SHARED.format("conv"))
-
-
-def test_parameters_that_are_fetched_elsewhere_are_left_alone() -> None:
-    assert_left_alone(fx.symbolic_trace(Own(lambda m, x: m.bn(m.conv(x)) * m.conv.bias.sum())), SHARED.format("conv"))
-    assert_left_alone(fx.symbolic_trace(Own(lambda m, x: m.bn(m.conv(x)) * m.bn.running_mean)), SHARED.format("bn"))
-
-
-def test_functional_weights_that_are_used_twice_are_left_alone() -> None:
-    def call(m: Any, x: Any) -> Any:
-        weight, bn = m.conv.weight, m.bn
-        return F.batch_norm(F.conv2d(F.conv2d(x, weight), weight), bn.running_mean, bn.running_var)
-
-    assert_left_alone(fx.symbolic_trace(Own(call)), SHARED.format("conv2d_1"))
 
 
 def test_functional_statistics_that_are_fetched_twice_are_left_alone() -> None:
@@ -149,8 +131,7 @@ def test_subclasses_are_left_alone() -> None:
             return not isinstance(m, nn.Sequential)
 
     halved = settle(nn.Sequential(Halved(2, 3, 1), nn.BatchNorm2d(3)))
-    reason = "its input `_0` is not the result of one of torch's own convolution or linear layers"
-    assert_left_alone(fx.GraphModule(halved, Tracer().trace(halved)), reason)
+    assert_left_alone(fx.GraphModule(halved, Tracer().trace(halved)), NO_LAYER.format("_0"))
     doubled = settle(nn.Sequential(nn.Conv2d(2, 3, 1), Doubled(3)))
     assert_left_alone(fx.GraphModule(doubled, Tracer().trace(doubled)), "its class `Doubled` is not one of torch's own")
 
@@ -158,17 +139,7 @@ def test_subclasses_are_left_alone() -> None:
 @pytest.mark.parametrize("parametrize", [nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.orthogonal])
 def test_parametrized_layers_are_left_alone(parametrize: Any) -> None:
     model = settle(nn.Sequential(parametrize(nn.Conv2d(2, 3, 1)), nn.BatchNorm2d(3)))
-    program = fx.symbolic_trace(model)
-    reason = "its input `_0` is not the result of one of torch's own convolution or linear layers"
-    assert_left_alone(program, reason)
-
-
-def test_weights_that_the_program_computes_are_left_alone() -> None:
-    def call(m: Any, x: Any) -> Any:
-        return F.batch_norm(F.conv2d(x, m.conv.weight * 2), m.bn.running_mean, m.bn.running_var)
-
-    reason = "the weight of `%conv2d` is computed by the program, or is not a plain tensor"
-    assert_left_alone(fx.symbolic_trace(Own(call)), reason)
+    assert_left_alone(fx.symbolic_trace(model), NO_LAYER.format("_0"))
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -179,15 +150,8 @@ def test_weights_and_statistics_that_are_inputs_are_left_alone(training: bool) -
     program = fx.symbolic_trace(function).train(training)
     reason = "the {} of `%{}` is the input `{}`, not known before the program runs"
     assert_left_alone(program, reason.format("weight", "conv2d", "weight"))
-    program = fx.symbolic_trace(Own(lambda m, x: F.batch_norm(m.conv(x), x[0, :, 0, 0], x[1, :, 0, 0]))).train(training)
-    assert_left_alone(program, "the running_mean of `%batch_norm` is computed by the program, or is not a plain tensor")
-
-
-def test_settings_that_the_program_computes_are_left_alone() -> None:
-    def call(m: Any, x: Any) -> Any:
-        return F.batch_norm(m.conv(x), m.bn.running_mean, m.bn.running_var, eps=x.sum())
-
-    assert_left_alone(fx.symbolic_trace(Own(call)), "a setting of `%batch_norm` is computed by the program")
+    program = fx.symbolic_trace(own(lambda m, x: F.batch_norm(m.conv(x), x[0, :, 0, 0], x[1, :, 0, 0]))).train(training)
+    assert_left_alone(program, COMPUTED.format("running_mean", "batch_norm"))
 
 
 def test_tensors_of_other_classes_are_left_alone() -> None:
@@ -196,20 +160,11 @@ def test_tensors_of_other_classes_are_left_alone() -> None:
 
     model = pair()
     model[0].weight = nn.Parameter(torch.randn(3, 2, 3, 3).as_subclass(Marked))
-    reason = "the weight of `%_0` is computed by the program, or is not a plain tensor"
-    assert_left_alone(fx.symbolic_trace(model), reason)
+    assert_left_alone(fx.symbolic_trace(model), COMPUTED.format("weight", "_0"))
 
 
 def test_layers_inside_a_module_that_is_called_whole_are_left_alone(untouched: Any) -> None:
-    class Whole(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.bn = nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2)
-
-        def forward(self, x: Any) -> Any:
-            return x
-
-    model = untouched(settle(Whole()))
+    model = untouched(settle(Calling(lambda m, x: x, conv=nn.Conv2d(2, 2, 1), bn=nn.BatchNorm2d(2))))
     graph = fx.Graph()
     x = graph.placeholder("x")
     whole = graph.call_module("whole", (x,))
@@ -263,7 +218,7 @@ def test_tensors_whose_memory_the_program_writes_to_are_left_alone(path: str, ho
     class Reading(fx.Tracer):
         proxy_buffer_attributes = True
 
-    model = Own(call).eval()
+    model = own(call).eval()
     model.register_buffer("window", operator.attrgetter(path)(model).detach()[0])
     program = fx.GraphModule(model, Reading().trace(model))
     line = call.__code__.co_firstlineno + 1

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 from torch import nn
 
 import fx
@@ -62,15 +63,8 @@ def test_attributes_are_fetched_by_path() -> None:
 
 
 def test_removing_a_layer_removes_the_containers_that_it_leaves_empty() -> None:
-    class Deep(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2))
-
-        def forward(self, x: Any) -> Any:
-            return self.a[0][0](x) + self.a[1](x)
-
-    program = fx.symbolic_trace(Deep())
+    deep = nn.Sequential(nn.Sequential(nn.Linear(2, 2)), nn.Linear(2, 2))
+    program = fx.symbolic_trace(Calling(lambda m, x: m.a[0][0](x) + m.a[1](x), a=deep))
     layers = Layers(program)
     add = program.graph.output_node().args[0]
     first, second = layers

@@ -10,35 +10,24 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from building import in_functions, operations
+from building import AllLeaves, Calling, in_functions, operations
 from torch import Tensor, nn
 
 import fx
 from fx.errors import PassError
-from fx.passes import close
 from fx.passes.merge_parallel_layers import MergeParallelLayers
-from fx.passes.registered_passes import get_pass
 from fx.passes.rewriting import make_edits
 from model_zoo import get_model, list_models
 
 
-class Calling(nn.Module):
-    """Calls a function with itself and the input; in double precision."""
-
-    def __init__(self, call: Callable[..., Any], **children: nn.Module) -> None:
-        super().__init__()
-        self.call = call
-        for name, child in children.items():
-            self.add_module(name, child)
-        self.double()
-
-    def forward(self, x: Any) -> Any:
-        return self.call(self, x)
+def calling(call: Callable[..., Any], **children: nn.Module) -> Any:
+    """A model that calls a function with itself and the input; in double precision."""
+    return Calling(call, **children).double()
 
 
-def linears(call: Callable[..., Any], *sizes: int, bias: bool = True) -> Calling:
+def linears(call: Callable[..., Any], *sizes: int, bias: bool = True) -> Any:
     """A model with linear layers ``a``, ``b``, … from 4 features to as many as given."""
-    return Calling(call, **{name: nn.Linear(4, size, bias) for name, size in zip("abcdef", sizes, strict=False)})
+    return calling(call, **{name: nn.Linear(4, size, bias) for name, size in zip("abcdef", sizes, strict=False)})
 
 
 SPELLINGS = pytest.mark.parametrize("capture", [fx.symbolic_trace, in_functions])
@@ -124,14 +113,14 @@ CONVOLUTIONS = {
 def test_convolutions_of_one_input_become_one(kind: str, batched: bool, capture: Any) -> None:
     convolution, dimensions, settings = CONVOLUTIONS[kind]
     one, two = convolution(2, 3, **settings), convolution(2, 4, **settings)
-    model = Calling(lambda m, x: torch.cat([m.one(x).exp(), m.two(x)], -1 - dimensions), one=one, two=two)
+    model = calling(lambda m, x: torch.cat([m.one(x).exp(), m.two(x)], -1 - dimensions), one=one, two=two)
     x = torch.randn(*[5] * batched, 2, *[5] * dimensions, dtype=torch.float64)
     assert_merged(model, x, capture)
 
 
 @SPELLINGS
 def test_missing_biases_become_zeros(capture: Any) -> None:
-    model = Calling(lambda m, x: m.a(x).sum() + m.b(x).exp().sum(), a=nn.Linear(4, 3, bias=False), b=nn.Linear(4, 3))
+    model = calling(lambda m, x: m.a(x).sum() + m.b(x).exp().sum(), a=nn.Linear(4, 3, bias=False), b=nn.Linear(4, 3))
     program = assert_merged(model, X, capture)
     bias = next(value for name, value in program.state_dict().items() if name.endswith("bias"))
     assert torch.equal(bias, torch.cat([torch.zeros(3), model.b.bias.detach()]))
@@ -230,7 +219,7 @@ def test_layers_on_their_own_are_no_candidates() -> None:
 def test_layers_that_differ_are_left_alone() -> None:
     few = "too few other layers of its kind can be merged with it where they read `%x`"
     one, two = nn.Conv1d(2, 3, 3), nn.Conv1d(2, 3, 3, padding=1)
-    program = fx.symbolic_trace(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    program = fx.symbolic_trace(calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
     assert_left_alone(program, one=few, two=few)
     model = linears(lambda m, x: m.a(x).sum() + m.b(x).sum(), 3, 5)
     model.b.half()
@@ -250,7 +239,7 @@ def test_fewer_layers_than_asked_for_are_left_alone() -> None:
 
 def test_groups_are_left_alone() -> None:
     one, two = nn.Conv1d(2, 4, 1, groups=2), nn.Conv1d(2, 4, 1, groups=2)
-    program = fx.symbolic_trace(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    program = fx.symbolic_trace(calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
     grouped = "it has 2 groups, each with inputs of its own"
     assert_left_alone(program, one=grouped, two=grouped)
 
@@ -258,7 +247,7 @@ def test_groups_are_left_alone() -> None:
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_layers_without_weights_are_left_alone() -> None:
     one, two = nn.Conv2d(0, 2, 1), nn.Conv2d(0, 2, 1)
-    program = fx.symbolic_trace(Calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
+    program = fx.symbolic_trace(calling(lambda m, x: m.one(x).sum() + m.two(x).sum(), one=one, two=two))
     empty = "its weight is empty, which torch's kernels do not agree on what to make of"
     assert_left_alone(program, one=empty, two=empty)
 
@@ -271,7 +260,7 @@ def test_a_setting_that_is_left_out_is_torchs_default(name: str) -> None:
     def call(m: Any, x: Any) -> Any:
         return F.conv1d(x, m.one.weight, **{name: SPELT_OUT[name]}).sum() + F.conv1d(x, m.two.weight).sum()
 
-    program = fx.symbolic_trace(Calling(call, one=nn.Conv1d(2, 4, 1), two=nn.Conv1d(2, 3, 1)))
+    program = fx.symbolic_trace(calling(call, one=nn.Conv1d(2, 4, 1), two=nn.Conv1d(2, 3, 1)))
     merged = MergeParallelLayers()(program)
     assert [node.target for node in merged.graph.nodes].count(F.conv1d) == 1
     x = torch.randn(3, 2, 5, dtype=torch.float64)
@@ -282,7 +271,7 @@ def test_settings_that_the_program_computes_are_left_alone() -> None:
     def call(m: Any, x: Any) -> Any:
         return F.conv1d(x, m.one.weight, stride=x.size(0)).sum() + F.conv1d(x, m.two.weight).sum()
 
-    program = fx.symbolic_trace(Calling(call, one=nn.Conv1d(2, 4, 1), two=nn.Conv1d(2, 4, 1)))
+    program = fx.symbolic_trace(calling(call, one=nn.Conv1d(2, 4, 1), two=nn.Conv1d(2, 4, 1)))
     assert_left_alone(program, conv1d="a setting of `%conv1d` is computed by the program")
 
 
@@ -339,17 +328,13 @@ def test_results_that_go_to_unknown_code_are_left_alone() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x.view(-1)
 
-    class Tracer(fx.Tracer):
-        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return True
-
     model = linears(lambda m, x: m.own(m.a(x)).sum() + m.b(x).sum(), 3, 5)
     model.own = Unknown()
-    program = fx.GraphModule(model, Tracer().trace(model))
+    program = fx.GraphModule(model, AllLeaves().trace(model))
     assert not any(merging.merged for merging in MergeParallelLayers().explain(program))
     inner = fx.symbolic_trace(lambda x: x.view(-1))
     model.own = inner
-    program = fx.GraphModule(model, Tracer().trace(model))
+    program = fx.GraphModule(model, AllLeaves().trace(model))
     assert_left_alone(program, a="`%own` may depend on how its result lies in memory")
 
 
@@ -397,12 +382,8 @@ def test_layers_that_share_something_have_hooks_or_are_subclasses_are_left_alone
     class Own(nn.Linear):
         pass
 
-    class Tracer(fx.Tracer):
-        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-            return True
-
-    model = Calling(lambda m, x: m.a(x).sum() + m.b(x).sum(), a=Own(4, 3), b=nn.Linear(4, 3))
-    program = fx.GraphModule(model, Tracer().trace(model))
+    model = calling(lambda m, x: m.a(x).sum() + m.b(x).sum(), a=Own(4, 3), b=nn.Linear(4, 3))
+    program = fx.GraphModule(model, AllLeaves().trace(model))
     assert_left_alone(program, a="`Own` is not one of torch's own linear layers and convolutions")
 
 
@@ -427,11 +408,6 @@ def test_explanations_are_frozen_records_with_the_users_line() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         merging.merged = False  # type: ignore[misc]
     assert program.graph.revision == revision
-
-
-def test_the_pass_is_registered_and_close() -> None:
-    assert get_pass("merge-parallel-layers") == MergeParallelLayers()
-    assert MergeParallelLayers.contract is close
 
 
 @pytest.mark.parametrize("name", [name for name in list_models() if "small" in get_model(name).tags])

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from fx.errors import PassError
-from fx.passes import FuseConvBN, RemoveDeadCode, register_pass, registered_passes
+from fx.passes import FuseConvBN, RemoveDeadCode, register_pass
 from fx.passes.option_text import parse_text
 from fx.passes.pass_options import options_of
 from fx.passes.registered_passes import describe_pass, get_pass, parse_pipeline, write_pass
@@ -64,8 +64,7 @@ def leave_it(graph_module: Any) -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered_passes, "_definitions", registered_passes._definitions.copy())
+def _registered() -> None:
     for definition in (Tune, Needy, Picky, leave_it):
         register_pass(definition)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fx.errors import PassError
-from fx.passes import get_pass, list_passes, registered_passes
+from fx.passes import get_pass, list_passes
 from fx.passes.registered_passes import describe_pass
 
 CODE = '''
@@ -24,7 +24,6 @@ number = 3
 
 @pytest.fixture(autouse=True)
 def _leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registered_passes, "_definitions", registered_passes._definitions.copy())
     monkeypatch.delitem(sys.modules, "offering", raising=False)
 
 

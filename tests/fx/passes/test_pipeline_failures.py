@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -286,9 +287,9 @@ def test_what_is_no_program_is_refused() -> None:
     assert (value, remedy) == ("  value  ReLU()", "  try    capture it first: fx.symbolic_trace(module)")
 
 
-@pytest.mark.parametrize("fuel", [-1, "2", 1.5, True], ids=repr)
+@pytest.mark.parametrize("fuel", [-1, "2", 1.5, True, [], float("nan"), float("inf")], ids=repr)
 def test_fuel_that_is_no_number_of_edits_is_refused(fuel: Any) -> None:
-    with pytest.raises(PassError, match=f"a pipeline's fuel is a number of edits\n  value  {fuel!r}"):
+    with pytest.raises(PassError, match=re.escape(f"a pipeline's fuel is a number of edits\n  value  {fuel!r}")):
         PassPipeline([change_nothing]).run(captured(), fuel=fuel)
 
 
@@ -362,12 +363,6 @@ _NO_PASSES = [
 def test_whatever_is_no_pass_is_refused(number: int) -> None:
     with pytest.raises(PassError):
         PassPipeline(_NO_PASSES[number])  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("fuel", [-1, 1.5, True, "1", [], float("nan"), float("inf")])
-def test_fuel_is_a_number_of_edits(fuel: Any) -> None:
-    with pytest.raises(PassError, match="a pipeline's fuel is a number of edits"):
-        PassPipeline("remove-dead-code").run(fx.symbolic_trace(lambda x: x + 1), fuel)
 
 
 def test_a_pipeline_of_nothing_runs_and_prints() -> None:

@@ -13,9 +13,6 @@ from building import AllLeaves, Calling, operations
 from torch import Tensor, nn
 
 import fx
-from fx.errors import PassError
-from fx.passes import exact
-from fx.passes.registered_passes import get_pass
 from fx.passes.remove_identities import RemoveIdentities
 from model_zoo import get_model, list_models
 
@@ -286,13 +283,6 @@ def test_explanations_are_frozen_records_with_the_users_line() -> None:
     assert second.where.file == __file__
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.removed = False  # type: ignore[misc]
-
-
-def test_the_pass_is_registered_and_exact() -> None:
-    assert get_pass("remove-identities") == RemoveIdentities()
-    assert RemoveIdentities.contract is exact
-    with pytest.raises(PassError, match="did you mean 'remove-identities'"):
-        get_pass("remove-identity")
 
 
 def test_edits_say_what_is_dropped() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from small_passes import chain, counted
 
 import fx
 from fx.errors import PassError
@@ -37,14 +38,6 @@ class EditsFirst(RewritingPass):
         for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
             node.target = operator.neg
             yield Edit(f"{node} became a negation", node.source)
-
-
-def chain(x: torch.Tensor) -> torch.Tensor:
-    return torch.relu(torch.relu(torch.relu(x)))
-
-
-def counted(program: fx.GraphModule, target: object) -> int:
-    return len(program.graph.find_nodes(op="call_function", target=target))  # type: ignore[arg-type]
 
 
 def test_each_edit_is_announced_before_it_is_made() -> None:

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from building import decibels
+from building import Calling, decibels
 from torch import nn
 
 import fx
@@ -196,19 +196,14 @@ def test_attention_is_trained_with_dropout_and_rounding(tmp_path):
 
 
 def test_attention_as_a_function_is_split_too():
-    class Functional(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a = nn.MultiheadAttention(8, 2)
+    def attend(model, x):
+        a = model.a
+        return F.multi_head_attention_forward(
+            x, x, x, 8, 2, a.in_proj_weight, a.in_proj_bias, None, None, False, 0.0, a.out_proj.weight,
+            a.out_proj.bias, training=False,
+        )[0]  # fmt: skip
 
-        def forward(self, x):
-            a = self.a
-            return F.multi_head_attention_forward(
-                x, x, x, 8, 2, a.in_proj_weight, a.in_proj_bias, None, None, False, 0.0, a.out_proj.weight,
-                a.out_proj.bias, training=False,
-            )[0]  # fmt: skip
-
-    program = fx.symbolic_trace(Functional())
+    program = fx.symbolic_trace(Calling(attend, a=nn.MultiheadAttention(8, 2)))
     assert program.graph.find_nodes(op="call_function", target=F.multi_head_attention_forward)
     prepared = prepare(program)
     x = torch.randn(3, 2, 8)

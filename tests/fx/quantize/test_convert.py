@@ -5,7 +5,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from building import decibels
+from building import Calling, decibels
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -78,15 +78,8 @@ def test_convolutions_of_all_dimensions(dims):
      lambda x: x / 2 + 1],
 )  # fmt: skip
 def test_functions_of_one_value_are_looked_up(activation):
-    class Between(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = nn.Linear(16, 16), nn.Linear(16, 16)
-
-        def forward(self, x):
-            return self.second(activation(self.first(x)))
-
-    program = quantized(Between(), torch.randn(64, 16))
+    model = Calling(lambda m, x: m.second(activation(m.first(x))), first=nn.Linear(16, 16), second=nn.Linear(16, 16))
+    program = quantized(model, torch.randn(64, 16))
     assert set(functions(program)) <= {"quantize", "lookup"}
 
 
@@ -121,129 +114,70 @@ def test_a_sum_and_its_relu_stay_whole():
     assert "relu" not in functions(program)
 
 
-class Chomping(nn.Module):
-    def __init__(self, also_read):
-        super().__init__()
-        self.one, self.two = nn.Conv1d(4, 4, 3, padding=2), nn.Conv1d(4, 4, 3)
-        self.also_read = also_read
-
-    def forward(self, x):
-        out = self.one(x)
-        part = out[..., :-2]
-        part = F.relu(part, inplace=True)
-        return self.two(part) + out.mean() if self.also_read else self.two(part)
-
-
 @pytest.mark.parametrize("also_read, layers", [(False, 2), (True, 0)])
 def test_what_writes_to_a_part_of_a_value_returns_a_new_one_if_nothing_else_reads_the_value(also_read, layers):
-    program = quantized(Chomping(also_read), torch.randn(8, 4, 6))
+    def chomp(model, x):
+        out = model.one(x)
+        result = model.two(F.relu(out[..., :-2], inplace=True))
+        return result + out.mean() if also_read else result
+
+    model = Calling(chomp, one=nn.Conv1d(4, 4, 3, padding=2), two=nn.Conv1d(4, 4, 3))
+    program = quantized(model, torch.randn(8, 4, 6))
     assert sum(isinstance(module, QuantizedLayer) for module in program.modules()) == layers
 
 
-class Shapes(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.fc = nn.Conv2d(2, 4, 3), nn.Linear(2 * 16, 3)
-
-    def forward(self, x):
-        y = F.max_pool2d(self.conv(x), 2).permute(0, 2, 3, 1).contiguous()
-        return self.fc(torch.cat((y, y * 2), dim=-1).view(y.size(0), -1))
-
-
 def test_shapes_and_joins_work_on_integers():
-    program = quantized(Shapes(), torch.randn(8, 2, 6, 6))
-    assert set(functions(program)) <= {
-        "quantize",
-        "lookup",
-        "max_pool",
-        "permute",
-        "contiguous",
-        "cat",
-        "view",
-        "size",
-    }
+    def compute(model, x):
+        y = F.max_pool2d(model.conv(x), 2).permute(0, 2, 3, 1).contiguous()
+        return model.fc(torch.cat((y, y * 2), dim=-1).view(y.size(0), -1))
+
+    program = quantized(Calling(compute, conv=nn.Conv2d(2, 4, 3), fc=nn.Linear(2 * 16, 3)), torch.randn(8, 2, 6, 6))
+    assert set(functions(program)) <= set("quantize lookup max_pool permute contiguous cat view size".split())
 
 
-class Shared(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(6, 6)
-
-    def forward(self, x):
-        y = self.fc(x)
-        return {"once": y, "twice": self.fc(torch.sigmoid(y))}
+def shared():
+    return Calling(lambda m, x: {"once": (y := m.fc(x)), "twice": m.fc(torch.sigmoid(y))}, fc=nn.Linear(6, 6))
 
 
 def test_calls_of_one_layer_share_it():
-    program = quantized(Shared(), torch.randn(16, 6))
+    program = quantized(shared(), torch.randn(16, 6))
     assert [name for name, one in program.named_modules() if isinstance(one, QuantizedLayer)] == ["fc"]
     assert program(torch.randn(2, 6))["twice"].dtype is torch.float32
 
 
 def test_keyword_and_positional_spellings_are_the_same_program():
-    class Spelled(nn.Module):
-        def __init__(self, keywords):
-            super().__init__()
-            torch.manual_seed(0)
-            self.weight, self.bias, self.keywords = (
-                nn.Parameter(torch.randn(4, 6)),
-                nn.Parameter(torch.randn(4)),
-                keywords,
-            )
-
-        def forward(self, x):
-            if self.keywords:
-                return F.linear(bias=self.bias, input=x, weight=self.weight)
-            return F.linear(x, self.weight, self.bias)
-
-    data = torch.randn(16, 6)
-    assert quantized(Spelled(True), data).code == quantized(Spelled(False), data).code
+    data, held = torch.randn(16, 6), {"weight": torch.randn(4, 6), "bias": torch.randn(4)}
+    by_keyword = Calling(lambda m, x: F.linear(bias=m.bias, input=x, weight=m.weight), **held)
+    by_position = Calling(lambda m, x: F.linear(x, m.weight, m.bias), **held)
+    assert quantized(by_keyword, data).code == quantized(by_position, data).code
 
 
 def test_a_weight_that_is_computed_from_parameters_is_quantized_as_it_is():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(4, 6))
-
-        def forward(self, x):
-            return F.linear(torch.tanh(F.linear(x, self.weight)), self.weight.t())
-
-    program = quantized(Tied(), torch.randn(16, 6))
+    model = Calling(
+        lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=nn.Parameter(torch.randn(4, 6))
+    )
+    program = quantized(model, torch.randn(16, 6))
     assert len([one for one in program.modules() if isinstance(one, QuantizedLayer)]) == 2
 
 
-class ComputedSizes(nn.Module):
-    """Sizes of windows that are computed from parameters, hence known before the program runs."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(4, 3, 3, 3))
-
-    def forward(self, x):
-        two = self.weight.size(0) // 2
-        y = F.conv2d(x, self.weight, None, stride=two - 1, padding=two, dilation=two)
+def test_sizes_that_are_computed_before_the_program_runs_count_for_all_dimensions():
+    def compute(model, x):
+        two = model.weight.size(0) // 2
+        y = F.conv2d(x, model.weight, None, stride=two - 1, padding=two, dilation=two)
         return F.max_pool2d(y, two, padding=two - 1)
 
-
-def test_sizes_that_are_computed_before_the_program_runs_count_for_all_dimensions():
-    program = quantized(ComputedSizes(), torch.randn(2, 3, 9, 9))
+    program = quantized(Calling(compute, weight=nn.Parameter(torch.randn(4, 3, 3, 3))), torch.randn(2, 3, 9, 9))
     assert functions(program) == ["quantize", "max_pool2d"]
 
 
 def test_a_value_that_is_written_to_stays_as_it_is():
-    class Writes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(6, 6)
+    def write(model, x):
+        y = model.fc(x)
+        z = torch.relu(y)
+        y.view(-1).add_(1)
+        return model.fc(y) + z
 
-        def forward(self, x):
-            y = self.fc(x)
-            z = torch.relu(y)
-            y.view(-1).add_(1)
-            return self.fc(y) + z
-
-    quantized(Writes(), torch.randn(16, 6))
+    quantized(Calling(write, fc=nn.Linear(6, 6)), torch.randn(16, 6))
 
 
 def test_values_of_other_types_stay_as_they_are():
@@ -300,16 +234,9 @@ def test_layers_know_of_activations_with_few_bits_also_when_saved_pickled_and_co
 
 
 def test_larger_integers_than_a_program_says_that_it_is_given_are_computed_right():
-    class OnIntegers(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(16, 4)
-
-        def forward(self, x):
-            return self.layer(dequantize(x, 0.1, 3, 127))
-
     integers = torch.randint(0, 128, (8, 16), dtype=torch.uint8)
-    prepared = prepare(fx.symbolic_trace(OnIntegers()), None, (integers,))
+    model = Calling(lambda m, x: m.layer(dequantize(x, 0.1, 3, 127)), layer=nn.Linear(16, 4))
+    prepared = prepare(fx.symbolic_trace(model), None, (integers,))
     program, meaning = convert(prepared), reference(prepared)
     assert inputs_of_layers(program) == [127]
     for given in (integers, integers + 128):
@@ -433,7 +360,7 @@ def test_quantized_programs_are_captured_again(recommender):
 
 def test_calls_of_one_weight_with_different_schemes_have_weights_of_their_own():
     scheme = QuantizationScheme().override(Choice(weight_bits=4), node="fc_1")
-    prepared = prepare(fx.symbolic_trace(Shared().eval()), scheme)
+    prepared = prepare(fx.symbolic_trace(shared().eval()), scheme)
     data = torch.randn(16, 6)
     with torch.no_grad():
         prepared(data)

@@ -21,9 +21,9 @@ from fx.quantize import (
     quantize_channels,
     reference,
     report,
-    value_ranges,
 )
-from fx.quantize.kernels import linear_kernels
+from fx.quantize.affine import narrowed
+from fx.quantize.kernels import layer_kernels
 
 DYNAMIC = QuantizationScheme(Choice(precision="dynamic"))
 
@@ -56,7 +56,7 @@ def test_convolutions_find_theirs_too(kind, shape):
 @pytest.fixture(params=["kernels", "without kernels"])
 def layer(request, monkeypatch):
     if request.param == "without kernels":
-        monkeypatch.setattr(linear_kernels, "KERNELS", ())
+        monkeypatch.setattr(layer_kernels, "LINEAR", ())
     torch.manual_seed(0)
     return converted(nn.Sequential(nn.Linear(4, 3)))
 
@@ -142,15 +142,7 @@ def test_weights_alone_are_integers(bias, shape):
 
 
 def test_convolutions_and_embeddings_may_have_quantized_weights_alone():
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.conv = nn.Embedding(9, 6), nn.Conv1d(5, 4, 3)
-
-        def forward(self, x: torch.Tensor):
-            return self.conv(self.table(x))
-
-    model, data = Model(), torch.randint(0, 9, (3, 5))
+    model, data = nn.Sequential(nn.Embedding(9, 6), nn.Conv1d(5, 4, 3)), torch.randint(0, 9, (3, 5))
     program = converted(model, data, scheme=QuantizationScheme(Choice(precision="weight-only")))
     assert report(program).layers == 2
     with torch.no_grad():
@@ -199,14 +191,14 @@ def test_a_thin_tail_of_many_values_saturates(monkeypatch):
 )
 def test_ranges_stay_where_narrowing_them_would_lose_something(values):
     low, high = values.min().item(), values.max().item()
-    assert value_ranges.narrowed(values, low, high) == (low, high)
+    assert narrowed(values, low, high) == (low, high)
 
 
 @pytest.mark.parametrize("kernel", ["FBGEMM", "oneDNN", "none"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_all_kernels_take_and_give_the_types_of_autocast(kernel, dtype, monkeypatch):
-    kernels = tuple(one for one in linear_kernels.KERNELS if one.name == kernel and one.is_available())
-    monkeypatch.setattr(linear_kernels, "KERNELS", kernels)
+    kernels = tuple(one for one in layer_kernels.LINEAR if one.name == kernel and one.is_available())
+    monkeypatch.setattr(layer_kernels, "LINEAR", kernels)
     layer = QuantizedLinear(33, 20)
     layer.fill(*quantize_channels(torch.randn(20, 33)), torch.randn(20))
     values = torch.randn(5, 33).to(dtype)

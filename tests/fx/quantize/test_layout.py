@@ -1,10 +1,12 @@
 """How results of convolutions on integers lie in memory."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 from torch import Tensor, nn
 
 import fx
@@ -12,14 +14,10 @@ from fx.quantize import QuantizedConv, convert, prepare
 from model_zoo import get_model
 
 
-class Program(nn.Module):
-    def __init__(self, end: Callable[[Tensor], Tensor], layer: nn.Module) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.layer, self.end = nn.Conv2d(3, 3, 3, padding=1), layer, end
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.end(self.layer(F.relu(self.first(x))))
+def of_images(end: Callable[[Tensor], Any], layer: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 3, 3, padding=1)
+    return Calling(lambda m, x: end(m.layer(F.relu(m.first(x)))), first=first, layer=layer)
 
 
 def quantized(program: nn.Module, *inputs: Tensor) -> fx.GraphModule:
@@ -47,7 +45,7 @@ ENDS = {
 @pytest.mark.parametrize("layer", [nn.Conv2d(3, 3, 1), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(2)], ids=str)
 @pytest.mark.parametrize("end", ENDS)
 def test_results_lie_as_those_of_the_program_where_that_shows(end, layer):
-    program = Program(ENDS[end], layer)
+    program = of_images(ENDS[end], layer)
     made = quantized(program, images())
     assert any(isinstance(one, QuantizedConv) for one in made.modules())
     expected, actual = program(images()), made(images())
@@ -56,7 +54,7 @@ def test_results_lie_as_those_of_the_program_where_that_shows(end, layer):
 
 
 def test_results_that_are_the_same_memory_stay_so():
-    made = quantized(Program(lambda x: (x.contiguous(), x.contiguous()), nn.Identity()), images())
+    made = quantized(of_images(lambda x: (x.contiguous(), x.contiguous()), nn.Identity()), images())
     first, second = made(images())
     assert first.data_ptr() == second.data_ptr()
 
@@ -72,11 +70,11 @@ def test_results_that_go_from_layer_to_layer_keep_their_channels_last(name):
 
 
 def test_programs_whose_channels_come_last_keep_them_last():
-    program = Program(lambda x: x, nn.Conv2d(3, 3, 3)).to(memory_format=torch.channels_last)
+    program = of_images(lambda x: x, nn.Conv2d(3, 3, 3)).to(memory_format=torch.channels_last)
     inputs = images().to(memory_format=torch.channels_last)
     assert quantized(program, inputs)(inputs).stride() == program(inputs).stride()
 
 
 def test_what_lays_out_a_result_has_a_name_of_its_own():
-    made = quantized(Program(lambda x: (x.contiguous(), x.contiguous())[1], nn.Identity()), images())
+    made = quantized(of_images(lambda x: (x.contiguous(), x.contiguous())[1], nn.Identity()), images())
     assert "first_contiguous" in {node.name for node in made.graph.nodes}

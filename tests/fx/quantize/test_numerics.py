@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+from building import Calling
 from torch import nn
 
 import fx
@@ -9,24 +10,16 @@ from fx.errors import QuantizationError
 from fx.quantize import Choice, QuantizationScheme, advise, convert, noise, prepare, sensitivity
 
 
-class Fragile(nn.Module):
-    """Three layers, of which the second has a few large weights in rows that matter little to the others."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.two, self.three = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
-        with torch.no_grad():
-            self.two.weight[:, 0] = 1000.0
-            self.one.weight[0], self.one.bias[0] = 0.0, 0.0
-
-    def forward(self, x):
-        return self.three(torch.relu(self.two(torch.relu(self.one(x)))))
-
-
 @pytest.fixture(scope="module")
 def program():
+    """Three layers, of which the second has a few large weights in rows that matter little to the others."""
     torch.manual_seed(0)
-    return fx.symbolic_trace(Fragile().eval())
+    layers = {name: nn.Linear(8, 8) for name in ("one", "two", "three")}
+    with torch.no_grad():
+        layers["two"].weight[:, 0] = 1000.0
+        layers["one"].weight[0], layers["one"].bias[0] = 0.0, 0.0
+    model = Calling(lambda m, x: m.three(torch.relu(m.two(torch.relu(m.one(x))))), **layers)
+    return fx.symbolic_trace(model.eval())
 
 
 @pytest.fixture(scope="module")
@@ -104,16 +97,8 @@ def test_a_budget_that_is_none_or_two_is_refused(program, data, budget):
 
 
 def test_integers_and_structures_are_compared_too():
-    class Several(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(4, 4)
-
-        def forward(self, x):
-            y = self.fc(x)
-            return {"values": y, "place": y.argmax(1)}
-
-    traced = fx.symbolic_trace(Several().eval())
+    model = Calling(lambda m, x: {"values": (y := m.fc(x)), "place": y.argmax(1)}, fc=nn.Linear(4, 4))
+    traced = fx.symbolic_trace(model.eval())
     assert advise(traced, [(torch.randn(64, 4),)], sqnr_db=20).skipped == ()
 
 

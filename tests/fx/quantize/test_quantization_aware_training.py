@@ -4,7 +4,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-from building import decibels
+from building import Calling, decibels
 from torch import nn
 
 import fx
@@ -75,22 +75,14 @@ class Residual(nn.Module):
         return self.two(F.relu(out)).mean((2, 3))
 
 
-class Shared(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(6, 6)
-
-    def forward(self, x):
-        return self.fc(torch.sigmoid(self.fc(x)))
+def shared():
+    return Calling(lambda m, x: m.fc(torch.sigmoid(m.fc(x))), fc=nn.Linear(6, 6))
 
 
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(4, 6))
-
-    def forward(self, x):
-        return F.linear(torch.tanh(F.linear(x, self.weight)), self.weight.t())
+def tied():
+    return Calling(
+        lambda m, x: F.linear(torch.tanh(F.linear(x, m.weight)), m.weight.t()), weight=nn.Parameter(torch.randn(4, 6))
+    )
 
 
 class ConvNeXtBlock(nn.Module):
@@ -118,9 +110,9 @@ PROGRAMS = {
     "norm without parameters": (
         lambda: nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6, affine=False)), (16, 6), None
     ),
-    "shared": (Shared, (16, 6), None),
+    "shared": (shared, (16, 6), None),
     "layer scale": (ConvNeXtBlock, (4, 4, 6, 6), None),
-    "computed weight": (Tied, (16, 6), None),
+    "computed weight": (tied, (16, 6), None),
     "dynamic": (conv_net, (16, 3, 8, 8), QuantizationScheme(Choice(precision="dynamic"))),
     "coarse": (conv_net, (16, 3, 8, 8), COARSE),
     "symmetric": (conv_net, (16, 3, 8, 8), QuantizationScheme(Choice(symmetric=True, observer="histogram"))),
@@ -220,22 +212,15 @@ def test_batch_norm_is_trained_as_without_rounding():
         assert torch.allclose(program.get_parameter(name).grad, parameter.grad, atol=0.02)
 
 
-class NormFunction(nn.Module):
-    """Batch norm as a function, with or without parameters."""
-
-    def __init__(self, affine):
-        super().__init__()
-        self.conv, self.norm = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4, affine=affine)
-
-    def forward(self, x):
-        norm = self.norm
-        return F.batch_norm(self.conv(x), norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=1e-3)
-
-
 @pytest.mark.parametrize("affine", [False, True])
 def test_a_batch_norm_that_is_called_as_a_function_is_rounded_and_converted_like_a_module(affine):
+    def compute(model, x):
+        norm = model.norm
+        return F.batch_norm(model.conv(x), norm.running_mean, norm.running_var, norm.weight, norm.bias, eps=1e-3)
+
     torch.manual_seed(0)
-    model, data = NormFunction(affine), torch.randn(8, 2, 6, 6)
+    model = Calling(compute, conv=nn.Conv2d(2, 4, 3), norm=nn.BatchNorm2d(4, affine=affine))
+    data = torch.randn(8, 2, 6, 6)
     model.norm(model.conv(data))
     program = prepare_qat(fx.symbolic_trace(model.eval()))
     with torch.no_grad():

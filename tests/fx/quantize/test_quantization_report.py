@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 from torch import nn
 
 import fx
@@ -19,20 +20,9 @@ def normalized_elsewhere(x):
     return x / x.norm()
 
 
-class Besides(nn.Module):
+def besides(function, **state):
     """A layer, and something with state of its own."""
-
-    def __init__(self, function, **state):
-        super().__init__()
-        self.layer, self.function = nn.Linear(8, 8), function
-        for name, value in state.items():
-            if isinstance(value, nn.Module):
-                self.add_module(name, value)
-            else:
-                self.register_parameter(name, nn.Parameter(value))
-
-    def forward(self, x):
-        return self.function(self, self.layer(x))
+    return Calling(lambda model, x: function(model, model.layer(x)), layer=nn.Linear(8, 8), **state)
 
 
 def reported(model, *data, scheme=None, forms=(convert, reference)):
@@ -56,12 +46,10 @@ def hooked(layer):
 
 MATRIX = torch.randn(8, 8)
 LEFT = {
-    "hooked": (Besides(lambda m, x: m.one(x.exp()), one=hooked(nn.Linear(8, 8))), "it has hooks", 72),
-    "addmm": (Besides(lambda m, x: torch.addmm(x, x, m.one), one=MATRIX), "no operation on integers", 64),
-    "einsum": (Besides(lambda m, x: torch.einsum("bi,ij->bj", x, m.one), one=MATRIX), "no operation on integers", 64),
-    "recurrent": (
-        Besides(lambda m, x: m.one(x.exp())[0], one=hooked(nn.RNN(8, 4))), "it has hooks", 32 + 16 + 8,
-    ),
+    "hooked": (besides(lambda m, x: m.one(x.exp()), one=hooked(nn.Linear(8, 8))), "it has hooks", 72),
+    "addmm": (besides(lambda m, x: torch.addmm(x, x, m.one), one=MATRIX), "no operation on integers", 64),
+    "einsum": (besides(lambda m, x: torch.einsum("bi,ij->bj", x, m.one), one=MATRIX), "no operation on integers", 64),
+    "recurrent": (besides(lambda m, x: m.one(x.exp())[0], one=hooked(nn.RNN(8, 4))), "it has hooks", 32 + 16 + 8),
 }  # fmt: skip
 
 
@@ -74,15 +62,6 @@ def test_what_multiplies_by_matrices_of_its_own_is_a_layer_on_float_values(name)
     assert reason in left.reason and left.bytes_of_state == 4 * elements
     assert left.operations and summary.share_of_operations == 4 * 128 / (4 * 128 + left.operations)
     assert f"({4 * elements:,} bytes of state, {left.operations:,} operations)" in str(summary)
-
-
-class Called(nn.Module):
-    def __init__(self, module, call):
-        super().__init__()
-        self.module, self.call = module, call
-
-    def forward(self, x):
-        return self.call(self.module, x)
 
 
 COUNTED = {
@@ -103,7 +82,7 @@ COUNTED = {
 @pytest.mark.parametrize("name", COUNTED)
 def test_all_state_and_work_of_layers_in_8_bits_is_counted(name):
     module, call, shape, layers, operations = COUNTED[name]
-    summary = reported(Called(module, call), torch.randn(shape))
+    summary = reported(Calling(lambda m, x: call(m.module, x), module=module), torch.randn(shape))
     assert (summary.layers, summary.float_layers) == (layers, 0)
     left = sum(one.operations for one in summary.remainders)
     assert left == (2 * 2 * 15 * 5 * 8 if "attention" in name else 0)
@@ -114,10 +93,10 @@ def test_all_state_and_work_of_layers_in_8_bits_is_counted(name):
 
 def test_operators_with_parts_of_longer_names_in_theirs_are_counted():
     summary = reported(
-        Besides(lambda m, x: torch.rsqrt(x.square()) + torch._weight_norm(x, x.norm(dim=1, keepdim=True)))
+        besides(lambda m, x: torch.rsqrt(x.square()) + torch._weight_norm(x, x.norm(dim=1, keepdim=True)))
     )
     assert summary.share_of_operations == 1.0  # neither "qr" of rsqrt nor "eig" of weight is a decomposition
-    summary = reported(Besides(lambda m, x: torch.linalg.qr(x)[0]))
+    summary = reported(besides(lambda m, x: torch.linalg.qr(x)[0]))
     assert summary.share_of_operations is None
 
 
@@ -131,33 +110,26 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_what_only_reads_state_is_no_layer_but_reported(name):
     function, one, elements = SMALL[name]
-    summary = reported(Besides(function, one=one))
+    summary = reported(besides(function, one=one))
     assert (summary.layers, summary.float_layers, summary.share_of_operations) == (1, 0, 1.0)
     assert [one.bytes_of_state for one in summary.remainders if one.bytes_of_state] == [4 * elements]
 
 
 def test_constants_that_become_integers_in_each_call_are_reported():
-    class Shifted(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.two, self.shift = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.randn(8))
-
-        def forward(self, x):
-            return self.two(self.one(x) + self.shift)
-
-    summary = reported(Shifted())
+    held = {"one": nn.Linear(8, 8), "two": nn.Linear(8, 8), "shift": torch.randn(8)}
+    summary = reported(Calling(lambda m, x: m.two(m.one(x) + m.shift), **held))
     (left,) = summary.remainders
     assert (left.bytes_of_state, left.operations) == (32, 0)
     assert left.reason == "what it reads is stored as float values, and becomes integers in each call"
 
 
 def test_state_that_two_operations_read_counts_once():
-    summary = reported(Besides(lambda m, x: (x @ m.one) + (x.softmax(0) @ m.one), one=MATRIX))
+    summary = reported(besides(lambda m, x: (x @ m.one) + (x.softmax(0) @ m.one), one=MATRIX))
     assert sum(one.bytes_of_state for one in summary.remainders) == 256 and summary.float_layers == 2
 
 
 def test_work_that_nobody_can_count_is_not_known():
-    summary = reported(Besides(lambda m, x: looked_up_elsewhere(x)))
+    summary = reported(besides(lambda m, x: looked_up_elsewhere(x)))
     assert summary.share_of_operations is None
     (left,) = [one for one in summary.remainders if one.operations is None]
     assert "looked_up_elsewhere" in left.node
@@ -165,25 +137,25 @@ def test_work_that_nobody_can_count_is_not_known():
 
 
 def test_work_for_which_there_is_no_formula_is_not_known():
-    summary = reported(Besides(lambda m, x: m.one(x, x), one=nn.Bilinear(8, 8, 2)))
+    summary = reported(besides(lambda m, x: m.one(x, x), one=nn.Bilinear(8, 8, 2)))
     (left,) = summary.remainders
     assert (summary.float_layers, summary.share_of_operations) == (1, None)
     assert (left.bytes_of_state, left.operations) == (4 * (8 * 8 * 2 + 2), None)
 
 
 def test_work_of_own_functions_is_what_torch_does_in_them():
-    summary = reported(Besides(lambda m, x: normalized_elsewhere(x)))
+    summary = reported(besides(lambda m, x: normalized_elsewhere(x)))
     assert [one.operations for one in summary.remainders if "elsewhere" in one.node] == [0]
     assert summary.share_of_operations is not None
 
 
 def test_products_with_vectors_count_as_work():
-    summary = reported(Besides(lambda m, x: x @ m.one, one=torch.randn(8)))
+    summary = reported(besides(lambda m, x: x @ m.one, one=torch.randn(8)))
     assert [one.operations for one in summary.remainders] == [2 * 4 * 8]
 
 
 def test_attention_and_products_count_as_work():
-    summary = reported(Besides(lambda m, x: F.scaled_dot_product_attention(x, x, x).sum()), torch.randn(2, 4, 8))
+    summary = reported(besides(lambda m, x: F.scaled_dot_product_attention(x, x, x).sum()), torch.randn(2, 4, 8))
     (left,) = [one for one in summary.remainders if one.operations]
     assert left.operations == 2 * (2 * 4 * 4 * 8) * 2 and "scaled_dot_product" in left.node
     assert summary.share_of_operations == 1024 / (1024 + left.operations)

@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from building import Calling
 from torch import nn
 
 import fx
@@ -13,14 +14,9 @@ def observed(prepared):
     return [str(node.target).removeprefix("observers.") for node in prepared.graph.find_nodes(op="call_module")]
 
 
-class TwoLayers(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Linear(3, 4)
-        self.head = nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.head(torch.relu(self.body(x)))
+def two_layers():
+    body, head = nn.Linear(3, 4), nn.Linear(4, 2)
+    return fx.symbolic_trace(Calling(lambda m, x: m.head(torch.relu(m.body(x))), body=body, head=head))
 
 
 def test_a_scheme_survives_json():
@@ -39,22 +35,22 @@ def test_data_that_is_no_scheme_is_refused(data):
 )
 def test_what_is_skipped_is_not_observed(skipped):
     scheme = QuantizationScheme().skip(**skipped)
-    assert observed(prepare(fx.symbolic_trace(TwoLayers()), scheme)) == ["x"]
+    assert observed(prepare(two_layers(), scheme)) == ["x"]
 
 
 def test_operators_are_skipped_by_the_name_of_the_canonical_function():
     scheme = QuantizationScheme().skip(operator="torch.nn.functional.linear")
-    assert observed(prepare(fx.symbolic_trace(TwoLayers()), scheme)) == []
+    assert observed(prepare(two_layers(), scheme)) == []
 
 
 def test_modules_are_found_by_class_too():
     scheme = QuantizationScheme().skip(module="Linear")
-    assert observed(prepare(fx.symbolic_trace(TwoLayers()), scheme)) == []
+    assert observed(prepare(two_layers(), scheme)) == []
 
 
 def test_the_last_override_that_matches_counts():
     scheme = QuantizationScheme().skip(operator="linear").override(Choice(observer="min-max"), node="body")
-    prepared = prepare(fx.symbolic_trace(TwoLayers()), scheme)
+    prepared = prepare(two_layers(), scheme)
     assert observed(prepared) == ["x"]
     assert type(prepared.get_submodule("observers.x")).__name__ == "MinMaxObserver"
 

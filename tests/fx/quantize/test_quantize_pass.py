@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 from torch import nn
 
 import fx
@@ -55,15 +56,8 @@ def test_the_pass_runs_programs_whose_arguments_can_be_given_by_name_only():
 
 
 def test_what_stays_in_float_reads_values_before_they_are_rounded():
-    class Both(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(8, 8)
-
-        def forward(self, x):
-            return self.linear(x), x.t(), torch.sin(x)
-
-    given = fx.symbolic_trace(Both().eval())
+    model = Calling(lambda m, x: (m.linear(x), x.t(), torch.sin(x)), linear=nn.Linear(8, 8))
+    given = fx.symbolic_trace(model.eval())
     quantized = Quantize().with_data(data())(given)
     x = torch.randn(4, 8)
     exact, transposed, sine = quantized(x)
@@ -111,17 +105,8 @@ def test_layers_that_cost_more_than_is_promised_stay_in_floating_point():
 
 
 def test_calibration_leaves_no_trace_in_buffers_that_the_program_writes_to():
-    class Counting(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(8, 8)
-            self.register_buffer("calls", torch.zeros(()))
-
-        def forward(self, x):
-            self.calls.add_(x.mean() + 1)
-            return self.fc(x) + self.calls
-
-    model = Counting().eval()
+    model = Calling(lambda m, x: m.fc(x) + m.calls.add_(x.mean() + 1), fc=nn.Linear(8, 8)).eval()
+    model.register_buffer("calls", torch.zeros(()))
     made = Quantize().with_data(data())(fx.symbolic_trace(model))
     assert model.calls == 0
     made(torch.zeros(1, 8))
@@ -130,17 +115,10 @@ def test_calibration_leaves_no_trace_in_buffers_that_the_program_writes_to():
 
 @pytest.mark.parametrize("as_module", [True, False])
 def test_calibration_leaves_no_trace_in_weights_that_lookups_renormalize(as_module):
-    class Looking(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(4, 8, max_norm=0.5)
-            self.fc = nn.Linear(8, 8)
+    def look(model, indices):
+        return model.fc(model.table(indices) if as_module else F.embedding(indices, model.table.weight, None, 0.5))
 
-        def forward(self, indices):
-            rows = self.table(indices) if as_module else F.embedding(indices, self.table.weight, None, 0.5)
-            return self.fc(rows)
-
-    model, indices = Looking().eval(), torch.arange(4)
+    model, indices = Calling(look, table=nn.Embedding(4, 8, max_norm=0.5), fc=nn.Linear(8, 8)).eval(), torch.arange(4)
     before = model.table.weight.detach().clone()
     made = Quantize().with_data([((indices,), {})])(fx.symbolic_trace(model))
     assert torch.equal(model.table.weight, before)
@@ -149,30 +127,15 @@ def test_calibration_leaves_no_trace_in_weights_that_lookups_renormalize(as_modu
 
 
 def test_calibration_leaves_buffers_the_shape_that_they_had():
-    class Growing(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(8, 8)
-            self.register_buffer("row", torch.ones(8))
-
-        def forward(self, x):
-            return self.fc(x) + self.row.mul_(x.mean()).unsqueeze_(0)
-
-    model = Growing().eval()
+    model = Calling(lambda m, x: m.fc(x) + m.row.mul_(x.mean()).unsqueeze_(0), fc=nn.Linear(8, 8)).eval()
+    model.register_buffer("row", torch.ones(8))
     Quantize().with_data(data())(fx.symbolic_trace(model))
     assert torch.equal(model.row, torch.ones(8))
 
 
 def test_data_that_the_program_writes_to_stays_as_it_is():
-    class Writes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(8, 8)
-
-        def forward(self, x):
-            return self.linear(x.exp_())
-
-    given, samples = fx.symbolic_trace(Writes().eval()), data(2)
+    given = fx.symbolic_trace(Calling(lambda m, x: m.linear(x.exp_()), linear=nn.Linear(8, 8)).eval())
+    samples = data(2)
     Quantize().with_data(samples)(given)
     assert all(
         torch.equal(*pair) for pair in zip(*([one for (one,), _ in each] for each in (samples, data(2))), strict=True)
@@ -180,21 +143,16 @@ def test_data_that_the_program_writes_to_stays_as_it_is():
 
 
 def test_a_program_that_raises_on_what_quantization_makes_of_its_values_is_refused():
-    class Particular(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.two = nn.Linear(8, 8), nn.Linear(8, 8)
-
-        def forward(self, x):
-            y = self.one(x)
-            torch._assert(y.unique().numel() > 256, "more values than 8 bits have")
-            return self.two(y)
+    def compute(model, x):
+        y = model.one(x)
+        torch._assert(y.unique().numel() > 256, "more values than 8 bits have")
+        return model.two(y)
 
     calls = [((torch.randn(64, 8, generator=torch.Generator().manual_seed(0)),), {})]
-    program = fx.symbolic_trace(Particular().eval())
+    program = fx.symbolic_trace(Calling(compute, one=nn.Linear(8, 8), two=nn.Linear(8, 8)).eval())
     with pytest.raises(PassError, match=r"the quantized program does not run on the data(.|\n)*more values than 8"):
         Quantize().with_data(calls)(program)
     with pytest.raises(
-        PassError, match=r"the program does not run on the data(.|\n)*mat1 and mat2(.|\n)*self\.one\(x\)"
+        PassError, match=r"the program does not run on the data(.|\n)*mat1 and mat2(.|\n)*model\.one\(x\)"
     ):
         Quantize().with_data([((torch.ones(1, 3),), {})])(program)

@@ -9,6 +9,7 @@ import os
 import pytest
 import torch
 import torch.nn.functional as F
+from building import Calling
 
 import fx
 from fx.errors import QuantizationError
@@ -26,7 +27,7 @@ from fx.quantize import (
     quantize_channels,
 )
 from fx.quantize.kernels import kernel as kernels
-from fx.quantize.kernels import linear_kernels, trials
+from fx.quantize.kernels import layer_kernels, trials
 
 needs_large_pages = pytest.mark.skipif(pages._advise() is None, reason="no large pages here")
 
@@ -53,11 +54,14 @@ def layer_and_input(kind):
     return filled_convolution(6, 8, *sizes, 2), torch.randint(0, 256, (2, 6, *[9] * dims), dtype=torch.uint8)
 
 
-@pytest.fixture
-def everything_is_large(monkeypatch):
+def make_everything_large(monkeypatch):
     monkeypatch.setattr(pages, "LARGE", 64)
-    monkeypatch.setattr(linear_kernels, "_PART", 100)
-    monkeypatch.setattr(linear_kernels, "_CHANNELS", 7)
+    monkeypatch.setattr(layer_kernels, "_PART", 100)
+    monkeypatch.setattr(layer_kernels, "_CHANNELS", 7)
+
+
+def available_kernel():
+    return next(one for one in layer_kernels.LINEAR if one.is_available())
 
 
 def results(layer, input):
@@ -133,8 +137,7 @@ def saturating(kernel):
 
 @pytest.mark.parametrize("bits, used", [(8, "saturating in halves"), (7, "saturating")])
 def test_a_kernel_that_saturates_computes_halves_unless_weights_have_seven_bits(bits, used, monkeypatch):
-    kernel = next(one for one in linear_kernels.KERNELS if one.is_available())
-    monkeypatch.setattr(linear_kernels, "KERNELS", (saturating(kernel),))
+    monkeypatch.setattr(layer_kernels, "LINEAR", (saturating(available_kernel()),))
     layer = QuantizedLinear(33, 20, False)
     layer.fill(*quantize_channels(torch.randn(20, 33), bits=bits), None)
     input = torch.randint(0, 256, (9, 33), dtype=torch.uint8)
@@ -145,8 +148,7 @@ def test_a_kernel_that_saturates_computes_halves_unless_weights_have_seven_bits(
 
 @pytest.mark.parametrize("zero_point, used", [(3, "saturating in 7 bits"), (200, "saturating in halves")])
 def test_a_kernel_that_saturates_computes_activations_of_seven_bits_undivided(zero_point, used, monkeypatch):
-    kernel = next(one for one in linear_kernels.KERNELS if one.is_available())
-    monkeypatch.setattr(linear_kernels, "KERNELS", (saturating(kernel),))
+    monkeypatch.setattr(layer_kernels, "LINEAR", (saturating(available_kernel()),))
     layer = filled(33, 20)
     input = torch.randint(0, 128, (9, 33), dtype=torch.uint8)
     input[0] = 127
@@ -156,8 +158,7 @@ def test_a_kernel_that_saturates_computes_activations_of_seven_bits_undivided(ze
 
 
 def test_an_input_with_larger_integers_than_it_should_have_is_computed_right(monkeypatch):
-    kernel = next(one for one in linear_kernels.KERNELS if one.is_available())
-    monkeypatch.setattr(linear_kernels, "KERNELS", (saturating(kernel),))
+    monkeypatch.setattr(layer_kernels, "LINEAR", (saturating(available_kernel()),))
     layer = filled(33, 20)
     small = torch.randint(0, 128, (9, 33), dtype=torch.uint8)
     larger = small.clone()
@@ -184,13 +185,13 @@ def test_an_input_highest_that_is_no_integer_is_refused():
 
 
 def test_what_no_kernel_computes_right_is_computed_by_the_reference(monkeypatch):
-    kernel = next(one for one in linear_kernels.KERNELS if one.is_available())
+    kernel = available_kernel()
 
     def pack(data, shape):
         return lambda input, scale, zero_point, output: torch.zeros(len(input), len(data.weight))
 
     wrong = dataclasses.replace(kernel, name="wrong", pack=pack)
-    monkeypatch.setattr(linear_kernels, "KERNELS", (wrong,))
+    monkeypatch.setattr(layer_kernels, "LINEAR", (wrong,))
     layer, input = layer_and_input("linear")
     assert torch.equal(layer(input, 0.1, 3), layer._reference(dequantize(input, 0.1, 3)))
     assert set(layer.kernels.values()) == {"reference"}
@@ -200,9 +201,9 @@ def test_a_kernel_that_does_not_take_a_size_is_left_out(monkeypatch):
     def refuses(data, shape):
         raise RuntimeError("no such size")
 
-    kernel = next(one for one in linear_kernels.KERNELS if one.is_available())
+    kernel = available_kernel()
     refusing = dataclasses.replace(kernel, name="refusing", pack=refuses)
-    monkeypatch.setattr(linear_kernels, "KERNELS", (refusing, kernel))
+    monkeypatch.setattr(layer_kernels, "LINEAR", (refusing, kernel))
     layer, input = layer_and_input("linear")
     layer(input, 0.1, 3)
     assert kernel.name in next(iter(layer.kernels.values()))
@@ -221,7 +222,7 @@ def test_the_fastest_way_that_is_right_is_taken_and_remembered(monkeypatch):
     monkeypatch.setattr(trials.time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(trials.time, "thread_time", lambda: clock[0])
 
-    def way(name, seconds, result=1.0, instead=None):
+    def way(name, seconds, result=1.0):
         def prepare():
             tried.append(name)
 
@@ -231,15 +232,14 @@ def test_the_fastest_way_that_is_right_is_taken_and_remembered(monkeypatch):
 
             return run
 
-        return trials.Way(name, prepare, lambda found: float(found) == 1.0, instead)
+        return trials.Way(name, prepare, lambda found: float(found) == 1.0)
 
     choices = trials.Choices()
-    ways = [way("slow", 0.003), way("wrong", 0.001, 2.0, way("halved", 0.002)), way("slowest", 1.0)]
+    ways = [[way("slow", 0.003)], [way("wrong", 0.001, 2.0), way("halved", 0.002)], [way("slowest", 1.0)]]
     assert [choices.fastest("problem", lambda: ways) for _ in range(2)] == ["halved"] * 2
     assert tried == ["slow", "wrong", "halved", "slowest"]
-    assert choices.fastest("other", lambda: [way("wrong", 0.1, 2.0)]) is None
-    choices.clear()
-    assert choices.fastest("problem", lambda: ways[:1]) == "slow"
+    assert choices.fastest("other", lambda: [[way("wrong", 0.1, 2.0)]]) is None
+    assert trials.Choices().fastest("problem", lambda: ways[:1]) == "slow"
 
 
 def test_a_short_way_whose_first_call_takes_long_is_tried_again(monkeypatch):
@@ -255,7 +255,7 @@ def test_a_short_way_whose_first_call_takes_long_is_tried_again(monkeypatch):
 
         return trials.Way(name, lambda: run, lambda _: True)
 
-    ways = [way("short", 0.0004, 0.00001), way("long", 0.00002, 0.00002)]
+    ways = [[way("short", 0.0004, 0.00001)], [way("long", 0.00002, 0.00002)]]
     assert trials.Choices().fastest("problem", lambda: ways) == "short"
 
 
@@ -320,7 +320,7 @@ def rounding(layer, input, scale, zero_point):
 @pytest.mark.parametrize("rows", [1, 9, 25])
 def test_large_results_are_those_of_small_ones(rows, monkeypatch):
     layer = filled(33, 20)
-    monkeypatch.setattr(linear_kernels, "KERNELS", linear_kernels.KERNELS[-1:])  # oneDNN, which has parts
+    monkeypatch.setattr(layer_kernels, "LINEAR", layer_kernels.LINEAR[-1:])  # oneDNN, which has parts
     values, input = torch.randn(rows, 33), torch.randint(0, 256, (rows, 33), dtype=torch.uint8)
     table = torch.randn(256)
 
@@ -337,9 +337,7 @@ def test_large_results_are_those_of_small_ones(rows, monkeypatch):
 
     in_float, quantized, *others = results()
     layer.to("cpu")  # which lets go of the packed weight
-    monkeypatch.setattr(pages, "LARGE", 64)
-    monkeypatch.setattr(linear_kernels, "_PART", 100)
-    monkeypatch.setattr(linear_kernels, "_CHANNELS", 7)
+    make_everything_large(monkeypatch)
     monkeypatch.setattr("fx.quantize.arithmetic._PART", 50)
     float_in_parts, quantized_in_parts, *others_in_parts = results()
     # oneDNN may take another kernel for a part, which rounds float values elsewhere
@@ -434,16 +432,7 @@ def test_activations_of_float_results_reuse_their_memory():
 
 
 def test_results_that_are_used_twice_are_not_written_over():
-    class Twice(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = torch.nn.Linear(6, 5)
-
-        def forward(self, x):
-            in_float = self.linear(x)
-            return F.selu(in_float), in_float
-
-    model = Twice()
+    model = Calling(lambda self, x: (F.selu(x := self.linear(x)), x), linear=torch.nn.Linear(6, 5))
     program = convert(prepare(fx.symbolic_trace(model), QuantizationScheme(Choice(precision="dynamic"))))
     values = torch.randn(3, 6)
     for found, expected in zip(program(values), model(values), strict=True):
@@ -482,7 +471,8 @@ def test_kept_memory_is_used_again_only_when_nothing_refers_to_it(monkeypatch):
     assert second.fill_(3).sum() == 96  # which outlives what kept it
 
 
-def test_programs_give_the_same_outputs_in_kept_memory(everything_is_large):
+def test_programs_give_the_same_outputs_in_kept_memory(monkeypatch):
+    make_everything_large(monkeypatch)
     prepared = prepare(fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.SELU())))
     data = torch.randn(32, 20)
     prepared(data)

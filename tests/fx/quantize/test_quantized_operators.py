@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
-from building import decibels
+from building import Calling, decibels
 from step_check import StepCheck
 from torch import nn
 
@@ -147,11 +147,9 @@ def test_averages_are_of_what_integers_stand_for():
         (pooling.mean(quantized, None, False, **settings, **target), in_float.mean()),
         (pooling.mean(quantized, (1, -1), True, **settings, **target), in_float.mean((1, -1), keepdim=True)),
         (pooling.adaptive_avg_pool(quantized, (2, 4), **settings, **target), F.adaptive_avg_pool2d(in_float, (2, 4))),
-        (
-            pooling.avg_pool(quantized, (3, 3), (2, 2), (1, 1), True, True, **settings, **target),
-            F.avg_pool2d(in_float, 3, 2, 1, True),
-        ),
-    ):
+        (pooling.avg_pool(quantized, *[(n, n) for n in (3, 2, 1)], True, True, **settings, **target),
+         F.avg_pool2d(in_float, 3, 2, 1, True)),
+    ):  # fmt: skip
         assert output.dtype is torch.uint8 and output.shape == expected.shape
         assert (output.int() - quantize(expected, **target).int()).abs().max() <= 1
 
@@ -170,30 +168,20 @@ def test_products_are_those_of_what_integers_stand_for(shapes):
 
 
 def test_products_of_integers_that_lead_to_a_layer_are_quantized():
-    class Products(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.q, self.k, self.out = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(5, 8)
-
-        def forward(self, x):
-            return self.out(self.q(x) @ self.k(x).transpose(-1, -2))
-
-    program = converted(Products(), torch.randn(6, 5, 8))
+    layers = {"q": nn.Linear(8, 8), "k": nn.Linear(8, 8), "out": nn.Linear(5, 8)}
+    model = Calling(lambda m, x: m.out(m.q(x) @ m.k(x).transpose(-1, -2)), **layers)
+    program = converted(model, torch.randn(6, 5, 8))
     assert functions(program).count("matmul") == 1
     assert report(program).remainders == ()
 
 
 def test_attention_multiplies_float_values():
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.q, self.k, self.v, self.out = (nn.Linear(8, 8) for _ in range(4))
+    def attend(model, x):
+        weights = torch.softmax(model.q(x) @ model.k(x).transpose(-1, -2) / 3, -1)
+        return model.out(torch.bmm(weights, model.v(x)))
 
-        def forward(self, x):
-            weights = torch.softmax(self.q(x) @ self.k(x).transpose(-1, -2) / 3, -1)
-            return self.out(torch.bmm(weights, self.v(x)))
-
-    program = converted(Attention(), torch.randn(6, 5, 8))
+    layers = {name: nn.Linear(8, 8) for name in ("q", "k", "v", "out")}
+    program = converted(Calling(attend, **layers), torch.randn(6, 5, 8))
     assert not program.graph.find_nodes(op="call_function", target=matmul)
     reasons = [one.reason for one in report(program).remainders]
     assert "there is no operation on integers for it" in reasons  # softmax
@@ -306,15 +294,8 @@ def test_without_offsets_known_to_be_tensors_the_report_says_why():
 
 
 def test_inputs_that_are_quantized_already_stay_so():
-    class Bytes(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(8, 3)
-
-        def forward(self, image):
-            return self.fc(dequantize(image, scale=1 / 255, zero_point=10))
-
-    program = converted(Bytes(), torch.randint(0, 256, (16, 8), dtype=torch.uint8))
+    model = Calling(lambda m, image: m.fc(dequantize(image, scale=1 / 255, zero_point=10)), fc=nn.Linear(8, 3))
+    program = converted(model, torch.randint(0, 256, (16, 8), dtype=torch.uint8))
     image, layer, _ = program.graph.nodes
     assert layer.args == (image,)
     assert layer.kwargs == {"scale": 1 / 255, "zero_point": 10}
@@ -355,15 +336,7 @@ def test_names_that_modules_use_are_no_obstacle():
 def test_quantized_programs_are_captured_as_parts_of_others():
     quantized = converted(Between(F.selu), data := torch.randn(4, 3, 8, 8))
 
-    class Around(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = quantized
-
-        def forward(self, x):
-            return self.inner(x) + 1
-
-    traced = fx.symbolic_trace(Around())
+    traced = fx.symbolic_trace(Calling(lambda m, x: m.inner(x) + 1, inner=quantized))
     assert [str(node.target) for node in traced.graph.find_nodes(op="call_module")] == ["inner.first", "inner.second"]
     assert torch.equal(traced(data), quantized(data) + 1)
     assert any(isinstance(one, QuantizedLayer) for one in copy.deepcopy(traced).modules())

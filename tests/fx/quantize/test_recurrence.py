@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from building import decibels
+from building import Calling, decibels
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -116,21 +116,15 @@ def test_they_are_at_least_as_exact_as_those_of_torch_ao(kind):
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn", "rnn_relu"])
 @torch.no_grad()
 def test_cells_are_sequences_of_one_element(kind):
-    class Unrolled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            of = {"lstm": nn.LSTMCell, "gru": nn.GRUCell}.get(kind, nn.RNNCell)
-            self.cell = of(16, 32, **KINDS[kind][1])
-            self.head = nn.Linear(32, 4)
+    def unrolled(model, x):
+        state = model.cell(x[0])
+        for step in range(1, 3):
+            state = model.cell(x[step], state)
+        return model.head(state[0] if kind == "lstm" else state)
 
-        def forward(self, x):
-            state = self.cell(x[0])
-            for step in range(1, 3):
-                state = self.cell(x[step], state)
-            return self.head(state[0] if kind == "lstm" else state)
-
-    model = Unrolled().eval()
+    torch.manual_seed(0)
+    cell = {"lstm": nn.LSTMCell, "gru": nn.GRUCell}.get(kind, nn.RNNCell)(16, 32, **KINDS[kind][1])
+    model = Calling(unrolled, cell=cell, head=nn.Linear(32, 4)).eval()
     for inputs in (torch.randn(3, 5, 16), torch.randn(3, 16)):
         program, _ = converted(model, inputs)
         assert decibels(program(inputs), model(inputs)) > 28

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from building import decibels
+from building import Calling, decibels
 from torch import nn
 
 import fx
@@ -74,19 +74,11 @@ def test_in_front_of_dropout_values_are_rounded_where_only_layers_read_them():
     assert str(dropped.args[0].target).startswith("observers")
 
 
-class Stored(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.one, self.two, self.norm = nn.Linear(8, 8), nn.Linear(8, 8), nn.LayerNorm(8)
-
-    def forward(self, x):
-        value = F.relu(self.one(x))
-        return self.two(value), self.norm(value)
-
-
 def test_results_that_are_stored_as_integers_are_rounded_for_all():
     torch.manual_seed(0)
-    _, training, _ = calibrated(Stored(), data := torch.randn(64, 8))
+    layers = {"one": nn.Linear(8, 8), "two": nn.Linear(8, 8), "norm": nn.LayerNorm(8)}
+    model = Calling(lambda m, x: (m.two(value := F.relu(m.one(x))), m.norm(value)), **layers)
+    _, training, _ = calibrated(model, data := torch.randn(64, 8))
     (norm,) = training.graph.find_nodes(op="call_function", target=F.layer_norm)
     assert str(norm.kwargs["input"].target) == "observers.relu"
     for one, other in zip(convert(training)(data), training(data), strict=True):
@@ -96,38 +88,23 @@ def test_results_that_are_stored_as_integers_are_rounded_for_all():
 @pytest.mark.parametrize("precision", ["dynamic", "weight-only", "bfloat16"])
 @pytest.mark.parametrize("from_training", [False, True])
 def test_layers_that_read_float_values_read_them_before_they_are_rounded(precision, from_training):
-    class Both(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.two = nn.Linear(8, 8), nn.Linear(8, 8)
-
-        def forward(self, x):
-            return self.one(x) + self.two(x)
-
     scheme = SCHEME.override(Choice(precision=precision), module="two").skip(operator="add")
-    prepared, training, _ = calibrated(Both(), torch.randn(4, 8), scheme)
+    model = Calling(lambda m, x: m.one(x) + m.two(x), one=nn.Linear(8, 8), two=nn.Linear(8, 8))
+    prepared, training, _ = calibrated(model, torch.randn(4, 8), scheme)
     for form in (convert, reference):
         program = form(training if from_training else prepared)
         x = program.graph.find_nodes(op="placeholder")[0]
         assert len(x.users) == 2 and len(program.graph.find_nodes(op="call_function", target=fx.quantize.quantize)) == 1
 
 
-class LayerScale(nn.Module):
-    """What a ConvNeXt does with what a block computes."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 1)
-        self.gamma = nn.Parameter(torch.full((4,), 0.1))
-
-    def forward(self, x):
-        x = self.one(x)
-        return self.two(F.gelu(self.one(x)).mul(self.gamma.reshape(1, -1, 1, 1)) + x)
-
-
 def test_parameters_that_are_reshaped_are_trained_and_rounded_as_what_is_folded_of_them():
+    def scale(model, x):  # as a ConvNeXt does what a block computes
+        x = model.one(x)
+        return model.two(F.gelu(model.one(x)).mul(model.gamma.reshape(1, -1, 1, 1)) + x)
+
     torch.manual_seed(0)
-    model = LayerScale()
+    convolutions = {"one": nn.Conv2d(4, 4, 3, padding=1), "two": nn.Conv2d(4, 4, 1)}
+    model = Calling(scale, **convolutions, gamma=nn.Parameter(torch.full((4,), 0.1)))
     data = torch.randn(8, 4, 6, 6)
     prepared, training, expected = calibrated(copy.deepcopy(model), data)
     training.train()(data).square().mean().backward()

@@ -1,4 +1,4 @@
-"""pytest_fx.harness.equality: distances between outputs."""
+"""pytest_fx.harness.equality: distances between outputs, in steps of a number format, and as signal to noise."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from pytest_fx.errors import ComparisonError
-from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves, worst_difference
+from pytest_fx.harness.equality import Leaf, Mismatch, decibels, pair_leaves, ulps_apart, worst_difference
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.run import Runner, layout_notes
 from pytest_fx.harness.snapshot import overlaps, same_tensor
@@ -241,3 +241,39 @@ def test_errors_and_limits_are_where_the_tensors_are():
         there = torch.ones(2, 3, dtype=dtype, device="meta")
         leaf = Leaf("", there, there)
         assert {one.device.type for one in (leaf.errors, leaf.limits(1e-5, 1e-8), leaf.bits_differ)} == {"meta"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("value", [1.0, -1.0, 0.0, 100.0])
+def test_neighbours_are_one_step_apart(dtype, value):
+    one = torch.tensor(value, dtype=dtype)
+    assert ulps_apart(one, torch.nextafter(one, torch.tensor(math.inf, dtype=dtype))) == 1
+    assert ulps_apart(one, one) == 0
+
+
+def test_steps_are_counted_through_zero_and_to_infinity():
+    tiny = torch.tensor(5e-324, dtype=torch.float64)
+    assert ulps_apart(-tiny, tiny) == 2
+    assert ulps_apart(torch.tensor(0.0), torch.tensor(-0.0)) == 0
+    assert ulps_apart(torch.tensor(torch.finfo(torch.float32).max), torch.tensor(math.inf)) == 1
+
+
+def test_the_format_is_that_of_the_program():
+    assert ulps_apart(torch.tensor(1 + 1e-12, dtype=torch.float64), torch.tensor(1.0)) == 0
+
+
+def test_complex_numbers_are_as_far_apart_as_the_worse_part():
+    assert ulps_apart(torch.tensor(1 + 1j), torch.tensor(1.0000001 + 1.0000005j)) == 4
+
+
+@pytest.mark.parametrize("one, other", [(3, 4), (True, False), (math.nan, 1.0), (1.0, math.nan), (math.nan * 1j, 1j)])
+def test_integers_and_what_is_no_number_have_no_steps(one, other):
+    assert ulps_apart(torch.tensor(one), torch.tensor(other)) is None
+
+
+@pytest.mark.parametrize(
+    "signal, noise, ratio",
+    [(100.0, 1.0, 20.0), (1.0, 0.0, math.inf), (0.0, 1.0, -math.inf), (1.0, math.inf, -math.inf), (0.0, 0.0, math.inf)],
+)
+def test_ratios_are_in_decibels(signal, noise, ratio):
+    assert decibels(signal, noise) == ratio

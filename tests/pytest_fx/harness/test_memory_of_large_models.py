@@ -17,7 +17,6 @@ from torch.profiler import ProfilerActivity, profile
 
 import fx
 from fx.passes import FuseConvBN
-from pytest_fx.harness.collector import MOST_IMMORTAL
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Runner
@@ -25,6 +24,7 @@ from pytest_fx.harness.shared_weights import SharedWeights
 from pytest_fx.harness.snapshot import in_pieces, same_tensor, tensors_of
 from pytest_fx.harness.stored import LARGE, StoredTensors
 from pytest_fx.harness.subject import Subject
+from pytest_fx.isolation.kept_process import MOST_IMMORTAL
 from pytest_fx.laws import TABLE, broken_laws
 
 MODEL = '''
@@ -423,7 +423,7 @@ def test_objects_become_old_only_beside_a_large_model(pytester, width, left_out)
     pytester.makepyfile(
         test_it=f"""
         import gc, torch
-        from pytest_fx.harness.collector import MOST_IMMORTAL
+        from pytest_fx.isolation.kept_process import MOST_IMMORTAL
         gc.collect()  # Python 3.12 counts immortal objects from then on
         def model(): return torch.nn.Linear({width}, {width}), torch.ones(1, {width})
         def test_it(fx_model): assert (gc.get_freeze_count() > MOST_IMMORTAL) is {left_out}

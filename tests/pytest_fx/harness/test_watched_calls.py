@@ -7,9 +7,8 @@ from torch import nn
 from torch._dynamo import mutation_guard
 
 from pytest_fx.harness.evaluation import Arguments
-from pytest_fx.harness.hidden import hidden
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.run import Run, Runner, hidden
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws, law_called
 

@@ -21,8 +21,9 @@ def made_up_run(rows: int = 40, failures: int = 3, seed: int = 0, name: str = "r
            "outcomes": {"passed": rows, "failed": failures}, "commit": "abc1234"}  # fmt: skip
     lines: list[dict[str, Any]] = []
     for number in range(rows):
-        row = SummaryRow(f"model{number // 20}", f"pass-{number % 20}", nodes_before=50, nodes_after=40, changed=True)
-        row = row.with_errors(dtype="float32", float64_error=1.234e-14, error=3.21e-6, eager_error=2.13e-6)
+        errors = {"dtype": "float32", "float64_error": 1.234e-14, "error": 3.21e-6, "eager_error": 2.13e-6}
+        known = {"nodes_before": 50, "nodes_after": 40, "changed": True, **errors}
+        row = SummaryRow(f"model{number // 20}", f"pass-{number % 20}", **known)
         kind = number % 10
         known = asdict(row) | {"kept": True, **({"changed": False} if kind == 8 else {})}
         known |= {9: {"outcome": "refuses"}, 7: {"outcome": "wrong: contract"}}.get(kind, {})

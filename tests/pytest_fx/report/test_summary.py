@@ -15,8 +15,8 @@ from pytest_fx.report.rows import SummaryRow, collect_rows
 from pytest_fx.report.summary import format_table, of_a_loaded_machine
 from pytest_fx.timing.paired import PairedTiming
 
-ERRORS = SummaryRow("model", "fuse", nodes_before=9, nodes_after=5).with_errors(
-    dtype="float32", float64_error=1.2e-14, error=3e-6, eager_error=2e-6
+ERRORS = SummaryRow(
+    "model", "fuse", nodes_before=9, nodes_after=5, dtype="float32", float64_error=1.2e-14, error=3e-6, eager_error=2e-6
 )
 TIMES = SummaryRow("model", "fuse").with_timing(PairedTiming((0.2,) * 5, (0.1,) * 5, threads=1, iterations=1))
 
@@ -53,7 +53,7 @@ def test_reports_of_set_up_and_tear_down_carry_the_same_properties_and_are_left_
 
 def test_what_no_test_found_out_is_a_dash_and_no_error_is_a_zero():
     assert [column.cell(SummaryRow("model", "capture")) for column in COLUMNS][3:] == ["-"] * (len(COLUMNS) - 3)
-    exact = SummaryRow("model", "capture").with_errors(dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
+    exact = SummaryRow("model", "capture", dtype="float32", float64_error=0.0, error=0.0, eager_error=0.0)
     assert [column.cell(exact) for column in COLUMNS][5:7] == ["0", "0 (0) float32"]
 
 
@@ -135,8 +135,8 @@ def test_memory_and_the_time_of_the_host_have_columns_where_they_are_known():
     assert not [
         heading for heading in format_table([TIMES])[0].split("  ") if "memory" in heading or "after" in heading
     ]
-    row = TIMES.with_peak_memory(eager=3 * 2**20, transformed=512)
-    row = replace(row, host_seconds=0.001, eager_host_seconds=0.002)
+    host = {"host_seconds": 0.001, "eager_host_seconds": 0.002}
+    row = replace(TIMES, eager_peak_memory=3 * 2**20, peak_memory=512, **host)
     heading, cells = format_table([row])
     assert heading.endswith("launched after (eager's)  peak memory (eager's)")
     assert cells.endswith("1 ms (2 ms)               512 B (3.0 MiB)")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pytest_fx.tables import Chart, Claim, Column, Row, Series, Table, registered_tables
+from pytest_fx.tables import Chart, Claim, Column, Row, Series, Table, register_table, table
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def petals():
 def register(monkeypatch):
     """Makes a table the only one that is known."""
 
-    def register(table):
-        monkeypatch.setattr(registered_tables, "_tables", registered_tables.Registry("table", "tables"))
-        return registered_tables.register_table(table)
+    def register(made):
+        monkeypatch.setattr(table, "_tables", table.Registry("table", "tables"))
+        return register_table(made)
 
     return register
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from pytest_fx.tables import NotRun, Scale, get_table
-from pytest_fx.tables.rounds import time_rounds
+from pytest_fx.tables.pairs import time_rounds
+from pytest_fx.tables.peers import ao_convert, ao_prepare
 from pytest_fx.tables.rows import quantization
 from pytest_fx.tables.table import Entry
 
@@ -53,6 +54,14 @@ def test_float_ours_and_torch_ao_run_in_the_same_rounds(name, peer):
     cells = cells_of(name, values)
     assert {"float, s", "static", "dynamic", "torch.ao", peer} <= cells.keys()
     assert values["static_sqnr"] > 8 and values["dynamic_sqnr"] > 8
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_torch_ao_finds_scales_in_each_call_where_that_is_asked_for(dynamic):
+    prepared = ao_prepare(torch.nn.Sequential(torch.nn.Linear(4, 4)), (torch.ones(2, 4),), "x86", dynamic=dynamic)
+    prepared(torch.ones(2, 4))
+    layer = ao_convert(prepared, "x86").get_submodule("0")
+    assert ("dynamic" in type(layer).__module__) == dynamic
 
 
 def test_a_model_that_torch_fx_does_not_capture_is_measured_without_torch_ao():

@@ -1,8 +1,11 @@
 """How much of a pass's own code random programs reach, and how the search is led by it."""
 
 import inspect
+import itertools
 import operator
+import re
 import sys
+from random import Random
 
 import pytest
 import torch
@@ -12,7 +15,8 @@ from torch import nn
 import fx
 from pytest_fx import NothingJudged, check_pass
 from pytest_fx.errors import LawViolation
-from pytest_fx.search.coverage import PassCode
+from pytest_fx.search.coverage import PassCode, Point
+from pytest_fx.search.nearness import variations
 from pytest_fx.search.references import references_of
 
 
@@ -255,3 +259,32 @@ def dangling(program):
 def test_a_pass_that_calls_a_module_that_is_not_there_is_wrong_and_nothing_crashes():
     with pytest.raises(LawViolation, match="not_there"):
         check_pass(dangling, max_examples=30)
+
+
+NEAR = """
+import torch
+from torch import nn
+
+
+class Program(nn.Module):
+    def forward(self, x, y):
+        a = torch.cat([x, y], 1)
+        b = a.clamp(min=0.5)
+        return b
+
+
+def build():
+    return Program().eval()
+
+
+def inputs():
+    return (torch.ones(2, 3), torch.zeros(2, 3)), {}
+"""
+
+
+def test_variations_read_other_values_repeat_some_box_results_and_have_constants_of_the_pass():
+    reached = {NEAR: frozenset({Point("pass.py", 1)})}
+    made = itertools.islice(variations(reached, ("max", 8.25), Random(0)), 40)
+    text = "\n".join(program.source for program in made)
+    for form in (r"cat\(\[(x, x|y, y)\]", r"cat\(\[\w, \w, \w\]", r"return \(\w,\)", r"min=8\.25", r"max=8\.25"):
+        assert re.search(form, text), form

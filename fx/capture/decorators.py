@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from fx.checks.bytecode import steps
+from fx.checks.bytecode import working_steps
 from fx.errors import TraceError
 from fx.provenance import SourceLocation, defined_at
 
@@ -104,10 +104,9 @@ def _holds(cell: CellType, value: object) -> bool:
 
 def _keywords_asked_for(code: CodeType, name: str) -> SourceLocation | None:
     """Return where the code of a decorator does anything with its ``**kwargs`` but hand them on."""
-    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")]
     if name in code.co_cellvars:
         return SourceLocation(code, 0)
-    for step, following in itertools.pairwise(found):
+    for step, following in itertools.pairwise(working_steps(code)):
         if step.value == name and following.name not in ("DICT_MERGE", "CALL_FUNCTION_EX"):
             return SourceLocation(code, step.offset)
     return None

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fx.checks.bytecode import nested, steps
+from fx.checks.bytecode import nested, working_steps
 from fx.checks.identities import identities
 from fx.checks.recognition import syntax_tree
 from fx.frames import is_users_file
@@ -51,8 +51,7 @@ def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int
 def asked_keywords(function: Any, name: str) -> SourceLocation | None:
     """Return where a function spreads its ``**kwargs``, or asks what is in them; None where it does neither."""
     code = inspect.unwrap(function).__code__
-    found = [step for step in steps(code) if step.name not in ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL")]
-    for step, following in itertools.pairwise(found):
+    for step, following in itertools.pairwise(working_steps(code)):
         if step.name.startswith("LOAD_FAST") and step.value == name:
             spread = following.name in _SPREADING or "JUMP_IF" in following.name
             if spread or (following.name.startswith("LOAD") and following.value in _OF_DICTS):

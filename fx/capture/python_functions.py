@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import itertools
 import operator
 import re
 from collections.abc import Callable, Iterator
@@ -19,7 +20,7 @@ import torch
 
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.whole_calls import find_proxy
-from fx.checks.bytecode import nested, steps
+from fx.checks.bytecode import nested, working_steps
 from fx.checks.questions import count_of
 from fx.frames import is_users
 from fx.provenance import GENERATED_FILES
@@ -197,12 +198,9 @@ def _compared_by_identity(namespace: dict[str, Any], refused: CodeType) -> set[s
     """Globals that functions of a namespace compare with ``is``."""
     found: set[str] = set()
     for code in (refused, *_codes(namespace)):
-        last = None
-        for step in steps(code):
-            if step.name == "IS_OP" and last is not None and last.name in ("LOAD_GLOBAL", "LOAD_NAME"):
-                found.add(str(last.value))
-            if step.name not in ("CACHE", "EXTENDED_ARG", "NOP"):
-                last = step
+        for before, step in itertools.pairwise(working_steps(code)):
+            if step.name == "IS_OP" and before.name in ("LOAD_GLOBAL", "LOAD_NAME"):
+                found.add(str(before.value))
     return found
 
 

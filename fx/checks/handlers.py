@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from fx.checks.bytecode import CONSTANTS, once_for_code, working_steps
+from fx.checks.bytecode import CONSTANTS, nested, once_for_code, working_steps
 from fx.checks.syntax import once_a_file
 from fx.frames import is_pythons_file, is_users_file
 
@@ -41,14 +41,14 @@ class _Handled:
 @once_for_code
 def handling(code: CodeType) -> tuple[CodeType, ...]:
     """Return the code of a function, and of the functions that are written in it, as far as it handles exceptions."""
-    return tuple(filter(_handles, _with_inner(code)))
+    return tuple(filter(_handles, nested(code)))
 
 
 def swallowing(code: CodeType, managers: Mapping[str, Any]) -> Iterator[CodeType]:
     """Yield the code of a function, and of those that are written in it, as far as it has a ``with`` and names one of
     the context managers.
     """
-    for one in _with_inner(code) if managers else ():
+    for one in nested(code) if managers else ():
         named = (*one.co_names, *one.co_freevars, *one.co_varnames, *one.co_cellvars)
         if _WITH in one.co_code[::2] and (ATTRIBUTE in managers or not managers.keys().isdisjoint(named)):
             yield one
@@ -76,13 +76,6 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
         return None
     is_own = is_users_file(leave.__code__.co_filename)
     return ("BaseException",) if is_own and _may_return_truth(leave.__code__) else None
-
-
-def _with_inner(code: CodeType) -> list[CodeType]:
-    codes = [code]
-    for one in codes:
-        codes += [constant for constant in one.co_consts if isinstance(constant, CodeType)]
-    return codes
 
 
 def _may_return_truth(code: CodeType) -> bool:

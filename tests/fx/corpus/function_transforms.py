@@ -256,6 +256,7 @@ one_liners(
     mapped_in_chunks=lambda x: vmap(torch.sin, chunk_size=2)(x),
     decorated_with_vmap=lambda x: _decorated(x, x[0]),
     noise_for_each=lambda x: vmap(lambda row: row + torch.randn(6), randomness="different")(x),
+    noise_of_constants=lambda x: x + vmap(lambda n: n * torch.rand(6), randomness="different")(torch.ones(2))[0],
     noise_that_is_the_same=lambda x: vmap(lambda row: row + torch.rand_like(row), randomness="same")(x),
     jacobian_in_chunks=lambda x: jacrev(lambda row: row.exp(), chunk_size=2)(x[0]),
     jacobian_made_before=lambda x: _jacobian(x[0]),

@@ -8,13 +8,7 @@ overloads, ``aten.name.overload`` of one.
 
 from __future__ import annotations
 
-
-def _in_place_or_not(name: str, options: str = "", passed: str = "") -> list[str]:
-    """Rows for an activation that ``torch.nn.functional`` has with a flag for in place."""
-    return [
-        f"aten.{name}{suffix}(input{options}) -> F.{name}(input{passed}, inplace={suffix == '_'})"
-        for suffix in ("", "_")
-    ]
+from fx.canonical.equal_spellings import activation
 
 
 def _resampling(dims: int, kind: str, mode: str, corners: bool, antialias: bool = False) -> str:
@@ -30,13 +24,13 @@ def _resampling(dims: int, kind: str, mode: str, corners: bool, antialias: bool 
 
 ATEN_ROWS: tuple[str, ...] = (
     # Activations that are functions of Python.
-    *_in_place_or_not("silu"),
-    *_in_place_or_not("mish"),
-    *_in_place_or_not("hardswish"),
-    *_in_place_or_not("hardsigmoid"),
-    *_in_place_or_not("leaky_relu", ", negative_slope=0.01", ", negative_slope"),
-    *_in_place_or_not("elu", ", alpha=1.0, scale: 1 = 1, input_scale: 1 = 1", ", alpha"),
-    *_in_place_or_not("hardtanh", ", min_val=-1.0, max_val=1.0", ", min_val, max_val"),
+    *activation("silu", "aten"),
+    *activation("mish", "aten"),
+    *activation("hardswish", "aten"),
+    *activation("hardsigmoid", "aten"),
+    *activation("leaky_relu", "aten", ", negative_slope=0.01", ", negative_slope"),
+    *activation("elu", "aten", ", alpha=1.0, scale: 1 = 1, input_scale: 1 = 1", ", alpha"),
+    *activation("hardtanh", "aten", ", min_val=-1.0, max_val=1.0", ", min_val, max_val"),
     "aten.relu6(input) -> F.hardtanh(input, min_val=0.0, max_val=6.0, inplace=False)",
     "aten.relu6_(input) -> F.hardtanh(input, min_val=0.0, max_val=6.0, inplace=True)",
     "aten.glu(input, dim=-1) -> F.glu(input, dim)",

@@ -18,26 +18,15 @@ import torch
 from fx.operators.families import CASTS, operators
 
 
-def _binary(function: str, names: str, operands: str = "input other") -> list[str]:
-    """Rows for an operator and the names that torch's functions and methods have for it."""
+def _binary(function: str, names: str, operands: str = "input other", options: str = "") -> list[str]:
+    """Rows for an operator and the names that torch's functions and methods have for it, with options at defaults."""
     left, right = operands.split()
     return [
         row
         for name in names.split()
         for row in (
-            f"torch.{name}({left}, {right}) -> operator.{function}({left}, {right})",
-            f"Tensor.{name}(self, {right}) -> operator.{function}(self, {right})",
-        )
-    ]
-
-
-def _scaled(function: str, names: str) -> list[str]:
-    return [
-        row
-        for name in names.split()
-        for row in (
-            f"torch.{name}(input, other, *, alpha: 1 = 1) -> operator.{function}(input, other)",
-            f"Tensor.{name}(self, other, *, alpha: 1 = 1) -> operator.{function}(self, other)",
+            f"torch.{name}({left}, {right}{options}) -> operator.{function}({left}, {right})",
+            f"Tensor.{name}(self, {right}{options}) -> operator.{function}(self, {right})",
         )
     ]
 
@@ -50,8 +39,8 @@ def _unary(target: str, names: str) -> list[str]:
     ]
 
 
-def _activation(name: str, namespaces: str, options: str = "", passed: str = "") -> list[str]:
-    """Rows for the spellings of an activation in ``torch``: in place or not."""
+def activation(name: str, namespaces: str, options: str = "", passed: str = "") -> list[str]:
+    """Rows for the spellings of an activation that ``torch.nn.functional`` has with a flag for in place."""
     return [
         f"{namespace}.{name}{suffix}(input{options}) -> F.{name}(input{passed}, inplace={suffix == '_'})"
         for namespace in namespaces.split()
@@ -82,20 +71,12 @@ METHOD_ALIASES: dict[str, str] = {
 
 ROWS: tuple[str, ...] = (
     # Arithmetic, comparisons and logic: the operators of Python.
-    *_scaled("add", "add"),
-    *_scaled("sub", "sub subtract"),
+    *_binary("add", "add", options=", *, alpha: 1 = 1"),
+    *_binary("sub", "sub subtract", options=", *, alpha: 1 = 1"),
     "torch.rsub(input, other, *, alpha: 1 = 1) -> operator.sub(other, input)",
     *_binary("mul", "mul multiply"),
     *_binary("truediv", "true_divide"),
-    *(
-        f"{name}({first}, other, *, rounding_mode: None = None) -> operator.truediv({first}, other)"
-        for name, first in (
-            ("torch.div", "input"),
-            ("torch.divide", "input"),
-            ("Tensor.div", "self"),
-            ("Tensor.divide", "self"),
-        )
-    ),
+    *_binary("truediv", "div divide", options=", *, rounding_mode: None = None"),
     *_binary("floordiv", "floor_divide"),
     *_binary("mod", "remainder"),
     *_binary("pow", "pow", "input exponent"),
@@ -115,9 +96,9 @@ ROWS: tuple[str, ...] = (
     *_unary("operator.pos(input)", "positive"),
     "builtins.abs(input) -> operator.abs(input)",
     # Activations: torch.nn.functional, which has a flag for in place.
-    *_activation("relu", "torch Tensor"),
-    *_activation("selu", "torch"),
-    *_activation("celu", "torch", ", alpha=1.0", ", alpha"),
+    *activation("relu", "torch Tensor"),
+    *activation("selu", "torch"),
+    *activation("celu", "torch", ", alpha=1.0", ", alpha"),
     "torch.rrelu(input, lower=0.125, upper=0.3333333333333333, training=False, generator: None = None)"
     " -> F.rrelu(input, lower, upper, training, inplace=False)",
     "torch.threshold(input, threshold, value) -> F.threshold(input, threshold, value, inplace=False)",

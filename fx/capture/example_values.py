@@ -212,14 +212,7 @@ class ExampleValues:
         if path not in self._attributes:
             constants = self._graph.constants
             held = constants[path] if path in constants else operator.attrgetter(path)(self._root)
-            modules = held.modules() if isinstance(held, torch.nn.Module) else ()
-            tensors = [value for module in modules for value in _tensors_of(module)]
-            if isinstance(held, torch.Tensor):
-                tensors.append(held)
-            for tensor in tensors:
-                if id(tensor) not in self._copied:
-                    self._copied[id(tensor)] = self._mode.from_tensor(tensor, static_shapes=True)
-            self._attributes[path] = copy.deepcopy(held, self._copied)
+            self._attributes[path] = without_elements(held, self._mode, self._copied)
         return self._attributes[path]
 
     def _with_values(self, argument: Any) -> Any:
@@ -236,10 +229,18 @@ def outside_of_trace(compute: Callable[[], T]) -> T:
     return patching.outside(unseen)
 
 
-def _tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
-    """Parameters, buffers and other tensors that are attributes of ``module`` itself."""
-    held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
-    return [value for value in held if isinstance(value, torch.Tensor)]
+def without_elements(value: Any, mode: FakeTensorMode, copied: dict[int, Any]) -> Any:
+    """Return a copy of a tensor or module with fake tensors for its own.
+
+    ``copied`` has those that were made, by the tensors' ids: what is shared between modules stays shared.
+    """
+    held: list[Any] = [value]
+    for module in value.modules() if isinstance(value, torch.nn.Module) else ():
+        held += (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
+    for tensor in held:
+        if isinstance(tensor, torch.Tensor) and id(tensor) not in copied:
+            copied[id(tensor)] = mode.from_tensor(tensor, static_shapes=True)
+    return copy.deepcopy(value, copied)
 
 
 def _autocast_flags() -> tuple[_Autocast, ...]:

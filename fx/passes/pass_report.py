@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fx.graph_module import GraphModule
+from fx.naming.tables import table_lines
 from fx.passes.rewriting import Edit
 
 _HEADER = ("pass", "edits", "nodes", "seconds", "changed")
@@ -54,12 +57,8 @@ class PipelineResult:
         return _table(self.reports)
 
 
-def _table(reports: list[PassReport] | tuple[PassReport, ...]) -> str:
-    rows = [_HEADER, *(report.row() for report in reports)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows
-    )
+def _table(reports: Iterable[PassReport]) -> str:
+    return "\n".join(table_lines(_HEADER, (report.row() for report in reports), width=sys.maxsize))
 
 
 class PipelineListener:

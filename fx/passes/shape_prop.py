@@ -6,7 +6,6 @@ computes nothing and leaves the module's state as it is.
 
 from __future__ import annotations
 
-import copy
 from types import NoneType
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
+from fx.capture.example_values import without_elements
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import PassError, add_note
 from fx.graph_module import GraphModule, expect_program
@@ -113,19 +113,9 @@ class ShapeProp(Interpreter):
         if self.fake_mode is None:
             return super().fetch_attr(target)
         if target not in self._fake_values:
-            self._fake_values[target] = self._faked(super().fetch_attr(target), self.fake_mode)
+            held = super().fetch_attr(target)
+            self._fake_values[target] = without_elements(held, self.fake_mode, self._copied)
         return self._fake_values[target]
-
-    def _faked(self, value: Any, mode: FakeTensorMode) -> Any:
-        """A copy of a tensor or module without elements; what is shared between modules stays shared."""
-        modules = value.modules() if isinstance(value, torch.nn.Module) else ()
-        tensors = [held for module in modules for held in _tensors_of(module)]
-        if isinstance(value, torch.Tensor):
-            tensors.append(value)
-        for tensor in tensors:
-            if id(tensor) not in self._copied:
-                self._copied[id(tensor)] = mode.from_tensor(tensor, static_shapes=True)
-        return copy.deepcopy(value, self._copied)
 
     def check_count(self, args: tuple[Any, ...]) -> None:
         """Refuse a wrong number of inputs, which the run would meet half-way or not at all.
@@ -146,12 +136,6 @@ class ShapeProp(Interpreter):
                 value=_signature(inputs),
                 remedy="call propagate with one value for each parameter, in their order",
             )
-
-
-def _tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
-    """Parameters, buffers and other tensors that are attributes of ``module`` itself."""
-    held = (*module._parameters.values(), *module._buffers.values(), *vars(module).values())
-    return [value for value in held if isinstance(value, torch.Tensor)]
 
 
 def _public_class(value: Any) -> type:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import fx
+from fx.checks.questions import count_of
 
 
 def _stored(x: Any) -> Any:
@@ -89,6 +90,21 @@ def test_the_text_of_a_tensor_is_refused_with_example_inputs_too() -> None:
 def test_a_part_of_the_text_of_a_value_is_refused_where_something_is_decided_by_it() -> None:
     with pytest.raises(fx.TraceError, match=r"(?s)cannot decide by the text of a traced value.*test_questions.py:\d+"):
         fx.symbolic_trace(lambda x: x * 2 if str(x.dtype)[6:] == "float32" else x)
+
+
+@pytest.mark.parametrize(
+    "program, expected",
+    [
+        (lambda x: x.chunk(2), (2, False)),
+        (lambda x: x.split([1, 2]), (2, True)),
+        (lambda x: x.tensor_split([1, 3]), (3, True)),
+        (lambda x: x.tensor_split(3), (3, True)),
+        (lambda x: x.split(2), None),
+        (lambda x: x.shape[-2:], (2, False)),
+    ],
+)
+def test_how_many_parts_there_are_is_read_from_the_call(program: Any, expected: Any) -> None:
+    assert count_of(fx.symbolic_trace(program).graph.output_node().args[0]) == expected
 
 
 def test_reading_an_attribute_and_printing_it_are_no_decisions() -> None:

@@ -753,7 +753,7 @@ class Proxy:
         return id(self)
 
     def _answered(self, question: str, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """What Python asks of the value, or the error that says ``what``; see ``TracerBase.answer``."""
+        """Answer what Python asks of the value, or raise what says ``what``; see ``TracerBase.answer``."""
         where, value = caller_location(self.tracer), describe(self.node)
         return self.tracer.answer(question, self, what, kind, where=where, value=value, **lines)
 

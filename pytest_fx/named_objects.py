@@ -127,7 +127,7 @@ def require_call(function: Any, what: str, *given: Any) -> None:
 
 
 def _install(missing: str | None) -> str | None:
-    """What to try where a module of a user's imports one that is not installed."""
+    """Return what to try where a module of a user's imports one that is not installed."""
     if missing is None or "." in missing:
         return None
     return f"correct the name, or install the package that has {missing!r} into the environment of pytest"

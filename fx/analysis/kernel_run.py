@@ -94,9 +94,10 @@ class KernelRun(ShapeProp):
         finally:
             self.is_inside = False
 
-    def _faked(self, value: Any, mode: Any) -> Any:
+    def fetch_attr(self, target: str) -> Any:
+        """Return the attribute without its elements; the kernels that make it are none of the program's."""
         with self._kernels.silence():
-            return super()._faked(value, mode)
+            return super().fetch_attr(target)
 
     def _run_backward(self, result: Any) -> None:
         outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]

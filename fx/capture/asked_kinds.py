@@ -218,7 +218,7 @@ def _asked_builtins(_: Any) -> ModuleType:
 
 
 def _asking(value: Any) -> Any:
-    """What stands in for one of these functions; other values are what they are."""
+    """Return what stands in for one of these functions; other values stay what they are."""
     name = _NAMES.get(id(value))
     return value if name is None else ASKING.stand_ins[name]
 

@@ -125,7 +125,7 @@ class Guide:
     # Bodies of functions that are captured as programs of their own.
 
     def of_body(self, graph: Graph) -> Guide:
-        """What the example inputs say of a body whose graph this is."""
+        """Return what the example inputs say of a body whose graph this is."""
         return Guide(self._tracer, {}, self._mode, graph)
 
     def know_as(self, node: Node, compute: Callable[[], Any]) -> None:
@@ -136,7 +136,7 @@ class Guide:
             return
 
     def value_of(self, value: Any) -> Any:
-        """What a value is, or the values in a container are.
+        """Return what a value is, or what the values in a container are.
 
         Raises:
             UnknownValueError: the example inputs do not say it.

@@ -38,7 +38,7 @@ def replace(trace: Trace) -> None:
 
 @functools.cache
 def _replacements() -> tuple[Replacement, ...]:
-    """What is replaced where, and by what it makes of it."""
+    """Return what is replaced where, and by what it makes of it."""
     apis: Any = sys.modules["torch._functorch.apis"]
     transforms: Any = sys.modules["torch._functorch.eager_transforms"]
     operators = dict.fromkeys(type(getattr(torch.ops.higher_order, name)) for name in FUNCTIONS_OF)

@@ -58,7 +58,7 @@ def replace(trace: Trace) -> None:
 
 
 def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
-    """What makes the stand-ins of functions wherever the traced code has them from, by the identity of these.
+    """Return what makes the stand-ins of functions, wherever the traced code has them from, by their identity.
 
     Args:
         trace: the trace.

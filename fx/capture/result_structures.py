@@ -16,7 +16,7 @@ LEAF = object()
 
 
 def parts(like: Any, whole: Proxy, tracer: Any, varying: bool = False) -> Any:
-    """What the traced code gets for a value of a structure: elements of the value in the place of tensors.
+    """Return what traced code gets for a value of a structure: elements of the value in the place of tensors.
 
     Args:
         like: the structure.
@@ -54,7 +54,7 @@ def holds_values(value: Any) -> bool:
 
 
 def sample_of(value: Any, dims: Any) -> Any:
-    """What one of the calls that ``vmap`` makes gets for a value."""
+    """Return what one of the calls that ``vmap`` makes gets for a value."""
     flat, spec = pytree.tree_flatten(value)
     along = pytree._broadcast_to_and_flatten(dims, spec)
     assert along is not None

@@ -49,7 +49,7 @@ class Flow:
         return self._sides(index + 1) if step.name in self._known.conversions or self._compares(step) else None
 
     def _sides(self, index: int) -> tuple[int, int] | None:
-        """Where the branch leads that comes next from instruction ``index`` on, if it is true, and if it is false."""
+        """Return where the next branch from instruction ``index`` on leads, if it is true, and if it is false."""
         negated = False
         for place, step in enumerate(self._steps[index:], index):
             if step.name == "UNARY_NOT":

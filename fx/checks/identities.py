@@ -75,7 +75,7 @@ def _operand(found: list[Step], place: int) -> str | int | None:
 
 @once_for_code
 def _compared(_: CodeType) -> dict[tuple[int, int], tuple[Identity, ...]]:
-    """What is known of some code, by the places of instructions and elements."""
+    """Return what is known of some code, by the places of instructions and elements."""
     return {}
 
 

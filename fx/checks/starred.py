@@ -42,7 +42,7 @@ def count_to_unpack(frame: FrameType) -> int | None:
 
 
 def _length_before(found: list[Step], place: int) -> int | None:
-    """How many elements a list has that the step at ``place`` extends."""
+    """Return how many elements a list has that the step at ``place`` extends."""
     length, height = 0, 2
     for step in reversed(found[:place]):
         if "JUMP" in step.name or step.name == "FOR_ITER":

@@ -104,7 +104,7 @@ class ProgramSnapshot:
         return len(ours) != len(theirs) or any(new[0] != old[0] or new[1] is not old[1] for new, old in pairs)
 
     def _held(self) -> list[tuple[str, object]]:
-        """What it holds, by path, without the program itself, which may be a copy."""
+        """Return what it holds, by path, without the program itself, which may be a copy."""
         return [*self.modules[1:], *((held.path, held.tensor) for held in self.tensors)]
 
 

@@ -187,7 +187,7 @@ def _most_telling(rows: Sequence[ReportedRow], most: int) -> list[ReportedRow]:
 
 
 def _own_cell(row: ReportedRow, heading: str) -> str | None:
-    """What a column of the user shows of a row, as far as a table has room for it."""
+    """Return what a column of the user shows of a row, as far as a table has room for it."""
     shown = row.columns.get(heading, "-")
     return None if shown == "-" else shown if len(shown) <= LONGEST_CELL else f"{shown[:LONGEST_CELL]} …"
 

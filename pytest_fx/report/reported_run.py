@@ -169,7 +169,7 @@ def _merged(lines: Sequence[dict[str, Any]]) -> ReportedRow:
 
 
 def _columns_of(lines: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """What columns of users show, by the last of the lines of a row that has any."""
+    """Return what columns of users show, by the last of the lines of a row that has any."""
     given: Any = next((line["columns"] for line in reversed(lines) if line.get("columns")), None)
     return {str(name): str(text) for name, text in given.items()} if isinstance(given, dict) else {}
 

@@ -11,12 +11,33 @@ from torch import nn
 
 import fx
 from fx.analysis.kernel_calls import record_calls
+from fx.analysis.kernel_run import KernelRun
 from fx.analysis.product_sizes import ProductSizes, Surface, product_sizes
 
 
 def test_a_view_of_a_parameter_is_the_parameter() -> None:
     calls = record_calls(fx.symbolic_trace(nn.Linear(4, 8)), torch.empty(2, 4)).calls
     assert [one.is_state for one in calls[-1].given] == [True, False, True]
+
+
+def test_copies_that_are_made_of_a_module_are_not_calls_of_the_program() -> None:
+    class Scaling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scales = [torch.ones(4)]  # which is copied as a list is, element by element
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scales[0]
+
+    class Leaves(fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return True
+
+    model = nn.Sequential(Scaling())
+    program = fx.GraphModule(model, Leaves().trace(model))
+    calls: list[str] = []
+    KernelRun(program, lambda kernel, *_: calls.append(str(kernel))).run(torch.ones(2, 4))
+    assert calls == ["aten.mul.Tensor"]
 
 
 def test_calls_of_the_same_sizes_have_one_key_and_others_do_not() -> None:

@@ -372,7 +372,9 @@ def _limits(leaf: Leaf, moved: torch.Tensor | None = None, scale: float | None =
     limits = relative * leaf.expected.abs().double() + floor
     if moved is not None:
         limits = limits + moved.to(limits.device)
-    return torch.where(leaf.expected.isfinite(), limits, torch.zeros_like(limits))
+    # Outputs are finite here. A gradient that is not finite in eager, as that of `log(softmax(x))` where the inverse of
+    # a small share overflows, holds no program to anything: `log_softmax` has a number there.
+    return torch.where(leaf.expected.isfinite(), limits, torch.inf)
 
 
 def _move(

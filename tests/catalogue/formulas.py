@@ -164,7 +164,10 @@ def rms_norm_with(is_dim: Callable[[Any], bool], is_kept: Callable[[Any], bool])
     return rms_norm
 
 
+@fx.wrap
 def rms_normed(x: torch.Tensor, eps: float) -> torch.Tensor:
+    if not x.dim():  # which F.rms_norm refuses
+        return x * torch.rsqrt(x.pow(2) + eps)
     return F.rms_norm(x, x.shape[-1:], eps=eps)
 
 
@@ -349,5 +352,8 @@ def standardized(is_biased: Callable[[Any], bool]) -> Any:
     return layer_norm
 
 
+@fx.wrap
 def layer_normed(x: torch.Tensor, eps: float) -> torch.Tensor:
+    if not x.dim():  # which F.layer_norm refuses
+        return x - x
     return F.layer_norm(x, x.shape[-1:], eps=eps)

@@ -180,16 +180,15 @@ _enter(
 )
 _enter(
     "equal names",
-    "two passes of one name have rows of their own",
+    "two passes of one name are told apart",
     (*PAIR, "--fx-pass", "mine:nothing", "--fx-pass", "other:nothing", *_QUICK),
-    "mine:pair mine:nothing",
-    "mine:pair other:nothing",
+    "2 passes found nothing to change: mine:nothing, other:nothing",
 )
 _enter(
     "no change",
-    "a pass that changes nothing has a row that says so",
+    "a pass that changes nothing is named as one that does not",
     (*PAIR, "--fx-pass", "mine:nothing", *_QUICK),
-    "changes nothing",
+    "1 pass found nothing to change: nothing",
 )
 _OURS = ("pytest_fx/laws/", "pytest_fx/harness/")
 _enter_wrong("gradients", "mine:Cut", never=_OURS)
@@ -211,9 +210,9 @@ _enter(
 _enter_wrong("a pass that raises", "mine:raising", never=("changes nothing",))
 _enter(
     "wrong programs",
-    "they are not timed, and their row says what is wrong",
+    "they are not timed, and a line says what is wrong",
     (*PAIR, "--fx-pass", "mine:Cut", "--fx-rounds", "2"),
-    "wrong: gradients",
+    "wrong: cut of mine:pair (gradients)",
     never=("faster", "no difference shown"),
 )
 _enter_wrong("torch.fx's own clean-up", "mine:to_gelu")

@@ -34,11 +34,26 @@ def test_an_element_of_a_gradient_may_differ_by_a_part_of_itself_and_by_less_of_
             assert not share_that_differs(Leaf("", expected, actual), moved)
 
 
-def test_a_gradient_that_is_not_finite_is_another_one_than_a_finite_one():
-    expected = torch.tensor([1.0, torch.inf])
+@pytest.mark.parametrize("lost", [torch.nan, torch.inf])
+def test_where_eager_has_no_gradient_a_program_may_have_one_and_the_other_elements_are_compared(lost):
+    expected = torch.tensor([lost, 1.0])
     assert not differ(Leaf("", expected, expected.clone()))
-    assert differ(Leaf("", expected, torch.tensor([torch.nan, torch.inf])))
-    assert differ(Leaf("", expected, torch.tensor([1.0, 1.0])))
+    assert not differ(Leaf("", expected, torch.tensor([3.0, 1.0])))
+    assert differ(Leaf("", expected, torch.tensor([3.0, 1.1])))
+    assert differ(Leaf("", expected, torch.tensor([3.0, torch.nan])))
+    assert differ(Leaf("", expected, torch.tensor([lost, torch.inf])))
+
+
+def test_a_logarithm_of_a_softmax_may_become_one_function_where_its_own_gradient_overflows():
+    def as_one(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.log):
+            node.target, node.args = torch.log_softmax, (node.args[0].args[0], 0)
+        program.graph.eliminate_dead_code()
+        program.recompile()
+
+    x = torch.tensor([0.0, -738.0], dtype=torch.float64)
+    subject = Subject("shares", Calling(lambda m, x: torch.log(torch.softmax(x, 0))), lambda _: Arguments((x,)))
+    gradients(PassRun(subject, as_one))
 
 
 def test_gradients_of_nothing_but_zeros_may_differ_by_rounding():

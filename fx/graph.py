@@ -352,7 +352,7 @@ class Graph:
         if to_erase._erased:
             warnings.warn(f"erase_node({to_erase}) on an already erased node", stacklevel=2)
             return
-        to_erase._update(*(map_arg(given, lambda used: None) for given in (to_erase._args, to_erase._kwargs)))
+        to_erase._update(map_arg(to_erase._args, _nothing), map_arg(to_erase._kwargs, _nothing))
         to_erase._remove_from_list()
         to_erase._erased = True
         self._len -= 1
@@ -604,3 +604,7 @@ def _has_path(module: torch.nn.Module, path: str) -> bool:
     if not isinstance(path, str) or not all(path.split(".")):
         return True  # refused where the node is made
     return find_attribute(module, path, MISSING) is not MISSING
+
+
+def _nothing(node: Node) -> None:
+    """Stand for a node in the arguments of an erased node."""

@@ -197,7 +197,13 @@ class FusedConvolution(FusedLayer):
         return input.dim() == 4 and input.shape[1] == self.channels and size > 0 and size * self._work >= LEAST_WORK
 
     def _fits(self, summand: Tensor, input: Tensor) -> bool:
-        """Return whether ``summand`` has the shape of the result, so that nothing is broadcast."""
+        """Return whether ``summand`` has the shape of the result, so that nothing is broadcast.
+
+        Images of one pixel or one channel lie in memory as images of either layout do: up to torch 2.11, the kernel of
+        a sum raises "could not create a memory" for these.
+        """
+        if summand.is_contiguous() and summand.is_contiguous(memory_format=torch.channels_last):
+            return False
         weight = self._buffers["weight"]
         assert weight is not None
         sizes = zip(input.shape[2:], weight.shape[2:], self.padding, self.dilation, self.stride, strict=True)

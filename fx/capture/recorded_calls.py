@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch.autograd.function import _SingleLevelFunction
+from torch.utils._device import _device_constructors
 
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
@@ -26,6 +27,10 @@ from fx.capture.whole_calls import behind_recording, recording
 from fx.checks.questions import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
 from fx.proxy import Proxy
+
+# `with torch.device(...)` asks once, for good, which functions make tensors: asked first by a program that is traced,
+# it would know the stand-ins of these, and no longer do anything when the trace is over.
+_device_constructors()
 
 _torch: Any = torch
 _TAKE_DTYPES = ("iinfo", "finfo", "frombuffer", "can_cast", "promote_types")

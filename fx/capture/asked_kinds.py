@@ -18,7 +18,7 @@ from fx.capture.python_functions import FUNCTIONS, SeenClass
 from fx.capture.replacements import Builtins
 from fx.checks.questions import decided, is_compared_by_identity
 from fx.errors import with_article
-from fx.frames import user_location
+from fx.frames import is_pythons_file, user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy, TracerBase
 
@@ -61,8 +61,12 @@ class _Type(SeenClass):
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
             return args[0]._kind_for(sys._getframe(1))
         found = type(*args, **kwargs)
-        # `type(cls) is type` has this on its other side; elsewhere, code of Python's own takes no stand-in.
-        return self if found is type and len(args) == 1 and is_compared_by_identity(sys._getframe(1)) else found
+        if found is not type or len(args) != 1:
+            return found
+        # `type(cls) is type` has this on its other side, also where the left one was kept in a list. Code of Python's
+        # own, as that of inspect, takes no stand-in but for such a comparison.
+        frame = sys._getframe(1)
+        return self if not is_pythons_file(frame.f_code.co_filename) or is_compared_by_identity(frame) else found
 
     def __repr__(self) -> str:
         return repr(type)

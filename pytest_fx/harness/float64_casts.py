@@ -3,7 +3,7 @@
 ``torch.arange(n).float() @ self.weight`` raises where the weight is in float64, and with the reference eager's own
 rounding error would be unknown: how far a transform may be off. So what such a model casts to its working dtype or to
 float32 is cast to float64 in the reference, in eager and in captures alike. Models that run in float64 as they are, run
-as they are.
+as they are. PyTorch's modes do not see ``torch.from_numpy`` and ``torch.FloatTensor``: what these make stays float32.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ class Float64Casts:
         self.needed = False
         """Whether it runs in float64 in no other way."""
         self._dtypes = {dtype: torch.float64, torch.float32: torch.float64, torch.complex64: torch.complex128}
+        named = {
+            torch.empty(0, dtype=old).type(): torch.empty(0, dtype=new).type() for old, new in self._dtypes.items()
+        }
+        self._names = named  # which `Tensor.type` takes
         self._methods = {name: _METHODS[self._dtypes[dtype]] for name, dtype in CASTS.items() if dtype in self._dtypes}
         self._functions = {getattr(_Tensor, old): getattr(_Tensor, new) for old, new in self._methods.items()}
 
@@ -87,6 +91,8 @@ class Float64Casts:
         return tuple(map(self._dtype, args)), {name: self._dtype(value) for name, value in kwargs.items()}
 
     def _dtype(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._names.get(value, value)
         return self._dtypes.get(value, value) if isinstance(value, torch.dtype) else value
 
     def _converted(self, tensor: torch.Tensor) -> torch.Tensor:

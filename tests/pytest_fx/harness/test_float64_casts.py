@@ -20,6 +20,7 @@ MADE = {
     "to": lambda x: (torch.arange(3) / 3).to(torch.float32),
     "to by name": lambda x: (torch.arange(3) / 3).to(dtype=torch.float32),
     "type": lambda x: (torch.arange(3) / 3).type(torch.float32),
+    "type by name": lambda x: (torch.arange(3) / 3).type("torch.FloatTensor"),
     "a factory": lambda x: torch.arange(3, dtype=torch.float32) / 3,
     "an array": lambda x: torch.tensor(THIRDS),
     "a comparison": lambda x: (x > 0).to(torch.float32),

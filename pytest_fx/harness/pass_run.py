@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from fx import GraphModule, Node
+from fx.analysis.kernel_run import KernelMode
 from fx.errors import FxError, PassError
 from fx.naming.printing import describe
 from fx.operators.effects import effect_of
@@ -24,7 +25,7 @@ from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
-from pytest_fx.harness.layouts import LayoutIndependent, uncompiled
+from pytest_fx.harness.layouts import uncompiled
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner, hidden
 from pytest_fx.harness.shared_weights import release
@@ -92,7 +93,7 @@ class PassRun:
     """Whether the pass disturbed the process, and not a call of what it made."""
     _watchdog: Watchdog | None = None
     _recording: Callable[[], AbstractContextManager[None]] = nullcontext
-    _layout_independent = False
+    _mode: type[KernelMode] | None = None
     _has_room = False
 
     def __init__(
@@ -319,38 +320,37 @@ class PassRun:
 
     def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return what the module itself does with its inputs, or a variant of them; in float64 if ``float64``."""
-        if not self._layout_independent:
+        if self._mode is None:
             return self.subject.eager(inputs, float64)
-        return self._run(self.subject.eager_runner, "eager", inputs, float64)
+        run = lambda: self.subject.run_in_a_row(self.subject.eager_runner(float64), inputs, float64)[-1]  # noqa: E731
+        return self.once(("eager", inputs, float64, self._mode), run)
 
     def actual(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return what the transformed program does with them."""
-        # One that looks its outputs up is called once more, at the addresses of the first.
-        earlier = self.subject.arguments(0) if inputs == 1 and not float64 else None
-        return self._run(self._watched_runner, "actual", inputs, float64, earlier)
+        key = "actual", inputs, float64, self._mode
+        if key not in self._cache:
+            # All calls in a row at once, since the last of them is that of another input set most often.
+            with_later = inputs in (0, 1) and not float64 and self._mode is None and bool(self.later_calls)
+            last = self.later_calls[-1] if with_later else inputs
+            runs = dict(zip(self.subject.calls(last), self._run(last, float64), strict=True))
+            if last != inputs and not any(run.writes for run in runs.values()):
+                runs.setdefault(self.subject.alone(last), runs[last])
+            self._cache.update({("actual", name, float64, self._mode): run for name, run in runs.items()})
+            if key not in self._cache:
+                self._cache[key] = self._run(inputs, float64)[-1]
+        return self._cache[key]
 
-    def _run(
-        self,
-        runner: Callable[[bool], Callable[..., Run]],
-        which: str,
-        inputs: Inputs,
-        float64: bool,
-        earlier: Arguments | None = None,
-    ) -> Run:
-        dtype = torch.float64 if float64 else self.subject.dtype
-        key = (which, inputs, float64, self._layout_independent)
-        return self.once(key, lambda: runner(float64)(self.subject.arguments(inputs, float64), dtype, earlier))
+    @property
+    def later_calls(self) -> tuple[str, ...]:
+        """The calls that follow the first one without anything being put back; none where inputs are chosen."""
+        return () if self.has_chosen_input_sets else self.subject.later_calls
 
-    def _watched_runner(self, float64: bool) -> Callable[..., Run]:
-        """Return what calls the transformed program: it is watched, and finds no output of eager's."""
-
-        def run(*arguments: Any) -> Run:
-            eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
-            with hidden([*self.subject.runs, *eager]), self.watched(calls=True):
-                return runner(*arguments)
-
+    def _run(self, inputs: Inputs, float64: bool) -> list[Run]:
+        """Call the transformed program, which is watched and finds no output of eager's."""
+        eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
         runner = self.runner(float64)
-        return run
+        with hidden([*self.subject.runs, *eager]), self.watched(calls=True):
+            return self.subject.run_in_a_row(runner, inputs, float64)
 
     def runner(self, float64: bool = False) -> Runner:
         """Return what calls the transformed program."""
@@ -462,14 +462,14 @@ class PassRun:
         return self.once("untouched", lambda: PassRun(self.subject, leave_alone, contract=exact, **how))
 
     @contextmanager
-    def layout_independent(self) -> Generator[None]:
-        """Inside the block, let runs and gradients depend less on how values lie in memory than they do otherwise."""
-        self._layout_independent = True
+    def under(self, mode: type[KernelMode]) -> Generator[None]:
+        """Run both programs anew in the block, without a compiler and under a mode of PyTorch's."""
+        self._mode = mode
         try:
-            with uncompiled(), LayoutIndependent():
+            with uncompiled(), mode():
                 yield
         finally:
-            self._layout_independent = False
+            self._mode = None
 
     def once(self, key: Any, compute: Callable[[], Any]) -> Any:
         """Return what ``compute`` returns, which is found out once for a key."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -45,6 +45,11 @@ class Run:
     """Pairs of an output and an input, or of two outputs, that have memory in common."""
     error: Exception | None = None
     """What it raised, if it did not return."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it wrote to parameters or buffers."""
+        return bool(self.state or self.rewritten)
 
 
 class Runner:
@@ -86,24 +91,33 @@ class Runner:
             if id(tensor) in known or id(tensor) in new
         }
 
-    def __call__(self, arguments: Arguments, dtype: torch.dtype, earlier: Arguments | None = None) -> Run:
-        """Call the program on copies of ``arguments``, without gradients, from a fixed random seed.
+    def __call__(self, arguments: Arguments, dtype: torch.dtype) -> Run:
+        """Call the program on copies of ``arguments``, without gradients, from a fixed random seed."""
+        return self.in_a_row([arguments], dtype)[0]
 
-        With ``earlier`` it is called on that first, and then on other contents of the very same tensors: one that looks
-        its output up by their addresses, identities or versions gives the earlier one.
+    def in_a_row(self, calls: Sequence[Arguments], dtype: torch.dtype) -> list[Run]:
+        """Call the program on copies of each of ``calls``, and put the state back only after the last.
+
+        Later calls get other contents in the very same tensors where these fit: a program that looks its output up by
+        their addresses, identities or versions gives an earlier one.
         """
-        copies = arguments.copies()
-        if earlier is not None and _fill(copies, earlier):
-            with suppress(Exception):
-                self._output(copies, dtype)
+        runs: list[Run] = []
+        copies: Arguments | None = None
+        try:
+            for number, arguments in enumerate(calls, start=1):
+                if copies is None or not _fill(copies, arguments):
+                    copies = arguments.copies()
+                runs.append(self._run(copies, dtype, is_last=number == len(calls)))
+        finally:
             self.restore()
-            if not _fill(copies, arguments):  # it has changed their shapes
-                copies = arguments.copies()
+        return runs
+
+    def _run(self, copies: Arguments, dtype: torch.dtype, *, is_last: bool) -> Run:
         versions = {name: kept.tensor._version for name, kept in self._state.items()}
         try:
             output = self._output(copies, dtype)
+            snapshot = map_tensors(_snapshot, output)  # at once: another thread may still write to the output
         except Exception as error:
-            self.restore()
             return Run(error=error)
         inputs = places(copies)
         shared = _shared(output, inputs)
@@ -113,12 +127,10 @@ class Runner:
             for name, kept in self._state.items()
             if kept.tensor._version != versions[name] and name not in written
         }
-        if written:
-            with torch.no_grad():  # as were the views among them
-                output = map_tensors(torch.Tensor.clone, output)
-            written = {name: tensor.detach().clone() for name, tensor in written.items()}
-            self.restore()
-        return Run(map_tensors(_plain, output), inputs, written, rewritten, shared)
+        written = {name: tensor.detach().clone() for name, tensor in written.items()}
+        if not is_last:  # the tensors are filled again
+            inputs = {place: tensor.detach().clone() for place, tensor in inputs.items()}
+        return Run(snapshot, inputs, written, rewritten, shared)
 
     def _output(self, copies: Arguments, dtype: torch.dtype) -> Any:
         with (
@@ -169,6 +181,15 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()
 
 
+def _snapshot(tensor: torch.Tensor) -> torch.Tensor:
+    """The values that a tensor has now, as a plain one; a tensor whose class computes its values, as it is."""
+    tensor = _plain(tensor)
+    if not is_plain(tensor):
+        return tensor
+    with torch.no_grad():  # as was the view that it may be
+        return tensor.clone()
+
+
 def _fill(copies: Arguments, contents: Arguments) -> bool:
     """Write ``contents`` into the tensors of ``copies``, which keep their versions; False where they do not fit."""
     if copies.form != contents.form or not all(map(is_strided, copies.tensors)):
@@ -217,7 +238,9 @@ def _shared(output: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, st
 
 def _address(tensor: torch.Tensor) -> int | None:
     """Return where the memory of a tensor starts; None for one without elements or without memory of its own."""
-    return None if not is_strided(tensor) or not tensor.numel() else tensor.untyped_storage().data_ptr() or None
+    if not is_plain(tensor) or not is_strided(tensor) or not tensor.numel():
+        return None
+    return tensor.untyped_storage().data_ptr() or None
 
 
 def layout_notes(expected: Any, actual: Any) -> list[str]:
@@ -272,7 +295,7 @@ def _own_memory(runs: Iterable[Run]) -> list[torch.Tensor]:
     for run in runs:
         for part in (run.output, run.inputs, run.state, run.rewritten):
             for _, leaf in leaves(part):
-                if isinstance(leaf, torch.Tensor) and is_strided(leaf):
+                if isinstance(leaf, torch.Tensor) and is_plain(leaf) and is_strided(leaf):
                     tensors[id(leaf)] = leaf
     holders: dict[int, int] = {}
     storages: dict[int, torch.UntypedStorage] = {}

@@ -24,7 +24,16 @@ from pytest_fx.harness.float64_casts import Float64Casts
 from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.shared_weights import FULL_SIZE, SharedWeights, in_dtype, release
 from pytest_fx.harness.structure import leaves
-from pytest_fx.harness.variants import VARIANTS, batch_of, of_batch, with_batch, with_other_size
+from pytest_fx.harness.variants import (
+    AFTERWARDS,
+    AGAIN,
+    ONE_CHANGED,
+    VARIANTS,
+    batch_of,
+    of_batch,
+    with_batch,
+    with_other_size,
+)
 
 ENOUGH_ELEMENTS = 256
 """Elements of an output over which an error is taken: the largest of few is a matter of luck."""
@@ -163,10 +172,14 @@ class Subject:
         """The same module, called with one variant of the inputs only."""
         self._float64_casts.needed  # noqa: B018 - shared by both, as what calls the module is
         other = copy.copy(self)
-        for found in ("captured", "capture_error", "input_set_count", "float64_input_set_count"):
+        for found in ("captured", "capture_error", "input_set_count", "float64_input_set_count", "later_calls"):
             vars(other).pop(found, None)
         other.name = f"{self.name} on {inputs}" if isinstance(inputs, str) else self.name
-        other._inputs, other._input_set_count, other._other_inputs = lambda input_set: self._made(inputs), 1, None
+        other._inputs, other._input_set_count, other._other_inputs = (
+            lambda input_set: self._made(self.alone(inputs)),
+            1,
+            None,
+        )
         other._runs, other.findings = {}, {}
         return other
 
@@ -314,6 +327,8 @@ class Subject:
 
     def has(self, inputs: Inputs) -> bool:
         """Return whether there are such inputs."""
+        if inputs in (AGAIN, AFTERWARDS):
+            return inputs in self.later_calls
         return self._inputs is not None and (isinstance(inputs, int) or self._find(inputs) is not None)
 
     @property
@@ -322,9 +337,24 @@ class Subject:
         names = [of_batch(size) for size in BATCHES_OF_LARGE]
         return next(filter(self.has, names), names[0])
 
+    @cached_property
+    def later_calls(self) -> tuple[str, ...]:
+        """The calls that follow the first one where nothing is put back between them, as far as there are inputs."""
+        return () if not self.has_inputs else (AGAIN, AFTERWARDS) if self.has(self.alone(AFTERWARDS)) else (AGAIN,)
+
+    def calls(self, inputs: Inputs) -> list[Inputs]:
+        """Return ``inputs`` behind those of the calls before it, from which nothing is put back."""
+        return {AGAIN: [0, AGAIN], AFTERWARDS: [0, AGAIN, AFTERWARDS]}.get(str(inputs), [inputs])
+
+    def alone(self, inputs: Inputs) -> Inputs:
+        """Return the inputs that are those of a later call, as those of a call by itself."""
+        if inputs == AFTERWARDS:
+            return 1 if self.input_set_count > 1 else ONE_CHANGED
+        return 0 if inputs == AGAIN else inputs
+
     def arguments(self, inputs: Inputs = 0, float64: bool = False) -> Arguments:
         """Return arguments of a call, other values for each input set, or raise ``LookupError`` if there are none."""
-        made = self._made(inputs)
+        made = self._made(self.alone(inputs))
         if float64:
             return made.map(lambda tensor: converted(tensor, torch.float64))
         return made if self._keeps_dtypes else made.map(lambda tensor: converted(tensor, self.dtype))
@@ -440,8 +470,17 @@ class Subject:
         return self._runs[key]
 
     def _run_eager(self, inputs: Inputs, float64: bool) -> Run:
-        dtype = torch.float64 if float64 else self.dtype
-        return self.eager_runner(float64)(self.arguments(inputs, float64), dtype)
+        """Call the module, where its earlier calls leave anything behind after these."""
+        calls = self.calls(inputs)
+        alone = [self.eager(self.alone(each), float64) for each in calls] if len(calls) > 1 else []
+        if alone and not any(run.writes for run in alone):
+            return alone[-1]
+        return self.run_in_a_row(self.eager_runner(float64), inputs, float64)[-1]
+
+    def run_in_a_row(self, runner: Runner, inputs: Inputs, float64: bool = False) -> list[Run]:
+        """Return what a program does with ``inputs``, behind what it does in the calls before that."""
+        arguments = [self.arguments(each, float64) for each in self.calls(inputs)]
+        return runner.in_a_row(arguments, torch.float64 if float64 else self.dtype)
 
     def _run_eager_with_casts(self, inputs: Inputs) -> Run | None:
         """Return what the module does in float64 where its casts are to float64; None if it does not run so either."""

@@ -81,12 +81,13 @@ def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
     return flat.reshape(tensor.shape)
 
 
+ONE_CHANGED = "inputs with one element changed"
 NON_CONTIGUOUS, NON_FINITE = "non-contiguous inputs", "inputs with NaN and infinities"
 OTHER_VALUES: dict[str, Callable[[Arguments], Arguments | None]] = {
     "inputs of opposite signs": _with_floats(torch.neg),
     "inputs ten times as large": _with_floats(lambda tensor: tensor * 10),
     "inputs of zeros": _with_floats(torch.zeros_like),
-    "inputs with one element changed": _with_floats(_one_changed),
+    ONE_CHANGED: _with_floats(_one_changed),
 }
 """Values that example inputs seldom have."""
 VARIANTS: dict[str, Callable[[Arguments], Arguments | None]] = {
@@ -95,6 +96,8 @@ VARIANTS: dict[str, Callable[[Arguments], Arguments | None]] = {
     **OTHER_VALUES,
 }
 """How each variant of the same size is made; None where there is none for some inputs."""
+AGAIN, AFTERWARDS = "inputs given a second time", "other inputs in a third call"
+"""Calls behind the first one, between which nothing is put back."""
 _BATCH = "inputs of batch size "
 
 

@@ -49,7 +49,14 @@ from pytest_fx.laws.output_laws import (
     state,
     structure,
 )
-from pytest_fx.laws.repetition import deterministic, idempotent, retraceable, round_trips, shrinks_the_graph
+from pytest_fx.laws.repetition import (
+    calls_in_a_row,
+    deterministic,
+    idempotent,
+    retraceable,
+    round_trips,
+    shrinks_the_graph,
+)
 
 __all__ = [
     "TABLE",
@@ -61,6 +68,7 @@ __all__ = [
     "aliasing",
     "batch_sizes",
     "broken_laws",
+    "calls_in_a_row",
     "checks",
     "choose_laws",
     "code_and_graph_agree",
@@ -112,6 +120,7 @@ TABLE: tuple[Law, ...] = (
     _of_outputs("contract", contract),
     _of_outputs("inputs untouched", inputs_untouched, may_change="writes"),
     _of_outputs("state", state, may_change="writes"),
+    _of_other_inputs("calls in a row", calls_in_a_row, calls=3, leaves_only=True),
     Law("checks", checks, judges="refusals", may_change="checks", calls=10),
     Law("aliasing", aliasing, of_passes=False),
     _of_other_inputs("gradients", gradients, judges="gradients", may_change="gradients", calls=7, leaves_only=True),

@@ -97,7 +97,7 @@ class Movement:
 def _perturbed_run(pass_run: PassRun, inputs: Inputs, float64: bool, number: int) -> Run:
     subject, program = pass_run.subject, pass_run.to_perturb(float64)
     runner = subject.runner(program, by(Perturbed(program, number)), float64=float64)
-    return runner(subject.arguments(inputs, float64), torch.float64 if float64 else subject.dtype)
+    return subject.run_in_a_row(runner, inputs, float64)[-1]
 
 
 class Perturbed(Interpreter):

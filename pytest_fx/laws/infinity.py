@@ -51,7 +51,7 @@ def _without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
     runs: list[Run] = []
     for value in (math.nan, 0.0, 1.0):  # inf / inf is NaN, and so are 0 / 0 and NaN / NaN, but not 1 / 1
         poisoned = Poisoned(program, value, everywhere=given)
-        runs.append(subject.runner(poisoned.module, by(poisoned))(arguments, subject.dtype))
+        runs.append(subject.run_in_a_row(subject.runner(poisoned.module, by(poisoned)), inputs)[-1])
         if not poisoned.replaced:
             return WithoutInfinities([], overflows=False)
     return WithoutInfinities(runs, overflows=all(map(is_finite, _floating_point(arguments, subject))))

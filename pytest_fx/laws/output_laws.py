@@ -81,14 +81,20 @@ def inputs_untouched(pass_run: PassRun) -> None:
 def state(pass_run: PassRun) -> None:
     """A call changes buffers as in eager: running statistics in training mode, counters, caches.
 
-    Of a program that was made elsewhere those are compared that it has by the same names, with the same values before.
+    So do the calls that follow it. A pass adds no buffer that calls change. Of a program that was made elsewhere those
+    are compared that it has by the same names, with the same values before.
     """
-    runs = _both(pass_run)
+    for inputs in (0, *pass_run.later_calls):
+        _require_state(pass_run, inputs)
+
+
+def _require_state(pass_run: PassRun, inputs: Inputs) -> None:
+    runs = _both(pass_run, inputs)
     if runs is None:
         return
-    known = _known_state(pass_run)
+    known, is_given = _known_state(pass_run), pass_run.before is None
     changed, rewritten = runs[0].state, runs[0].rewritten
-    eager = changed if pass_run.before is not None else {name: changed[name] for name in known & changed.keys()}
+    eager = {name: changed[name] for name in known & changed.keys()} if is_given else changed
     actual = _by_first_name(pass_run, runs[1].state)
     wanted = list(eager)
     for name in eager:
@@ -100,9 +106,16 @@ def state(pass_run: PassRun) -> None:
             wanted.append(name)
         elif name not in eager and name in known:
             broken("state", f"a call changes {name!r} of the program, but not in eager")
+        elif name not in eager and not is_given:
+            broken(
+                "state",
+                f"a call changes {name!r} of the program, which eager does not have",
+                why="the next call reads what this one left, and the state that is saved depends on it",
+                remedy="write to a new tensor, or to a copy, or let the pass say so: may_change = ('writes',)",
+            )
     if wanted:
         part = partial(_state, pass_run, wanted)
-        require_kept("state", pass_run, (0,), part, "buffer")
+        require_kept("state", pass_run, (inputs,), part, "buffer")
 
 
 def _known_state(pass_run: PassRun) -> set[str]:
@@ -244,11 +257,12 @@ def _require_on(pass_run: PassRun, law: str, inputs: Inputs) -> None:
         require_kept(law, pass_run, (inputs,), _output)
 
 
-def _both(pass_run: PassRun) -> tuple[Run, Run] | None:
+def _both(pass_run: PassRun, inputs: Inputs = 0) -> tuple[Run, Run] | None:
     """Return what eager and the program do; None where either raises, which is for the law of the contract."""
-    if pass_run.program is None or pass_run.eager().error is not None or pass_run.actual().error is not None:
+    if pass_run.program is None or pass_run.eager(inputs).error is not None:
         return None
-    return pass_run.eager(), pass_run.actual()
+    actual = pass_run.actual(inputs)
+    return None if actual.error is not None else (pass_run.eager(inputs), actual)
 
 
 def _by_first_name(pass_run: PassRun, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

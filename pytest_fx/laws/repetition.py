@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import tempfile
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ import fx
 from fx import GraphModule
 from fx.errors import SaveError, TraceError
 from fx.passes.infra.pass_base import program_in
+from pytest_fx.errors import LawViolation
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.run import Runner
+from pytest_fx.harness.run import Run, Runner
 from pytest_fx.harness.snapshot import dense, is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves, skeleton
+from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import SAME_PARAMETERS
-from pytest_fx.laws.judging import identical
+from pytest_fx.harness.variants import AGAIN
+from pytest_fx.laws.judging import identical, require_kept
 from pytest_fx.laws.law import broken, said
 from pytest_fx.processes.deadline import TookTooLong
 from pytest_fx.processes.pickled import unpickled
@@ -76,6 +80,41 @@ def _captured_again(program: GraphModule) -> GraphModule:
     except TraceError:
         state.restore()  # such a write was carried out
     return fx.GraphModule(program, _BufferTracer().trace(program))
+
+
+def calls_in_a_row(pass_run: PassRun) -> None:
+    """Called again, and then with other inputs, the program does the same as eager, though nothing is put back."""
+    for inputs in pass_run.later_calls if pass_run.program is not None else ():
+        alone = pass_run.subject.alone(inputs)
+        eager_repeats, program_repeats = (_alike(run(alone), run(inputs)) for run in (pass_run.eager, pass_run.actual))
+        if eager_repeats and program_repeats:
+            continue  # then the other laws are about it
+        if inputs == AGAIN and eager_repeats and pass_run.actual().error is None:
+            _require_repeated(pass_run, inputs)
+        else:
+            require_kept("calls in a row", pass_run, (inputs,), attrgetter("output"))
+
+
+def _alike(one: Run, other: Run) -> bool:
+    return one is other or (one.error is None and other.error is None and identical(one.output, other.output))
+
+
+def _require_repeated(pass_run: PassRun, inputs: Inputs) -> None:
+    try:
+        require_kept("calls in a row", pass_run, (inputs,), attrgetter("output"))
+    except LawViolation as violation:
+        again = pass_run.actual(inputs)
+        raise LawViolation(
+            "calls in a row",
+            f"{pass_run.name} answers otherwise when it is called a second time with the same inputs",
+            value=said(again.error)
+            if again.error is not None
+            else _first_leaf_that_differs(pass_run.actual().output, again.output),
+            why="eager answers the same: it keeps nothing from one call to the next",
+            remedy="compute each answer from the inputs alone, and draw no numbers that torch.manual_seed does not set",
+            kind="not repeatable",
+            inputs=inputs,
+        ) from violation
 
 
 def retraceable(pass_run: PassRun) -> None:

@@ -138,7 +138,10 @@ class MemoryLayoutWarning(UserWarning):
 
 
 class CoarseVerdict(FxError, AssertionError):
-    """A program keeps its contract, but so would one whose outputs are off by more than ``--fx-detect`` says."""
+    """A program keeps its contract, but so would a program that is off by more than ``--fx-detect`` says.
+
+    Or nothing was compared, or a difference was forgiven under ``--fx-strict``.
+    """
 
 
 class CannotLoadError(FxError, LookupError):

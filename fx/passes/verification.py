@@ -136,7 +136,7 @@ KEPT: dict[str, tuple[Callable[[ProgramSnapshot, ProgramSnapshot], Violation | N
     "tensors": (_tensors, "the program's tensors"),
 }
 """What a pass must keep, unless it lists the name in its attribute ``may_change``: the check, and words for it."""
-MAY_CHANGE = (*KEPT, "gradients", "non-finite", "metadata", "checks", "tracing")
+MAY_CHANGE = (*KEPT, "gradients", "non-finite", "metadata", "checks", "sizes", "tracing")
 """What a pass may list in ``may_change``. Pytest's plugin looks at the last five: at gradients, at outputs for NaN and
 infinities, at what nodes keep in ``meta``, at the checks by which a program refuses inputs, and at whether its code can
 be captured again."""

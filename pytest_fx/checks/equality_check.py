@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from fx import GraphModule
@@ -25,10 +26,19 @@ from pytest_fx.harness.detection import DetectionLimit, detection_limit
 from pytest_fx.harness.evaluation import threads
 from pytest_fx.harness.pass_run import PassRun, applied, may_change, parts_of
 from pytest_fx.harness.run import layout_notes
-from pytest_fx.harness.subject import Subject
+from pytest_fx.harness.structure import leaves
+from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.harness.tolerances import COARSE
-from pytest_fx.laws import LawViolation, affordable, broken_laws, choose_laws, is_kept_without, law_called
-from pytest_fx.laws.judging import compared
+from pytest_fx.laws import (
+    LawViolation,
+    affordable,
+    broken_laws,
+    choose_laws,
+    is_kept_without,
+    law_called,
+    laws_not_asked,
+)
+from pytest_fx.laws.judging import both_take, compared
 from pytest_fx.loading import chosen_pass, importable_name, load_contract, with_tolerances
 from pytest_fx.options import options_of
 from pytest_fx.records.running import FOLDER, announce
@@ -87,12 +97,13 @@ class EqualityCheck:
         given = PassRun.given(self._subject, program, promise, label or self._item.name, input_sets)
         nodes = len(program.graph.nodes) if isinstance(program, GraphModule) else None
         comparison = self._recorded(given, SummaryRow(self._subject.name, given.name, nodes_after=nodes))
-        violations = self._broken(given, leaves)
+        violations = self._broken(given)
         if violations:
             self._record_wrong(given, violations)
             self._report(given, comparison, violations[0])
             message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
             raise with_cause(violations, violations[0].with_message(message))
+        self._require_compared(given)
         self._require_detection(given, comparison)
         return comparison
 
@@ -117,7 +128,7 @@ class EqualityCheck:
         comparison = self._recorded(pass_run, row)
         if pass_run.refusal is not None:
             pytest.skip(f"{pass_run.name} refuses {self._subject.name}: {_first_line(pass_run.refusal)}")
-        broken = self._broken(pass_run, leaves)
+        broken = self._broken(pass_run)
         violations = self._not_waived(pass_run, broken)
         if violations:
             if row.outcome is None:
@@ -129,6 +140,7 @@ class EqualityCheck:
                 f"{pass_run.name} is not judged on {self._subject.name}, where what torch.fx offers to every pass "
                 f"breaks the law {broken[0].law!r}: {_first_line(pass_run.error or broken[0])}"
             )
+        self._require_compared(pass_run)
         self._require_detection(pass_run, comparison)
         self._warn_of_layouts(pass_run)
         require_no_less(self._item, pass_run)
@@ -141,14 +153,10 @@ class EqualityCheck:
         if error is not None:
             raise error
 
-    def _broken(self, pass_run: PassRun, leaves: bool) -> list[LawViolation]:
+    def _broken(self, pass_run: PassRun) -> list[LawViolation]:
         """Return how the laws are broken that can be afforded, where the capture itself keeps them."""
         pass_ = pass_run.pass_
         laws = affordable(choose_laws((), (), may_change(pass_) if pass_ else ()), pass_run)
-        if pass_ is None and pass_run.has_chosen_input_sets:
-            laws = [law for law in laws if not law.more_inputs]
-        elif not leaves:
-            laws = [law for law in laws if not law.leaves_only]
         violations = broken_laws(laws, pass_run)
         if pass_run.before is None:
             return violations
@@ -156,7 +164,7 @@ class EqualityCheck:
         for found in violations:
             if found not in due:
                 exported = ", as it is exported for one call" if self._subject.is_exported else ""
-                pass_run.waive(f"the capture itself breaks the law {found.law!r}{exported}")
+                pass_run.leave_out(found.law, f"the capture itself breaks it{exported}")
         return due
 
     def _not_waived(self, pass_run: PassRun, violations: list[LawViolation]) -> list[LawViolation]:
@@ -182,28 +190,29 @@ class EqualityCheck:
             record_row(self._item, row)
             outputs = [pass_run.eager().output]
             return Comparison(self._subject.name, pass_run.name, outputs, outputs, outputs)
-        numbers = range(0 if pass_run.program is None else pass_run.input_set_count)
-        input_sets = [number for number in numbers if pass_run.actual(number).error is None]
-        comparison = compared(pass_run, input_sets or [0], lambda run: run.output)
+        input_sets = _input_sets_taken(pass_run)
+        if not input_sets:
+            record_row(self._item, row)
+            return Comparison(self._subject.name, pass_run.name, [], [], [])
+        comparison = compared(pass_run, input_sets, lambda run: run.output)
         try:
             errors = (comparison.largest_error64(), comparison.largest_error(), comparison.largest_eager_error())
         except ContractViolation:  # what is returned cannot be put side by side
             record_row(self._item, row)
             return comparison
-        if input_sets:
-            contract = pass_run.contract
-            row = replace(
-                row,
-                dtype=_called(self._subject.dtype),
-                float64_error=errors[0],
-                error=errors[1],
-                eager_error=errors[2],
-                allowed_error=comparison.bound_of_largest_error(contract) if isinstance(contract, Close) else None,
-            )
-            if (limit := detection_limit(comparison, contract)) is not None:
-                found = (limit.all_elements, limit.largest_element, limit.median_element)
-                is_coarse = limit.all_elements > COARSE and not isinstance(contract, Approximate)
-                row = row.with_detection(found, is_coarse=is_coarse)
+        contract = pass_run.contract
+        row = replace(
+            row,
+            dtype=_called(self._subject.dtype),
+            float64_error=errors[0],
+            error=errors[1],
+            eager_error=errors[2],
+            allowed_error=comparison.bound_of_largest_error(contract) if isinstance(contract, Close) else None,
+        )
+        if (limit := detection_limit(comparison, contract)) is not None:
+            limits = (limit.all_elements, limit.largest_element, limit.median_element)
+            is_coarse = limit.all_elements > COARSE and not isinstance(contract, Approximate)
+            row = row.with_detection(limits, is_coarse=is_coarse)
         record_row(self._item, row)
         return comparison
 
@@ -216,10 +225,26 @@ class EqualityCheck:
     def _record_outcome(self, pass_run: PassRun, outcome: str) -> None:
         record_row(self._item, SummaryRow(self._subject.name, pass_run.name, outcome=outcome))
 
+    def _require_compared(self, pass_run: PassRun) -> None:
+        """Skip the test of a program of which nothing was compared, or fail it where a verdict is demanded."""
+        __tracebackhide__ = True
+        if not pass_run.changed or pass_run.compared:
+            return
+        what = f"{pass_run.name} is not judged on {self._subject.name}: {_why_nothing_was_compared(pass_run)}"
+        self._record_outcome(pass_run, f"{NOT_JUDGED}: {_why_nothing_was_compared(pass_run)}")
+        if self._options.detect is None and not self._options.strict:
+            pytest.skip(what)
+        raise CoarseVerdict(
+            what,
+            why=f"{'--fx-strict' if self._options.detect is None else '--fx-detect'} asks for a verdict",
+            remedy="give example inputs for which the model returns numbers",
+        )
+
     def _require_detection(self, pass_run: PassRun, comparison: Comparison) -> None:
         """Say what a kept contract forgives, and let no row be green beyond its bound.
 
-        Raises :class:`~pytest_fx.errors.CoarseVerdict` where ``--fx-detect`` asks for more than would have been caught.
+        Raises :class:`~pytest_fx.errors.CoarseVerdict` where ``--fx-detect`` asks for more than would have been caught,
+        and under ``--fx-strict`` where a difference was forgiven.
         """
         __tracebackhide__ = True
         if not pass_run.changed:
@@ -227,14 +252,22 @@ class EqualityCheck:
         if not pass_run.waivers and isinstance(pass_run.contract, Close):
             comparison.require(pass_run.contract)  # what the row shows is what was judged
         limit, wanted = detection_limit(comparison, pass_run.contract), self._options.detect
-        is_coarse = limit is not None and wanted is not None and limit.all_elements > wanted
+        is_coarse = wanted is not None and (limit is None or limit.all_elements > wanted)
         row = SummaryRow(self._subject.name, pass_run.name)
         if pass_run.waivers:
             record_row(self._item, replace(row, waiver="; ".join(pass_run.waivers)))
-        outcome = f"{NOT_JUDGED}: the detection limit is too high" if is_coarse else None
-        note_row(self._item, replace(row, kept=not is_coarse, outcome=outcome))
-        if limit is not None and wanted is not None and is_coarse:
+        outcome = f"{NOT_JUDGED}: the detection limit is {'not known' if limit is None else 'too high'}"
+        row = replace(row, not_asked=laws_not_asked(pass_run) or None)
+        note_row(self._item, replace(row, kept=not is_coarse, outcome=outcome if is_coarse else None))
+        if wanted is not None and is_coarse:
             raise _coarse(pass_run, limit, _called(self._subject.dtype), wanted)
+        if pass_run.waivers and self._options.strict:
+            raise CoarseVerdict(
+                f"{pass_run.name} keeps {pass_run.contract} on {self._subject.name} only with a waiver",
+                value="; ".join(pass_run.waivers),
+                why="--fx-strict takes no difference beyond the contract",
+                remedy="give inputs on which eager is well-conditioned, promise a wider contract, or leave --fx-strict",
+            )
 
     def _report(
         self,
@@ -282,18 +315,39 @@ class EqualityCheck:
         return load_contract(said)
 
 
-def _coarse(pass_run: PassRun, limit: DetectionLimit, dtype: str, wanted: float) -> CoarseVerdict:
-    """Return what is said of a verdict that would have caught only large changes."""
+def _coarse(pass_run: PassRun, limit: DetectionLimit | None, dtype: str, wanted: float) -> CoarseVerdict:
+    """Return the failure of a verdict that would have caught only large changes, or none."""
     judged = "in float64 too" if pass_run.has_float64 else f"in {dtype} alone"
+    kept = f"{pass_run.name} keeps {pass_run.contract} on {pass_run.subject.name}, but"
+    if limit is None:
+        return CoarseVerdict(
+            f"{kept} nothing is known of how small an error would have been caught",
+            why=f"no output is a floating-point number other than 0; --fx-detect asks for {wanted:.1e}",
+            remedy="return such outputs, or leave --fx-detect for this model",
+        )
     return CoarseVerdict(
-        f"{pass_run.name} keeps {pass_run.contract} on {pass_run.subject.name}, but so would outputs that are "
-        f"off by {limit.all_elements:.1e}",
+        f"{kept} so would outputs that are off by {limit.all_elements:.1e}",
         value=f"detection limit {limit.all_elements:.1e} of all elements, {limit.largest_element:.1e} of the largest, "
         f"{limit.median_element:.1e} of one of median size",
         why=f"it is judged {judged}; --fx-detect asks for {wanted:.1e}",
         remedy="judge it in float32 or float64 (--fx-dtype), give a pass in place of a program, which is judged in "
         "float64, too, or promise a stricter contract",
     )
+
+
+def _input_sets_taken(pass_run: PassRun) -> list[Inputs]:
+    """The input sets that eager and the program both take."""
+    return [] if pass_run.program is None else both_take(pass_run, range(pass_run.input_set_count))
+
+
+def _why_nothing_was_compared(pass_run: PassRun) -> str:
+    outputs = [pass_run.eager(number).output for number in _input_sets_taken(pass_run)]
+    if not outputs:
+        return "eager and the program both take none of the inputs"
+    tensors = [leaf for _, leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]
+    if not any(tensor.numel() for tensor in tensors):
+        return "all outputs are empty" if tensors else "it returns nothing"
+    return "no output is a finite number"
 
 
 def _called(dtype: Any) -> str:

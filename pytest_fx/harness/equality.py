@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pytest_fx.errors import ComparisonError
-from pytest_fx.harness.snapshot import dense, in_pieces
+from pytest_fx.harness.snapshot import dense, in_pieces, is_plain
 from pytest_fx.harness.structure import describe, leaves, skeleton
 
 MANY_ULPS = 1000
@@ -206,6 +206,8 @@ def worst_difference(leaf: Leaf, wrong: torch.Tensor, errors: torch.Tensor, limi
 def _traits(wanted: Any, found: Any, same_dtype: bool) -> Iterator[tuple[str, str, Any, Any]]:
     """Yield what must agree before values can be compared, with words for it; numbers have a dtype only."""
     if isinstance(wanted, torch.Tensor):
+        if not is_plain(found):
+            yield "class", "is", type(wanted).__qualname__, type(found).__qualname__
         yield "device", "is on", wanted.device, found.device
         yield "layout", "is", wanted.layout, found.layout
         if not (wanted.is_nested or found.is_nested):  # those have no shape

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pytest_fx.harness.snapshot import is_strided
+from pytest_fx.harness.snapshot import is_strided, overlaps
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 
 _C: Any = torch._C
@@ -34,7 +34,7 @@ class Arguments:
 
     def copies(self, dtype: torch.dtype | None = None) -> Arguments:
         """Return copies that a program may write to; floating-point tensors in ``dtype`` if it is given."""
-        return self.map(lambda tensor: converted(tensor, dtype).detach().clone())
+        return self.map(lambda tensor: _copied(converted(tensor, dtype).detach()))
 
     def shrunk(self, seed: int) -> Arguments:
         """Return arguments whose floating-point elements are up to 2 % nearer to zero, each by its own part.
@@ -75,6 +75,32 @@ class Arguments:
         """Every tensor among the arguments, at any depth."""
         found = leaves((self.args, self.kwargs))
         return [leaf for _, leaf in found if isinstance(leaf, torch.Tensor)]
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that lies behind as many elements of its memory as the tensor does."""
+    if not is_strided(tensor) or not tensor.storage_offset():
+        return tensor.clone()
+    return behind(tensor, tensor.storage_offset())
+
+
+def behind(tensor: torch.Tensor, offset: int) -> torch.Tensor:
+    """A copy with the same strides that begins behind ``offset`` elements of its memory; these are zero."""
+    if overlaps(tensor):
+        return tensor.clone()
+    count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    memory = tensor.new_zeros(offset + max(count, 0))
+    return memory.as_strided(tensor.shape, tensor.stride(), offset).copy_(tensor)
+
+
+def places(arguments: Arguments) -> dict[str, torch.Tensor]:
+    """Return the tensors among ``arguments`` by their places: ``[0]``, or ``['mask']`` where passed by name."""
+    return {
+        place: value
+        for part in (arguments.args, arguments.kwargs)
+        for place, value in leaves(part)
+        if isinstance(value, torch.Tensor)
+    }
 
 
 def converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:

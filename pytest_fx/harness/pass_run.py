@@ -156,6 +156,10 @@ class PassRun:
         """What it changed of the process, in sentences; it is put back."""
         self.waivers: list[str] = []
         """Why differences beyond the contract were not held against it, in words; they belong to the verdict."""
+        self.not_asked: dict[str, str] = {}
+        """Laws that could not be asked, wholly or for some inputs, each with the reason."""
+        self.compared = 0
+        """Elements that were compared with eager's so far: without any, no verdict means anything."""
         self._cache: dict[Any, Any] = {}
 
     def _apply_to_capture(self) -> None:
@@ -298,6 +302,10 @@ class PassRun:
         """Note why a difference beyond the contract is not held against the program."""
         if reason not in self.waivers:
             self.waivers.append(reason)
+
+    def leave_out(self, law: str, reason: str) -> None:
+        """Note why the program is not held to a law, or not on some inputs."""
+        self.not_asked.setdefault(law, reason)
 
     def _is_changed(self) -> bool:
         after, before = self.after, self.before

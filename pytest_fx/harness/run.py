@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -18,8 +18,8 @@ from fx.interpreter import positional
 from fx.modules.kept_tensors import KeptTensor
 from fx.passes.verification import find_violation_in
 from fx.quantize.state import may_be_written
-from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers, threads
-from pytest_fx.harness.snapshot import is_strided, same_tensor, tensors_of
+from pytest_fx.harness.evaluation import Arguments, default_dtype, places, same_random_numbers, threads
+from pytest_fx.harness.snapshot import is_plain, is_strided, same_tensor, tensors_of
 from pytest_fx.harness.stored import StoredTensors
 from pytest_fx.harness.structure import leaves, map_tensors
 
@@ -158,14 +158,7 @@ class Runner:
         }
 
 
-_Tensor: Any = torch.Tensor
-_as_subclass, _dispatch = _Tensor.as_subclass, _Tensor.__torch_dispatch__
-
-
-def is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether operators find the values of a tensor themselves, with no class of somebody's in their place."""
-    kind: Any = type(tensor)
-    return kind.__torch_dispatch__ == _dispatch
+_as_subclass = cast("Any", torch.Tensor).as_subclass
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -212,16 +205,6 @@ def by(interpreter: Interpreter) -> Callable[..., Any]:
     return lambda *args, **kwargs: interpreter.run(*positional(interpreter.module, args, kwargs))
 
 
-def places(arguments: Arguments) -> dict[str, torch.Tensor]:
-    """Return the tensors among ``arguments`` by their places: ``[0]``, or ``['mask']`` where passed by name."""
-    return {
-        place: value
-        for part in (arguments.args, arguments.kwargs)
-        for place, value in leaves(part)
-        if isinstance(value, torch.Tensor)
-    }
-
-
 def _shared(output: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, str], ...]:
     memory: dict[int, str] = {}
     for place, tensor in inputs.items():
@@ -238,9 +221,7 @@ def _shared(output: Any, inputs: dict[str, torch.Tensor]) -> tuple[tuple[str, st
 
 def _address(tensor: torch.Tensor) -> int | None:
     """Return where the memory of a tensor starts; None for one without elements or without memory of its own."""
-    if not is_plain(tensor) or not is_strided(tensor) or not tensor.numel():
-        return None
-    return tensor.untyped_storage().data_ptr() or None
+    return None if not is_strided(tensor) or not tensor.numel() else tensor.untyped_storage().data_ptr() or None
 
 
 def layout_notes(expected: Any, actual: Any) -> list[str]:
@@ -295,7 +276,7 @@ def _own_memory(runs: Iterable[Run]) -> list[torch.Tensor]:
     for run in runs:
         for part in (run.output, run.inputs, run.state, run.rewritten):
             for _, leaf in leaves(part):
-                if isinstance(leaf, torch.Tensor) and is_plain(leaf) and is_strided(leaf):
+                if isinstance(leaf, torch.Tensor) and is_strided(leaf):
                     tensors[id(leaf)] = leaf
     holders: dict[int, int] = {}
     storages: dict[int, torch.UntypedStorage] = {}

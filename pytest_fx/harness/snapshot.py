@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from pytest_fx.harness.structure import leaves
 
@@ -157,9 +158,18 @@ def _is_record(found: Any) -> bool:
     return is_open and (package == "types" or package not in sys.stdlib_module_names) and package not in _CLOSED
 
 
+_dispatch = cast("Any", torch.Tensor).__torch_dispatch__
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Return whether operators find the values of a tensor themselves, with no class of somebody's in their place."""
+    kind: Any = type(tensor)
+    return kind.__torch_dispatch__ == _dispatch
+
+
 def is_strided(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has values in memory by strides: it is not sparse, of MKL-DNN, nested or meta."""
-    return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta)
+    """Return whether a tensor has values in memory by strides: it is plain, not sparse, of MKL-DNN, nested or meta."""
+    return tensor.layout == torch.strided and not (tensor.is_nested or tensor.is_meta) and is_plain(tensor)
 
 
 def memory_of(tensor: torch.Tensor) -> int:
@@ -195,6 +205,8 @@ def is_finite(tensor: torch.Tensor) -> bool:
 
 def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors have the same dtype, device, layout and elements; NaN equals NaN."""
+    if not (is_plain(one) and is_plain(other)):
+        return one is other or (type(one) is type(other) and _same_parts(one, other))
     if (one.dtype, one.device, one.layout, one.is_nested) != (other.dtype, other.device, other.layout, other.is_nested):
         return False
     if one.is_nested:
@@ -210,6 +222,16 @@ def same_tensor(one: torch.Tensor, other: torch.Tensor) -> bool:
     return (one.is_floating_point() or one.is_complex()) and all(
         bool(((left == right) | (left.isnan() & right.isnan())).all()) for left, right in in_pieces(one, other)
     )
+
+
+def _same_parts(one: Any, other: Any) -> bool:
+    """Return whether tensors whose class computes their values are made of equal ones; False if it hides these."""
+    if not is_traceable_wrapper_subclass(one):
+        return False
+    (names, settings), (others, other_settings) = one.__tensor_flatten__(), other.__tensor_flatten__()
+    if names != others or _value(settings) != _value(other_settings):
+        return False
+    return all(same_tensor(getattr(one, name), getattr(other, name)) for name in names)
 
 
 def in_pieces(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:

@@ -32,6 +32,7 @@ from pytest_fx.harness.variants import (
     batch_of,
     of_batch,
     with_batch,
+    with_one_turned,
     with_other_size,
 )
 
@@ -318,7 +319,7 @@ class Subject:
                 return self._inputs(inputs)
             size = batch_of(inputs)
             if size is None and inputs not in VARIANTS:
-                return with_other_size(self._inputs(0), inputs)
+                return with_other_size(self._inputs(0), inputs) or with_one_turned(self._inputs(0), inputs)
             if size is None:
                 return VARIANTS[inputs](self._inputs(0))
             if self._other_inputs is not None:

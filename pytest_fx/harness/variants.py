@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import torch
 
-from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.evaluation import Arguments, behind, places
 from pytest_fx.harness.snapshot import is_strided
 
 
@@ -28,17 +28,34 @@ def with_batch(arguments: Arguments, size: int) -> Arguments | None:
     return arguments.map(resized)
 
 
-def non_contiguous(arguments: Arguments) -> Arguments | None:
+def _can_be_turned(tensor: torch.Tensor) -> bool:
+    return is_strided(tensor) and tensor.dim() > 1 and tensor.numel() > 1
+
+
+def _turned(tensor: torch.Tensor) -> torch.Tensor:
     """The same values, the last dimension varying slowest in memory."""
-    if not any(tensor.dim() > 1 and tensor.numel() > 1 for tensor in arguments.tensors):
+    return tensor.movedim(-1, 0).clone(memory_format=torch.contiguous_format).movedim(0, -1)
+
+
+def non_contiguous(arguments: Arguments) -> Arguments | None:
+    """Every tensor with its last dimension varying slowest in memory."""
+    if not any(map(_can_be_turned, arguments.tensors)):
+        return None
+    return arguments.map(lambda tensor: _turned(tensor) if _can_be_turned(tensor) else tensor)
+
+
+def part_of_larger(arguments: Arguments) -> Arguments | None:
+    """The same values and strides, each tensor behind other elements of the memory that it is a part of."""
+    if not any(is_strided(tensor) and tensor.numel() for tensor in arguments.tensors):
         return None
 
-    def strided(tensor: torch.Tensor) -> torch.Tensor:
-        if not is_strided(tensor) or tensor.dim() < 2:
-            return tensor
-        return tensor.movedim(-1, 0).clone(memory_format=torch.contiguous_format).movedim(0, -1)
+    return arguments.map(
+        lambda tensor: behind(tensor.detach(), OFFSET) if is_strided(tensor) and tensor.numel() else tensor
+    )
 
-    return arguments.map(strided)
+
+OFFSET = 16
+"""Elements before those of an input that is a part of a larger tensor: as many bytes as keep it aligned."""
 
 
 def non_finite(arguments: Arguments) -> Arguments | None:
@@ -81,6 +98,25 @@ def _one_changed(tensor: torch.Tensor) -> torch.Tensor:
     return flat.reshape(tensor.shape)
 
 
+_ALONE = re.compile(r"input(.+) not contiguous alone")
+PART_OF_LARGER = "inputs that are parts of larger tensors"
+
+
+def not_contiguous_alone(arguments: Arguments) -> list[str]:
+    """Return the names of variants in which one of several inputs lies in memory otherwise than the others."""
+    found = [place for place, tensor in places(arguments).items() if _can_be_turned(tensor)]
+    return [f"input{place} not contiguous alone" for place in found] if len(found) > 1 else []
+
+
+def with_one_turned(arguments: Arguments, variant: str) -> Arguments | None:
+    """Return the variant of a name that :func:`not_contiguous_alone` gives; None for another name."""
+    match = _ALONE.fullmatch(variant)
+    chosen = None if match is None else places(arguments).get(match[1])
+    if chosen is None:
+        return None
+    return arguments.map(lambda tensor: _turned(tensor) if tensor is chosen else tensor)
+
+
 ONE_CHANGED = "inputs with one element changed"
 NON_CONTIGUOUS, NON_FINITE = "non-contiguous inputs", "inputs with NaN and infinities"
 OTHER_VALUES: dict[str, Callable[[Arguments], Arguments | None]] = {
@@ -92,6 +128,7 @@ OTHER_VALUES: dict[str, Callable[[Arguments], Arguments | None]] = {
 """Values that example inputs seldom have."""
 VARIANTS: dict[str, Callable[[Arguments], Arguments | None]] = {
     NON_CONTIGUOUS: non_contiguous,
+    PART_OF_LARGER: part_of_larger,
     NON_FINITE: non_finite,
     **OTHER_VALUES,
 }
@@ -115,28 +152,35 @@ def batch_of(variant: str) -> int | None:
     return int(variant.removeprefix(_BATCH)) if variant.startswith(_BATCH) else None
 
 
-_OTHER_SIZE = re.compile(r"inputs of size (\d+) (?:in dimension (\d+)|in place of (\d+))")
+_OTHER_SIZE = re.compile(r"inputs of size (\d+) (?:in dimension (\d+)(?: of input(.+))?|in place of (\d+))")
 
 
 def other_sizes(arguments: Arguments, *, longer: bool = True) -> list[str]:
     """Return the names of variants with another size along a dimension, or wherever a size occurs several times.
 
     The first dimension is the batch, unless no tensor has another one. Sizes are half of what they are, and twice as
-    large if ``longer``.
+    large if ``longer``. A size that several inputs have in a dimension also changes in each of them alone.
 
     >>> other_sizes(Arguments((torch.ones(3, 8),)))
     ['inputs of size 4 in dimension 1', 'inputs of size 16 in dimension 1']
     """
-    shapes = [tensor.shape for tensor in arguments.tensors if is_strided(tensor)]
+    tensors = {place: tensor for place, tensor in places(arguments).items() if is_strided(tensor)}
+    shapes = [tensor.shape for tensor in tensors.values()]
     most = max(map(len, shapes), default=0)
-    places: list[tuple[int, str]] = []
+    alone = [
+        f"inputs of size {size // 2 if size > 1 else 2} in dimension {dimension} of input{place}"
+        for place, tensor in tensors.items()
+        for dimension, size in enumerate(tensor.shape)
+        if size and sum(len(shape) > dimension and shape[dimension] == size for shape in shapes) > 1
+    ]
+    changes: list[tuple[int, str]] = []
     for dimension in range(min(1, most - 1), most) if most else ():
         old = next(shape[dimension] for shape in shapes if len(shape) > dimension)
-        places.append((old, f"in dimension {dimension}"))
+        changes.append((old, f"in dimension {dimension}"))
     count = Counter(size for shape in shapes for size in shape)
-    places += [(old, f"in place of {old}") for old in count if count[old] > 1]
-    sizes = [(old, place, size) for old, place in places for size in (old // 2, 2 * old if longer else 0)]
-    return [f"inputs of size {size} {place}" for _, place, size in sizes if size]
+    changes += [(old, f"in place of {old}") for old in count if count[old] > 1]
+    sizes = [(where, size) for old, where in changes for size in (old // 2, 2 * old if longer else 0)]
+    return alone + [f"inputs of size {size} {where}" for where, size in sizes if size]
 
 
 def with_other_size(arguments: Arguments, variant: str) -> Arguments | None:
@@ -148,15 +192,16 @@ def with_other_size(arguments: Arguments, variant: str) -> Arguments | None:
     if match is None:
         return None
     size, only = int(match[1]), None if match[2] is None else int(match[2])
-    shapes = [tensor.shape for tensor in arguments.tensors if is_strided(tensor)]
-    old = int(match[3]) if only is None else next(shape[only] for shape in shapes if len(shape) > only)
+    tensors = {place: tensor for place, tensor in places(arguments).items() if is_strided(tensor)}
+    chosen = tensors if match[3] is None else {match[3]: tensors[match[3]]}
+    old = int(match[4]) if only is None else next(t.shape[only] for t in chosen.values() if t.dim() > only)
+    changing = set(map(id, chosen.values()))
 
     def resized(tensor: torch.Tensor) -> torch.Tensor:
-        if not is_strided(tensor):
-            return tensor
-        for dimension in range(tensor.dim()) if only is None else (only,):
-            if dimension < tensor.dim() and tensor.shape[dimension] == old:
-                tensor = tensor.index_select(dimension, torch.arange(size, device=tensor.device) % old)
+        for dimension in range(tensor.dim()) if id(tensor) in changing else ():
+            if only in (None, dimension) and tensor.shape[dimension] == old:
+                indices = torch.arange(size, device=tensor.device) % old
+                tensor = tensor.index_select(dimension, indices)
         return tensor
 
     return arguments.map(resized)

@@ -18,9 +18,10 @@ from functools import partial
 from typing import Any
 
 from fx.arguments import expect, expect_all
+from fx.passes import Approximate
 from fx.registry import Registry
 from pytest_fx.errors import CannotLoadError, LawViolation
-from pytest_fx.harness.pass_run import PassRun
+from pytest_fx.harness.pass_run import PassRun, may_change
 from pytest_fx.laws.form import (
     code_and_graph_agree,
     metadata_kept,
@@ -46,6 +47,7 @@ from pytest_fx.laws.output_laws import (
     non_finite_inputs,
     other_sizes,
     other_values,
+    other_weights,
     state,
     structure,
 )
@@ -80,6 +82,7 @@ __all__ = [
     "inputs_untouched",
     "is_kept_without",
     "law_called",
+    "laws_not_asked",
     "metadata_kept",
     "mode",
     "non_contiguous_inputs",
@@ -87,6 +90,7 @@ __all__ = [
     "original_untouched",
     "other_sizes",
     "other_values",
+    "other_weights",
     "process_untouched",
     "refusal",
     "retraceable",
@@ -98,12 +102,13 @@ __all__ = [
     "structure",
     "terminates",
     "well_formed",
+    "why_not_asked",
 ]
 
 MOST_CALLS = 8
 """Eager calls that a law may take on a model of full size."""
 
-_of_outputs = partial(Law, judges="values", of_passes=False)
+_of_outputs = partial(Law, judges="values", of="all")
 _of_other_inputs = partial(_of_outputs, more_inputs=True)
 
 TABLE: tuple[Law, ...] = (
@@ -122,14 +127,25 @@ TABLE: tuple[Law, ...] = (
     _of_outputs("state", state, may_change="writes"),
     _of_other_inputs("calls in a row", calls_in_a_row, calls=3, leaves_only=True),
     Law("checks", checks, judges="refusals", may_change="checks", calls=10),
-    Law("aliasing", aliasing, of_passes=False),
-    _of_other_inputs("gradients", gradients, judges="gradients", may_change="gradients", calls=7, leaves_only=True),
-    _of_other_inputs("batch sizes", batch_sizes, calls=6, leaves_only=True),
-    _of_other_inputs("other sizes", other_sizes, calls=8),
+    Law("aliasing", aliasing, of="all"),
+    _of_other_inputs(
+        "gradients",
+        gradients,
+        judges="gradients",
+        may_change="gradients",
+        calls=7,
+        leaves_only=True,
+        unless_approximate=True,
+    ),
+    _of_other_inputs("batch sizes", batch_sizes, may_change="sizes", calls=6, leaves_only=True),
+    _of_other_inputs("other sizes", other_sizes, may_change="sizes", calls=8, leaves_only=True),
     _of_other_inputs("non-contiguous inputs", non_contiguous_inputs, calls=2, leaves_only=True),
-    _of_other_inputs("non-finite inputs", non_finite_inputs, may_change="non-finite", calls=10),
-    _of_other_inputs("other values", other_values, calls=8),
-    Law("process untouched", process_untouched, when_unchanged=True, of_passes=False),  # after all calls
+    _of_other_inputs(
+        "non-finite inputs", non_finite_inputs, may_change="non-finite", calls=10, unless_approximate=True
+    ),
+    _of_other_inputs("other values", other_values, calls=8, leaves_only=True, unless_approximate=True),
+    _of_other_inputs("other weights", other_weights, of="programs", calls=2),
+    Law("process untouched", process_untouched, when_unchanged=True, of="all"),  # after all calls
     Law("deterministic", deterministic, calls=10),
     Law("metadata kept", metadata_kept, when_unchanged=True, may_change="metadata"),
     Law("retraceable", retraceable, "sampled", may_change="tracing", calls=10),
@@ -193,15 +209,34 @@ def law_called(name: str) -> Law:
 def affordable(laws: Iterable[Law], pass_run: PassRun) -> list[Law]:
     """Return those of ``laws`` that apply to what was made of a subject, and that a model of full size can afford."""
     expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
-    laws = _expect_laws(laws)
-    most = MOST_CALLS if pass_run.subject.is_full_size else max(law.calls for law in TABLE)
-    return [
-        law
-        for law in laws
-        if law.calls <= most
-        and (pass_run.before is not None or not law.of_passes)
-        and (law.when_unchanged or pass_run.changed)
-    ]
+    return [law for law in _expect_laws(laws) if why_not_asked(law, pass_run) is None]
+
+
+def why_not_asked(law: Law, pass_run: PassRun) -> str | None:
+    """Return why what was made of a subject is not held to a law; None if it is."""
+    is_given, subject = pass_run.before is None, pass_run.subject
+    reasons = {
+        f"it is about {law.of}": law.of not in ("all", "programs" if is_given else "passes"),
+        "nothing is changed": not law.when_unchanged and not pass_run.changed,
+        "the contract is approximate": law.unless_approximate and isinstance(pass_run.contract, Approximate),
+        "input sets are asked for by number": law.more_inputs and is_given and pass_run.has_chosen_input_sets,
+        "it takes too many calls of a model of full size": subject.is_full_size and law.calls > MOST_CALLS,
+        "it is asked with leaf modules": subject.is_full_size and law.leaves_only and not pass_run.leaves,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def laws_not_asked(pass_run: PassRun) -> dict[str, str]:
+    """Return the laws about such programs that this one is not held to, each with the reason."""
+    about = ("all", "programs" if pass_run.before is None else "passes")
+    excused = may_change(pass_run.pass_) if pass_run.pass_ is not None else ()
+    reasons: dict[str, str] = {}
+    for law in TABLE:
+        excuse = f"the pass may change {law.may_change!r}" if law.may_change in excused else None
+        reason = excuse or why_not_asked(law, pass_run)
+        if reason is not None and law.of in about and law.kind != "demanded":
+            reasons[law.name] = reason
+    return {**reasons, **pass_run.not_asked}
 
 
 def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:

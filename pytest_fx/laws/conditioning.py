@@ -19,7 +19,7 @@ from fx.operators.families import find_in_place, find_operator
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, by
-from pytest_fx.harness.snapshot import is_strided, overlaps
+from pytest_fx.harness.snapshot import is_strided, overlaps, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import ALLOWED, LARGE, LARGE_OF_HALVES, PERTURBATIONS, SMALL, STEP
@@ -121,6 +121,8 @@ class Perturbed(Interpreter):
         if self._is_integer(n, value):
             self._integers.add(n)
             return value
+        if self._is_cast(n, value):
+            return value
         if isinstance(value, torch.Tensor) and value.requires_grad and _can_be_perturbed(value):
             return value + self._noise(value.detach()) if self._is_new(n, value) else value
         if n.op not in ("get_attr", "output"):
@@ -152,6 +154,15 @@ class Perturbed(Interpreter):
         if not rounds and not all(used in self._integers or _is_exact(self.env.get(used)) for used in read):
             return False
         return _can_be_perturbed(value) and bool((value == value.round()).all())
+
+    def _is_cast(self, node: Node, value: Any) -> bool:
+        """Return whether a value is another one in its dtype: a rounding that the program asks for, and no error."""
+        read = [self.env.get(used) for used in node.all_input_nodes]
+        if len(read) != 1 or not isinstance(value, torch.Tensor) or not isinstance(read[0], torch.Tensor):
+            return False
+        if not (_can_be_perturbed(value) and _can_be_perturbed(read[0])) or value.shape != read[0].shape:
+            return False
+        return value.dtype != read[0].dtype and same_tensor(value, read[0].detach().to(value.dtype))
 
     def _is_new(self, node: Node, value: torch.Tensor) -> bool:
         """Return whether nothing else shares the memory of ``value``, so that a sum may stand for it.

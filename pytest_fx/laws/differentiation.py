@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
-from pytest_fx.harness.run import Runner, places
+from pytest_fx.harness.evaluation import Arguments, default_dtype, places, same_random_numbers
+from pytest_fx.harness.run import Runner
 from pytest_fx.harness.snapshot import dense
 from pytest_fx.harness.stored import StoredTensors
 from pytest_fx.harness.structure import leaves

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,11 +17,11 @@ from fx.passes import Approximate, Close, Contract, Exact, close, pass_name
 from pytest_fx.errors import ContractViolation, LawViolation
 from pytest_fx.harness.contracts import Comparison, near
 from pytest_fx.harness.equality import Mismatch, pair_leaves
-from pytest_fx.harness.evaluation import converted
+from pytest_fx.harness.evaluation import Arguments, converted, places
 from pytest_fx.harness.layouts import LayoutIndependent, Unchanged
 from pytest_fx.harness.pass_run import PassRun, parts_of
 from pytest_fx.harness.run import Run
-from pytest_fx.harness.snapshot import dense, is_finite, is_strided, same_tensor
+from pytest_fx.harness.snapshot import dense, is_finite, is_plain, is_strided, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import FEW, MOST_PERTURBATIONS
@@ -66,7 +66,48 @@ def require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Pa
     not compared (:mod:`pytest_fx.laws.infinity`). An element may differ as far as eager's own moves when eager's values
     are perturbed in their last bits: ``round(x)`` at 0.5, say (:mod:`pytest_fx.laws.conditioning`).
     """
-    wherever_values_lie(pass_run, lambda: _require_kept(law, pass_run, inputs, part, whose))
+
+    def judge() -> None:
+        taken = _inputs_taken(law, pass_run, inputs)
+        normals = _require_kept(law, pass_run, taken, part, whose) if taken else []
+        for each, normal in zip(taken, normals, strict=True):
+            output = part(pass_run.eager(each))
+            written = _written_to(output, pass_run.subject.arguments(each)) if whose == "input" else output
+            pass_run.compared += _count_compared(written, normal)
+
+    wherever_values_lie(pass_run, judge)
+
+
+def both_take(pass_run: PassRun, inputs: Iterable[Inputs]) -> list[Inputs]:
+    """Return those inputs for which both eager and the program return something: others are not compared."""
+    return [each for each in inputs if pass_run.eager(each).error is None and pass_run.actual(each).error is None]
+
+
+def _inputs_taken(law: str, pass_run: PassRun, inputs: Sequence[Inputs]) -> list[Inputs]:
+    """Return the inputs to compare, or raise :class:`LawViolation` for one that only the program fails on.
+
+    A program may refuse inputs by a check that its pass has put in and named in the message.
+    """
+    for each in inputs:
+        error = pass_run.actual(each).error if pass_run.eager(each).error is None else None
+        if error is not None and not refuses_inputs(pass_run, error):
+            _raises(law, pass_run, each, error)
+    return both_take(pass_run, inputs)
+
+
+def _written_to(inputs: Mapping[str, torch.Tensor], given: Arguments) -> dict[str, torch.Tensor]:
+    """The inputs that a call has changed."""
+    before = places(given)
+    return {place: tensor for place, tensor in inputs.items() if not same_tensor(tensor, before[place])}
+
+
+def _count_compared(output: Any, normal: Normal) -> int:
+    """Return how many finite elements of eager's are left of ``output`` by ``normal``, which puts 0 for the others."""
+    tensors = [leaf for _, leaf in leaves(output) if isinstance(leaf, torch.Tensor)]
+    if not tensors:
+        return sum(leaf is not None for _, leaf in leaves(output))
+    counted = normal(map_tensors(lambda tensor: dense(tensor).isfinite().double(), output))
+    return sum(int(leaf.sum()) for _, leaf in leaves(counted) if isinstance(leaf, torch.Tensor))
 
 
 def wherever_values_lie(pass_run: PassRun, judge: Callable[[], None]) -> None:
@@ -116,19 +157,15 @@ def _depends_on_layout(node: Node) -> bool:
     return any("norm" in type(part).__name__.lower() for part in owner.get_submodule(str(node.target)).modules())
 
 
-def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Part, whose: str) -> None:
-    inputs = [each for each in inputs if pass_run.eager(each).error is None]
-    for each in inputs:
-        error = pass_run.actual(each).error
-        if error is not None and not refuses_inputs(pass_run, error):
-            _raises(law, pass_run, each, error)
-    inputs = [each for each in inputs if pass_run.actual(each).error is None]
+def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Part, whose: str) -> Sequence[Normal]:
+    """Return what puts 0 for elements that were not compared, for each of the inputs."""
+    everything: list[Normal] = [_as_it_is] * len(inputs)
     # 1. The same bits keep every contract; this needs no call in float64.
     if all(identical(part(pass_run.eager(each)), part(pass_run.actual(each))) for each in inputs):
-        return
+        return everything
     # 2. A large model runs in float64 on its first inputs only: their rounding errors tell what others may have.
     if _is_as_near_as_on_input_sets(pass_run, inputs, part):
-        return
+        return everything
     # 3. The contract itself, in the working dtype and in float64.
     violation = _violation(compared(pass_run, inputs, part, whose), pass_run.contract)
     # 4. Where already the capture, without the pass, is not what eager computes in float64, float64 says nothing about
@@ -139,7 +176,7 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
         if violation is None:
             pass_run.waive("not judged in float64, where the capture itself differs from eager")
     if violation is None:
-        return
+        return everything
     if not isinstance(pass_run.contract, Exact):  # which promises bits, also where they mean nothing
         # 5. An overflow: of `a * b / c` eager may have `inf` where `a / c * b` has a number, and all that is computed
         # from it differs. These elements are not compared, the others are.
@@ -148,7 +185,7 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
         violation = _violation(comparison, pass_run.contract)
         if violation is None:
             pass_run.waive("differs in what follows from an infinity")
-            return
+            return normals
         # 6. What eager cannot tell either: `round(x)` at 0.5 is 0 or 1. An element may differ as far as eager's own
         # moves when its values are perturbed in their last bits. It comes last as it takes 8 to 32 more runs of eager.
         parts = [lambda run, normal=normal: normal(part(run)) for normal in normals]
@@ -156,8 +193,12 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
         violation = _beside_eager_perturbed(comparison, pass_run.contract, conditioning, violation)
         if violation is None:
             pass_run.waive("ill-conditioned: eager itself moves as far when its values change in their last bits")
-            return
+            return normals
     raise told_with_precision(pass_run, LawViolation.of(law, violation, inputs[0]), violation)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _beside_eager_perturbed(
@@ -341,11 +382,13 @@ def _nans(value: Any) -> list[torch.Tensor | None]:
 
 
 def _zero_where(mask: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if mask is None or mask.shape != tensor.shape else tensor.masked_fill(mask, 0)
+    if mask is None or mask.shape != tensor.shape or not is_plain(tensor):
+        return tensor
+    return tensor.masked_fill(mask, 0)
 
 
 def _to_float64(value: Any) -> Any:
-    return map_tensors(lambda tensor: converted(tensor, torch.float64) if tensor.is_floating_point() else tensor, value)
+    return map_tensors(lambda tensor: converted(tensor, torch.float64) if is_plain(tensor) else tensor, value)
 
 
 def _without_infinities(value: Any) -> Any:
@@ -371,7 +414,7 @@ def _finite(value: Any) -> Any:
     return map_tensors(finite, value)
 
 
-_NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: lambda value: value, Approximate: _finite}
+_NORMAL: dict[type[Contract], Callable[[Any], Any]] = {Exact: _as_it_is, Approximate: _finite}
 
 
 def _normal(contract: Contract) -> Normal:

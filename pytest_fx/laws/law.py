@@ -18,6 +18,8 @@ Check = Callable[["PassRun"], None]
 
 KINDS = ("always", "sampled", "demanded")
 """When a law is checked."""
+KEPT_BY = ("passes", "programs", "all")
+"""What a law is about."""
 JUDGED = ("", "kinds", "values", "gradients", "refusals")
 """What of a program's output a law is about."""
 
@@ -42,13 +44,15 @@ class Law:
     that computes other values, kinds or gradients. Empty: it is about the pass or the program as such."""
     calls: int = 0
     """About how many eager calls it takes on a model beside those that every comparison takes."""
-    of_passes: bool = True
-    """Whether it is about what a pass does; others hold for programs that were made in any other way, too."""
+    of: str = "passes"
+    """What keeps it: ``"passes"``, ``"programs"`` that were made in another way, or ``"all"``."""
     more_inputs: bool = False
     """Whether the program is called or differentiated otherwise than with its input sets; such a law is left out where
     these are asked for by number."""
+    unless_approximate: bool = False
+    """Whether it is not meant for a pass whose contract is ``approximate``."""
     leaves_only: bool = False
-    """Whether it is checked on the capture with leaf modules, and not once more on that in functions."""
+    """Whether a model of full size is held to it with leaf modules alone, and not once more in functions."""
 
     def __post_init__(self) -> None:
         """Refuse what is not a law."""
@@ -56,6 +60,8 @@ class Law:
         expect_callable(self.check, "a law is a function that is given a PassRun", error=LawError)
         if self.kind not in KINDS:
             raise refusal(f"the kind of a law is one of {', '.join(map(repr, KINDS))}", self.kind, error=LawError)
+        if self.of not in KEPT_BY:
+            raise refusal(f"a law is one of {', '.join(map(repr, KEPT_BY))}", self.of, error=LawError)
         if self.judges not in JUDGED:
             raise refusal(f"a law judges one of {', '.join(map(repr, JUDGED))}", self.judges, error=LawError)
 

@@ -10,15 +10,14 @@ import torch
 
 from fx.operators.effects import effect_of
 from fx.operators.tensor_queries import names_of
-from fx.passes import Approximate
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness import variants
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.run import Run, is_plain
-from pytest_fx.harness.snapshot import same_tensor, tensors_of
+from pytest_fx.harness.run import Run
+from pytest_fx.harness.snapshot import dense, is_plain, is_strided, memory_of, same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves, skeleton
 from pytest_fx.harness.subject import Inputs
-from pytest_fx.harness.variants import NON_CONTIGUOUS, NON_FINITE, OTHER_VALUES, of_batch
+from pytest_fx.harness.variants import NON_CONTIGUOUS, NON_FINITE, OTHER_VALUES, PART_OF_LARGER, of_batch
 from pytest_fx.laws.judging import refuses_inputs, require_kept
 from pytest_fx.laws.law import broken
 
@@ -26,6 +25,8 @@ BATCHES = (1, 0, 3)
 """The batch sizes that small programs are tried with besides their own."""
 SIZES_OF_LARGE = 4
 """Variants of other sizes that a model of full size is called with at most."""
+LEAST_CHANGE, SHARE_LEFT = 1e-2, 1e-2
+"""How much of an output has to change with the parameters, and which part of that a program may be away from it."""
 _OF_LAYOUT = names_of("memory")
 _output, _inputs = attrgetter("output"), attrgetter("inputs")
 
@@ -152,34 +153,89 @@ def batch_sizes(pass_run: PassRun) -> None:
 
 
 def non_contiguous_inputs(pass_run: PassRun) -> None:
-    """The same holds for inputs whose elements lie in memory in another order, wherever eager takes them."""
-    _require_on(pass_run, "non-contiguous inputs", NON_CONTIGUOUS)
+    """The same holds for inputs that lie in memory in another order, or behind other elements.
+
+    That is asked wherever eager takes them. Of several inputs, each also lies in another order alone.
+    """
+    subject = pass_run.subject
+    alone = variants.not_contiguous_alone(subject.arguments())
+    names = alone[:1] or [NON_CONTIGUOUS] if subject.is_full_size else [NON_CONTIGUOUS, PART_OF_LARGER, *alone]
+    for inputs in names:
+        _require_on(pass_run, "non-contiguous inputs", inputs)
 
 
 def non_finite_inputs(pass_run: PassRun) -> None:
     """NaN and infinities in the inputs reach the outputs where they do in eager, unless the pass approximates."""
-    if not isinstance(pass_run.contract, Approximate):
-        _require_on(pass_run, "non-finite inputs", NON_FINITE)
+    _require_on(pass_run, "non-finite inputs", NON_FINITE)
 
 
 def other_values(pass_run: PassRun) -> None:
-    """A program made elsewhere does the same for inputs of opposite signs, ten times as large, zero, or one changed.
+    """The same holds for inputs of opposite signs, ten times as large, zero, or one changed, wherever eager takes them.
 
-    Inputs are made from the example's floating-point tensors, wherever eager takes them. What approximates is made for
-    the values that it has seen, and a pass is tried on random programs with values of their own.
+    Inputs are made from the example's floating-point tensors. What approximates is made for the values that it has
+    seen. A pass on a model of full size is held to inputs of opposite signs.
     """
-    if pass_run.before is None and not isinstance(pass_run.contract, Approximate):
-        for inputs in OTHER_VALUES:
-            _require_on(pass_run, "other values", inputs)
+    is_costly = pass_run.before is not None and pass_run.subject.is_full_size
+    for inputs in list(OTHER_VALUES)[: 1 if is_costly else None]:
+        _require_on(pass_run, "other values", inputs)
+
+
+def other_weights(pass_run: PassRun) -> None:
+    """A program made elsewhere that has the model's parameters follows them: it computes with their present values.
+
+    All are halved in both. A program that has only some of them, as where others were folded, is not asked.
+    """
+    if _both(pass_run) is None:
+        return
+    runners = pass_run.subject.eager_runner(), pass_run.runner()
+    own, held = (list(runner.program.parameters()) for runner in runners)
+    wanted = [parameter for parameter in own if parameter.is_floating_point() and is_strided(parameter)]
+    matching = [each for each in held if any(same_tensor(each, parameter) for parameter in wanted)]
+    if not wanted or not all(any(same_tensor(each, parameter) for each in matching) for parameter in wanted):
+        return
+    halved = list({memory_of(tensor): tensor for tensor in (*wanted, *matching)}.values())
+    arguments, dtype = pass_run.subject.arguments(), pass_run.subject.dtype
+    runs: list[Run] = []
+    for runner in runners:
+        with torch.no_grad():
+            for tensor in halved:
+                tensor.mul_(0.5)
+        try:
+            runs.append(runner(arguments, dtype))
+        finally:
+            for each in runners:
+                each.restore()
+    outputs = pass_run.eager().output, *(run.output for run in runs)
+    if any(run.error is not None for run in runs) or len({str(skeleton(output)) for output in outputs}) > 1:
+        return
+    for (path, before), (_, wanted_now), (_, now) in zip(*map(leaves, outputs), strict=True):
+        if isinstance(before, torch.Tensor) and _lags_behind(before, wanted_now, now):
+            broken(
+                "other weights",
+                f"{pass_run.name} does not follow its parameters when they change",
+                where=f"output{path}",
+                why="it computes with what it made of them before: load_state_dict and training have no effect on it",
+                remedy="compute from the parameters in each call, or do not keep them as parameters of the program",
+            )
+
+
+def _lags_behind(before: torch.Tensor, wanted: torch.Tensor, now: torch.Tensor) -> bool:
+    """Return whether an output is away from eager's by more than a hundredth of what changed parameters change."""
+    if not before.is_floating_point() or not before.shape == wanted.shape == now.shape:
+        return False
+    if not all(map(is_plain, (before, wanted, now))):
+        return False
+    old, new, found = (dense(tensor).double().nan_to_num(0.0, 0.0, 0.0) for tensor in (before, wanted, now))
+    change = float((new - old).norm())
+    return change > LEAST_CHANGE * float(old.norm()) and float((found - new).norm()) > SHARE_LEFT * change
 
 
 def other_sizes(pass_run: PassRun) -> None:
-    """A program made elsewhere does the same for inputs of other sizes along each dimension, wherever eager takes them.
+    """The same holds for inputs of other sizes along each dimension, in all inputs or in one, if eager takes them.
 
-    Such are other lengths of sequences, heights and widths. A pass sees no sizes of inputs.
+    Such are other lengths of sequences, heights and widths. A pass that is made for the sizes of the example says so by
+    "sizes" in ``may_change``; a program that is made for some sizes, or a capture, may refuse others.
     """
-    if pass_run.before is not None:
-        return
     subject = pass_run.subject
     # A longer sequence may ask for positions that there are not, which only a CPU lets one catch.
     longer = subject.device.type == "cpu" and not subject.is_full_size
@@ -249,11 +305,19 @@ def _said(error: Exception) -> str:
 
 
 def _require_on(pass_run: PassRun, law: str, inputs: Inputs) -> None:
-    if pass_run.program is None or not pass_run.subject.has(inputs):
+    """Raise unless the contract is kept on a variant of the inputs, if the program that was captured takes it.
+
+    A program that is made for some inputs, a size say, may refuse others, and so may a capture.
+    """
+    if pass_run.program is None or not pass_run.subject.has(inputs) or pass_run.eager(inputs).error is not None:
         return
-    # A program that is made for some inputs, a size say, may refuse others. It may not return something else.
-    refused = pass_run.before is None and pass_run.actual(inputs).error is not None
-    if not refused:
+    if pass_run.actual(inputs).error is None:
+        require_kept(law, pass_run, (inputs,), _output)
+    elif pass_run.before is None:
+        pass_run.leave_out(law, f"the program refuses {inputs}")
+    elif pass_run.untouched().actual(inputs).error is not None:
+        pass_run.leave_out(law, f"the capture refuses {inputs}")
+    else:
         require_kept(law, pass_run, (inputs,), _output)
 
 

@@ -20,7 +20,7 @@ from pytest_fx.errors import LawViolation
 from pytest_fx.harness.equality import Leaf
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, Runner
-from pytest_fx.harness.snapshot import dense, is_strided, same_tensor, tensors_of
+from pytest_fx.harness.snapshot import dense, is_plain, is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import describe, leaves, skeleton
 from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import SAME_PARAMETERS
@@ -222,6 +222,8 @@ def _first_leaf_that_differs(wanted: Any, found: Any) -> str:
 def _beside(wanted: Any, found: Any) -> str:
     if not (isinstance(wanted, torch.Tensor) and isinstance(found, torch.Tensor)):
         return f"{found!r} beside {wanted!r}"
+    if not (is_plain(wanted) and is_plain(found)):
+        return f"a {type(found).__qualname__} beside a {type(wanted).__qualname__}"
     one, other = dense(wanted), dense(found)
     if one.shape == other.shape and one.dtype == other.dtype and not one.is_quantized:
         return f"elements up to {float(Leaf(path='', expected=one, actual=other).errors.max()):.2g} apart"

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_fx.options import TOO_NOISY
 from pytest_fx.records.baseline import BASELINE
-from pytest_fx.report.rows import NOT_JUDGED, REFUSED, RIGHT, WRONG, SummaryRow, verdict_of
+from pytest_fx.report.rows import NOT_JUDGED, REFUSED, RIGHT, RIGHT_WITH_WAIVER, WRONG, SummaryRow, verdict_of
 from pytest_fx.tracebacks import users_line
 
 WIDE = 100
@@ -103,8 +103,10 @@ def _verdict(row: SummaryRow) -> str:
 
 
 def _colour_of_verdict(row: SummaryRow) -> Markup:
-    colours: dict[str, Markup] = {RIGHT: {"green": True}, REFUSED: {"yellow": True}, NOT_JUDGED: {"yellow": True}}
-    return colours.get(verdict_of(row), _PLAIN)
+    verdict = verdict_of(row)
+    if verdict == RIGHT:
+        return {"green": True}
+    return {"yellow": True} if verdict in (RIGHT_WITH_WAIVER, REFUSED, NOT_JUDGED) else _PLAIN
 
 
 def _nodes(row: SummaryRow) -> str:

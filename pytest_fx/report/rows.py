@@ -18,6 +18,7 @@ PROPERTY = "fx"
 FAILURE = "fx-failure"
 """The user property that carries what is known of a failure, for reports."""
 RIGHT, WRONG, REFUSED, NOT_JUDGED = "right", "wrong", "refused", "not judged"
+RIGHT_WITH_WAIVER = "right, with a waiver"
 """The verdicts on a program."""
 CHANGES_NOTHING = "changes nothing"
 """That on a pass which found nothing to change."""
@@ -68,6 +69,8 @@ class SummaryRow:
     """What the element with the largest error may be off in the working dtype, under a contract that limits that."""
     waiver: str | None = None
     """Why a difference beyond the contract is not held against the program, in words."""
+    not_asked: Mapping[str, str] | None = None
+    """The reason for each law that it was not held to."""
     detects: float | None = None
     """Detection limit: the smallest relative change of all outputs that would have broken the contract."""
     detects_largest: float | None = None
@@ -186,7 +189,8 @@ def records_on(report: Any) -> list[dict[str, Any]]:
 def verdict_of(row: SummaryRow) -> str:
     """Return the verdict on a program: one of the words above.
 
-    It is right only where it was held to its contract and to the laws, and every test of it kept them.
+    It is right only where it was held to its contract and to the laws, and every test of it kept them; with a waiver
+    where a difference beyond the contract was forgiven.
 
     >>> verdict_of(SummaryRow("resnet50", "fuse-conv-bn", changed=True, kept=True))
     'right'
@@ -202,7 +206,9 @@ def verdict_of(row: SummaryRow) -> str:
         return WRONG
     if row.changed is False:
         return CHANGES_NOTHING
-    return RIGHT if row.kept else NOT_JUDGED
+    if not row.kept:
+        return NOT_JUDGED
+    return RIGHT_WITH_WAIVER if row.waiver else RIGHT
 
 
 def merge_rows(rows: Iterable[SummaryRow]) -> list[SummaryRow]:

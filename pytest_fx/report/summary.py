@@ -12,7 +12,15 @@ from pytest_fx.options import Options
 from pytest_fx.records.baseline import BASELINE
 from pytest_fx.report.columns import COLUMNS, WIDE, SummaryColumn, columns_of, shown_error
 from pytest_fx.report.layout import format_rows, text_of
-from pytest_fx.report.rows import CHANGES_NOTHING, WRONG, SummaryRow, collect_rows, verdict_of
+from pytest_fx.report.rows import (
+    CHANGES_NOTHING,
+    NOT_JUDGED,
+    RIGHT_WITH_WAIVER,
+    WRONG,
+    SummaryRow,
+    collect_rows,
+    verdict_of,
+)
 
 INTERRUPTED = pytest.StashKey[int]()
 """Where a :class:`pytest.Config` has the tests that were collected, if the run was interrupted."""
@@ -65,6 +73,7 @@ def write_summary(reporter: pytest.TerminalReporter, options: Options) -> None:
     write(_of_the_baseline(reporter.config, rows))
     write(_ways_in(rows, verbose=verbose))
     write(_warning_of_coarse(rows), yellow=True)
+    write(_of_reasons(rows, verbose=verbose), yellow=True)
     write(reporter.config.stash.get(NOTES, []))
     write(_of_wrong(rows), red=True, bold=True)
 
@@ -160,6 +169,21 @@ def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:
             f"{worst.program} of {worst.model} none below {shown_error(worst.detects)}: compare in float32 or "
             "float64, or see --fx-detect"
         )
+
+
+def _of_reasons(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
+    """Lines on what was forgiven or not judged, with the reasons, and if verbose on laws that were not asked."""
+    programs: dict[str, list[str]] = {}
+    for row in rows:
+        verdict, name = verdict_of(row), f"{row.program} of {row.model}"
+        if verdict == RIGHT_WITH_WAIVER:
+            programs.setdefault(f"{verdict}, {row.waiver}", []).append(name)
+        elif verdict == NOT_JUDGED and row.outcome:
+            programs.setdefault(row.outcome, []).append(name)
+        for law, reason in (row.not_asked or {}).items() if verbose else ():
+            programs.setdefault(f"law {law!r} not asked, {reason}", []).append(name)
+    for reason, names in programs.items():
+        yield f"fx: {reason}: {', '.join(names)}"
 
 
 def record_check(item: pytest.Item, sentence: str) -> None:

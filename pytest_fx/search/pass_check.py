@@ -29,7 +29,7 @@ from pytest_fx.harness.evaluation import Arguments, threads
 from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, may_change
 from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
-from pytest_fx.laws import Law, broken_laws, choose_laws
+from pytest_fx.laws import Law, affordable, broken_laws, choose_laws
 from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.counterexample import FOLDER
@@ -220,7 +220,8 @@ def check_program(
         with process_kept(), Watchdog() as watchdog:
             subject = Subject.of(GivenProgram(module, Arguments(args, kwargs)), mode)
             pass_run = PassRun(subject, made, contract=promise, watchdog=watchdog, seconds=seconds)
-            return broken_laws([law for law in chosen if names is None or law.name in names], pass_run)
+            asked = [law for law in chosen if names is None or law.name in names]
+            return broken_laws(affordable(asked, pass_run), pass_run)
 
     violations = judge() if limits is None else judge_isolated(judge, pass_name(made), limits)
     if violations:

@@ -16,7 +16,7 @@ from fx.passes import Contract, pass_name
 from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.pass_run import PassRun, leave_alone
 from pytest_fx.harness.subject import ProgramSource, Subject
-from pytest_fx.laws import Law, broken_laws
+from pytest_fx.laws import Law, broken_laws, why_not_asked
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.counterexample import describe
@@ -238,7 +238,7 @@ class Search:
 
     def _applies(self, law: Law, example: PassRun, sample: int) -> bool:
         sampled = law.kind == "sampled" and law.name not in self._always
-        return (not sampled or sample == 0) and (law.when_unchanged or example.changed)
+        return (not sampled or sample == 0) and why_not_asked(law, example) is None
 
     def explained(self, folder: Path) -> LawViolation:
         """The violation, with the program on which it was found."""
@@ -288,6 +288,6 @@ class Search:
 
     def report(self) -> CheckReport:
         """Return what the search found."""
-        names = tuple(law.name for law in self._laws)
+        names = tuple(law.name for law in self._laws if law.of != "programs")
         counts = self._tried, self._changed, self._refused, self._unjudged
         return CheckReport(self.name, *counts, names, self.code.coverage())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import random
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -139,6 +142,70 @@ class OfFour(Program):
         return self.model(x)
 
 
+class Counts(Program):
+    """Wrong in every second call."""
+
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.model(x) * (2.0 if self.calls % 2 == 0 else 1.0)
+
+
+class AnswersOnce(Program):
+    """Gives its first answer for ever."""
+
+    answer: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.answer is None or len(self.answer) != len(x):
+            self.answer = self.model(x)
+        return self.answer.clone()
+
+
+class FillsLater(Program):
+    """Returns memory that another thread fills afterwards."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer, output = self.model(x), torch.zeros(len(x), 300)
+
+        def fill() -> None:
+            time.sleep(0.05)
+            output.copy_(answer)
+
+        threading.Thread(target=fill).start()
+        return output
+
+
+class Packs(Program):
+    """Computes for ever with the weights of its first call."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.packed: list[nn.Module] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.packed:
+            self.packed = [copy.deepcopy(self.model)]
+        return self.packed[0](x)
+
+
+class IgnoresTheOffset(Program):
+    """Reads its input from the beginning of its memory."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x.as_strided(x.shape, x.stride(), 0))
+
+
+def doubled(model: nn.Module) -> Any:
+    """A compiled model whose compiler doubles what it computes."""
+
+    def compile_doubled(program: Any, inputs: Any) -> Any:
+        return lambda *given: tuple(output * 2 for output in program(*given))
+
+    return torch.compile(model, backend=compile_doubled)
+
+
 def _of_all(x: torch.Tensor) -> Any:
     return id(x), x.data_ptr(), x._version
 
@@ -161,6 +228,12 @@ _WRONG: tuple[tuple[str, Callable[[nn.Module], nn.Module], str, tuple[str, ...]]
         "by_all", lambda model: Remembers(model, _of_all),
         "looks outputs up by identity, address and version", ("contract",),
     ),
+    ("doubled", doubled, "a compiler has doubled", ("contract",)),
+    ("counts", Counts, "is wrong in every second call", ("calls in a row",)),
+    ("answers_once", AnswersOnce, "gives its first answer for ever", ("contract",)),
+    ("fills_later", FillsLater, "returns memory that a thread fills later", ("contract",)),
+    ("packs", Packs, "computes with the weights of its first call for ever", ("other weights",)),
+    ("ignores_the_offset", IgnoresTheOffset, "ignores where in its memory an input begins", ("non-contiguous inputs",)),
     (
         "right_where_small", lambda model: RightWhere(model, lambda x: x.abs().max() < 8),
         "is right for small values alone", ("other values",),
@@ -175,6 +248,7 @@ _WRONG: tuple[tuple[str, Callable[[nn.Module], nn.Module], str, tuple[str, ...]]
     ),
 )  # fmt: skip
 _RIGHT: tuple[tuple[str, Callable[[nn.Module], nn.Module], str], ...] = (
+    ("compiled", lambda model: torch.compile(model, backend="eager"), "is compiled"),
     ("computes", Program, "computes"),
     ("patches_and_restores", PatchesAndRestores, "replaces a function of torch for a call"),
     ("of_four", OfFour, "takes its number of samples alone"),

@@ -370,3 +370,6 @@ def detach_small_elements(graph_module: Any) -> None:
 def copy_small_elements(graph_module: Any) -> None:
     """Kept for them."""
     _apart(graph_module, lambda graph, first: graph.call_function(torch.clone, (first,)))
+
+
+copy_small_elements.may_change = ("sizes",)  # it is made for two columns

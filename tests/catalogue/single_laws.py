@@ -142,7 +142,10 @@ class Calling(nn.Module):
 
 
 @alone(
-    "original untouched", lambda: Case(Calling().eval(), (torch.ones(1, 2, 2),)), says="attention has another num_heads"
+    "original untouched",
+    lambda: Case(Calling().eval(), (torch.ones(1, 2, 2),)),
+    "other values",
+    says="attention has another num_heads",
 )
 def write_to_the_module(graph_module: Any) -> None:
     """A setting of a module of the original is another one."""

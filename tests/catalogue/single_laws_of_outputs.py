@@ -9,11 +9,12 @@ from typing import Any
 import torch
 import torch.fx
 import torch.nn.functional as F
+from torch import nn
 
 import fx
 from fx.passes import exact
 
-from .rows import bypass, calls, node_of, of, retarget, substitute
+from .rows import behind, bypass, calls, node_of, of, replace, retarget, substitute
 from .single_laws import alone, checked, replaced, torch_assert, training
 
 # Outputs.
@@ -159,6 +160,54 @@ def merge_results(graph_module: Any) -> None:
     one, other = calls(graph_module, torch.relu)
     substitute(other, one)
     graph_module.recompile()
+
+
+# Calls in a row, and other inputs.
+
+
+@alone("state", of(
+    lambda self, x: torch.zeros_like(x).add_(x), (2, 3)
+), "calls in a row", says="a call changes 'zeros' of the program, which eager does not have")  # fmt: skip
+def keep_the_zeros(graph_module: Any) -> None:
+    """Zeros that the program adds to become a buffer, in which the sums pile up."""
+    node = node_of(graph_module, torch.zeros_like)
+    graph_module.register_buffer("zeros", torch.zeros(2, 3))
+    with graph_module.graph.inserting_before(node):
+        substitute(node, graph_module.graph.get_attr("zeros"))
+    graph_module.recompile()
+
+
+def _advances(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.place.add_(1)
+    return x * self.place
+
+
+@alone("calls in a row", of(
+    _advances, torch.ones(2, 3), place=nn.Buffer(torch.zeros(()))
+), says="on inputs given a second time computes")  # fmt: skip
+def stay_in_place(graph_module: Any) -> None:
+    """A position is that of the first call, though the buffer still counts."""
+    node_of(graph_module, operator.mul).update_arg(1, 1.0)
+    graph_module.recompile()
+
+
+@alone("other sizes", of(
+    lambda self, x: x.mean(1), (2, 4)
+), says="on inputs of size 2 in dimension 1 computes")  # fmt: skip
+def mean_of_four(graph_module: Any) -> None:
+    """A mean becomes a sum over the size that the example has."""
+    node = node_of(graph_module, "mean")
+    total = replace(node, "sum", *node.args)
+    behind(total, operator.truediv, total, 4)
+    graph_module.recompile()
+
+
+@alone("other values", of(
+    lambda self, x: torch.sqrt(torch.abs(x) + 1), torch.ones(2, 3)
+), says="on inputs of opposite signs computes")  # fmt: skip
+def drop_the_absolute_value(graph_module: Any) -> None:
+    """The sign of the example is taken for that of all inputs."""
+    bypass(graph_module, torch.abs)
 
 
 # Gradients.

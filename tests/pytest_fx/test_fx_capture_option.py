@@ -173,8 +173,9 @@ def test_a_fixed_batch_is_told_and_passes_are_not_held_to_others(per_sample):
     result.stdout.re_match_lines(
         [
             r"mine:network +capture +right +\d+ +export, batch fixed at 3 .*",
-            r"mine:network +doubled .*; the capture itself breaks the law 'batch sizes', as it is exported for one .*",
+            r"mine:network +doubled .*",
             r"mine:network is exported for one call: its batch is fixed at 3: \w.*",
+            r"fx: law 'batch sizes' not asked, the capture refuses inputs of batch size 1: doubled of mine:network",
         ]
     )
 

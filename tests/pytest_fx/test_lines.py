@@ -129,6 +129,6 @@ def test_what_ends_the_process_and_what_came_of_a_check_follow_the_width(pyteste
     assert "with status 7" in " ".join(message.split()) and max(map(len, message.splitlines()[:-1])) <= 70
     shown = str(pytester.runpytest("test_ours.py").stdout)
     assert (
-        "nothing changed 0 of 1 programs and kept 26 laws; 1 of 1 lines and\n  branches of its code were reached"
+        "nothing changed 0 of 1 programs and kept 27 laws; 1 of 1 lines and\n  branches of its code were reached"
         in shown
     )

@@ -3,7 +3,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
-const SIGNS = { right: "✓", wrong: "✗", refused: "⊘", "not judged": "?", "changes nothing": "·" };
+const SIGNS = { right: "✓", "right, with a waiver": "!", wrong: "✗", refused: "⊘", "not judged": "?", "changes nothing": "·" };
 
 function make(tag, options = {}, ...children) {
   const element = document.createElement(tag);

@@ -145,7 +145,14 @@ def test_a_program_that_a_pass_made_before_may_have_folded_parameters():
 
 def test_sizes_change_along_a_dimension_and_wherever_they_occur():
     given = Arguments((torch.arange(16).reshape(2, 8),), {"mask": torch.ones(8, 8)})
-    assert other_sizes(given, longer=False) == ["inputs of size 4 in dimension 1", "inputs of size 4 in place of 8"]
+    assert other_sizes(given, longer=False) == [
+        "inputs of size 4 in dimension 1 of input[0]",
+        "inputs of size 4 in dimension 1 of input['mask']",
+        "inputs of size 4 in dimension 1",
+        "inputs of size 4 in place of 8",
+    ]
+    alone = with_other_size(given, "inputs of size 4 in dimension 1 of input['mask']")
+    assert [list(tensor.shape) for tensor in alone.tensors] == [[2, 8], [8, 4]]
     along = with_other_size(given, "inputs of size 4 in dimension 1")
     assert [list(tensor.shape) for tensor in along.tensors] == [[2, 4], [8, 4]]
     everywhere = with_other_size(given, "inputs of size 16 in place of 8")

@@ -58,7 +58,7 @@ def test_an_output_of_a_class_that_runs_operators_itself_is_of_another_structure
     assert "an output is a tensor of another class" in str(violation)
 
 
-def test_contents_are_replaced_at_addresses_that_stay_and_state_is_put_back_between():
+def test_contents_are_replaced_at_addresses_that_stay_and_state_is_put_back_after_the_last_call():
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -72,8 +72,10 @@ def test_contents_are_replaced_at_addresses_that_stay_and_state_is_put_back_betw
 
     program = Counting()
     one, other = Arguments((torch.ones(2),)), Arguments((torch.zeros(2),))
-    run = Runner(program)(one, torch.float32, other)
-    assert run.output.tolist() == [2, 2]
+    runs = Runner(program).in_a_row([other, one], torch.float32)
+    assert [run.output.tolist() for run in runs] == [[1, 1], [3, 3]]
+    assert [run.state["count"].item() for run in runs] == [1, 2]
+    assert program.count.item() == 0
     (first, second) = program.seen
     assert first[:2] == second[:2] and first[2] == [0, 0] and second[2] == [1, 1]
 
@@ -84,7 +86,7 @@ def test_a_program_that_changes_the_shape_of_its_input_gets_a_new_one():
             return x.t_() + 1
 
     one, other = Arguments((torch.ones(2, 3),)), Arguments((torch.zeros(2, 3),))
-    assert Runner(Turning())(one, torch.float32, other).output.shape == (3, 2)
+    assert Runner(Turning()).in_a_row([other, one], torch.float32)[1].output.shape == (3, 2)
 
 
 def test_a_model_that_returns_its_parameter_is_judged():

@@ -262,8 +262,9 @@ TABLE = (
 
 SWITCHES = {
     "no-timing": "Take no times, for a faster answer on correctness. Example: --fx-model all --fx-no-timing",
-    "strict": "With --fx-baseline, fail also a timing that is too noisy to tell whether --fx-fail-slower allows it, "
-    "and a pass that changes less than in that run. Example: --fx-baseline main.json --fx-strict",
+    "strict": "Fail also what is right with a waiver, what is not judged because nothing was compared, and with "
+    "--fx-baseline a timing that is too noisy to tell whether --fx-fail-slower allows it, and a pass that changes less "
+    "than in that run. Example: --fx-model all --fx-strict",
     "isolate": "Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
     "memory: that test fails with the reason, and the others go on. "
     "Example: --fx-model all --fx-isolate --fx-timeout 60",

@@ -46,10 +46,6 @@ def test_a_value_that_makes_no_sense_is_refused(pytester, option, texts, wanted)
         (("--fx-memory-limit=100",), ["*--fx-memory-limit needs --fx-isolate: *"]),
         (("--fx-isolate", "--pdb"), ["*--fx-isolate and --pdb exclude each other*"]),
         (("--fx-isolate", "--fx-tables"), ["*--fx-isolate and --fx-tables exclude each other*"]),
-        (
-            ("--fx-model=mlp", "--fx-strict"),
-            ["ERROR: --fx-strict needs a run to compare with, --fx-baseline FILE, or --fx-fail-slower"],
-        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

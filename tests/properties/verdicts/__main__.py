@@ -9,6 +9,7 @@ from pytest_fx.records.baseline import describe
 from pytest_fx.records.records import describe_machine, write_atomically
 
 from . import CASES, Case
+from .laws_asked import laws_asked_table
 
 RESULT = Path("results/verdicts.md")
 
@@ -31,6 +32,7 @@ def table(rows: list[tuple[Case, str]]) -> str:
         f"| {one.item} | {one.says} | {one.expected} | {reported if one.is_right(reported) else f'**{reported}**'} |"
         for one, reported in rows
     ]
+    lines += ["", "## Every law by every kind of subject", "", laws_asked_table().rstrip()]
     return "\n".join(lines) + "\n"
 
 

@@ -327,3 +327,35 @@ def _() -> str:
 @case("noise", "--fx-fail-slower where pairs scatter, --fx-strict", "said")
 def _() -> str:
     return says(_noisy("--fx-strict"), "NoisyTiming: it is too noisy to tell", "1 failed")
+
+
+def _enter_compared(what: str, model: str, pass_: str, *parts: str, options: tuple[str, ...] = ()) -> None:
+    @case("what is compared", what, "said")
+    def _() -> str:
+        with folder(mine=text_of("compared")) as user:
+            arguments = ("--fx-model", f"mine:{model}", "--fx-pass", pass_, *_QUICK, *options)
+            return says(user.pytest(*arguments), *parts)
+
+
+for _model, _reason in (
+    ("detector", "all outputs are empty"),
+    ("boxes_and_size", "all outputs are empty"),
+    ("lost_in_nan", "no output is a finite number"),
+):
+    _enter_compared(f"tanh for relu in {_model}", _model, "mine:tanh_for_relu", f"not judged: {_reason}", "1 skipped")
+_enter_compared(
+    "--fx-detect where all outputs are empty", "detector", "mine:tanh_for_relu",
+    "CoarseVerdict: tanh-for-relu is not judged", "1 failed", options=("--fx-detect", "1e-4"),
+)  # fmt: skip
+_enter_compared("tanh for relu where something is compared", "usual", "mine:tanh_for_relu", "1 failed")
+_enter_compared("an input that eager refuses, without its check", "checked", "remove-checks", "right", "1 passed")
+_enter_compared("an input that the pass refuses", "checked", "mine:refusing", "right", "1 passed")
+_enter_compared("a program that refuses all inputs", "usual", "mine:refusing_all", "not judged", "1 skipped")
+_enter_compared(
+    "a difference that rounding decides", "rounded", "mine:by_its_inverse", "right, with a waiver", "1 passed"
+)
+_enter_compared(
+    "a difference that rounding decides, --fx-strict", "rounded", "mine:by_its_inverse", "only with a waiver",
+    "1 failed", options=("--fx-strict",),
+)  # fmt: skip
+_enter_compared("a cast of the model's that is dropped", "halved", "mine:keep_float32", "law 'contract'", "1 failed")

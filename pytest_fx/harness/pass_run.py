@@ -355,9 +355,11 @@ class PassRun:
 
     def _run(self, inputs: Inputs, float64: bool) -> list[Run]:
         """Call the transformed program, which is watched and finds no output of eager's."""
+        calls = self.subject.calls(inputs)
+        names = {*calls, *map(self.subject.alone, calls)}
         eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
         runner = self.runner(float64)
-        with hidden([*self.subject.runs, *eager]), self.watched(calls=True):
+        with hidden([*self.subject.runs_with(names), *eager]), self.watched(calls=True):
             return self.subject.run_in_a_row(runner, inputs, float64)
 
     def runner(self, float64: bool = False) -> Runner:

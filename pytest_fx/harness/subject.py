@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Container, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -459,6 +459,10 @@ class Subject:
     def runs(self) -> list[Run]:
         """Return what :meth:`eager` has found out so far."""
         return list(self._runs.values())
+
+    def runs_with(self, inputs: Container[Inputs]) -> list[Run]:
+        """Return those of :attr:`runs` that are with some inputs."""
+        return [run for (name, _), run in self._runs.items() if name in inputs]
 
     def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
         """Return what the module itself does when it is called, in float64 if ``float64``; found out once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -23,8 +24,8 @@ from pytest_fx.laws.law import broken
 
 BATCHES = (1, 0, 3)
 """The batch sizes that small programs are tried with besides their own."""
-SIZES_OF_LARGE = 4
-"""Variants of other sizes that a model of full size is called with at most."""
+SIZES, SIZES_OF_LARGE = 12, 4
+"""Variants of other sizes that a program is called with at most: a small model, and one of full size or drawn."""
 LEAST_CHANGE, SHARE_LEFT = 1e-2, 1e-2
 """How much of an output has to change with the parameters, and which part of that a program may be away from it."""
 _OF_LAYOUT = names_of("memory")
@@ -170,13 +171,14 @@ def non_finite_inputs(pass_run: PassRun) -> None:
 
 
 def other_values(pass_run: PassRun) -> None:
-    """The same holds for inputs of opposite signs, ten times as large, zero, or one changed, wherever eager takes them.
+    """The same holds for inputs of opposite signs, ten times as large, or zero, wherever eager takes them.
 
-    Inputs are made from the example's floating-point tensors. What approximates is made for the values that it has
-    seen. A pass on a model of full size is held to inputs of opposite signs.
+    Inputs are made from the example's floating-point tensors. A program that was made elsewhere also gets the example
+    with one element changed, and a pass on a model of full size gets inputs of opposite signs alone. What approximates
+    is made for the values that it has seen.
     """
-    is_costly = pass_run.before is not None and pass_run.subject.is_full_size
-    for inputs in list(OTHER_VALUES)[: 1 if is_costly else None]:
+    of_pass = 1 if pass_run.subject.is_full_size else len(OTHER_VALUES) - 1  # it cannot know the example's elements
+    for inputs in list(OTHER_VALUES)[: None if pass_run.before is None else of_pass]:
         _require_on(pass_run, "other values", inputs)
 
 
@@ -240,9 +242,10 @@ def other_sizes(pass_run: PassRun) -> None:
     # A longer sequence may ask for positions that there are not, which only a CPU lets one catch.
     longer = subject.device.type == "cpu" and not subject.is_full_size
     names = variants.other_sizes(subject.arguments(), longer=longer)
-    for inputs in names[-SIZES_OF_LARGE:] if subject.is_full_size else names:
-        if pass_run.eager(inputs).error is None:
-            _require_on(pass_run, "other sizes", inputs)
+    taken = (name for name in reversed(names) if pass_run.eager(name).error is None)
+    most = SIZES_OF_LARGE if subject.is_full_size or subject.source else SIZES
+    for inputs in itertools.islice(taken, most):
+        _require_on(pass_run, "other sizes", inputs)
 
 
 def checks(pass_run: PassRun) -> None:

@@ -25,6 +25,7 @@ from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.interop.node_notes import NoteReader
 from fx.interop.translation import Translation
+from fx.modules.calibrated_values import FixedNumbers, release_numbers
 from fx.modules.containers import Container
 from fx.naming.printing import describe
 from fx.node import Node
@@ -92,6 +93,7 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
 
         A program that is written back runs what it ran before, as ``source`` does.
         """
+        release_numbers(target)
         is_written_back = id(source) in self._known_modules
         if self._is_for_a_pass and source.code != source.graph.python_code("self").src:
             if not is_written_back:
@@ -147,6 +149,13 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
     def write_notes(self, source: Node, target: torch.fx.Node, meta: dict[str, Any]) -> None:
         """Give ``target`` the notes of ``source``, and in its ``meta`` also what has no place of its own there."""
         target.meta = self._reader.for_torch(source, meta)
+
+    def write_code(self, source: GraphModule, target: torch.fx.GraphModule) -> None:
+        """Let ``target`` run the code of its graph, with the scales and zero points that it has."""
+        super().write_code(source, target)
+        numbers = FixedNumbers.of_program(source)
+        if numbers is not None:
+            numbers.hold(target)
 
 
 def from_torch(graph_module: torch.fx.GraphModule) -> GraphModule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import os
+import types
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from torch.fx.passes import shape_prop as torch_shape_prop
 
 import fx
 from fx.errors import InteropError
-from fx.interop import from_torch, to_torch
+from fx.interop import adapt, from_torch, to_torch
 from fx.interop.node_notes import location_of
 from fx.interop.torch_fx import KeywordCodeGen
 from fx.modules.containers import Container
@@ -374,3 +375,19 @@ def test_the_innermost_line_of_the_user_is_found(trace: str, expected: Any) -> N
     location = location_of(trace)
     found = None if location is None else (location.file, location.line, location.function, location.text)
     assert found == expected
+
+
+def recompile(program: torch.fx.GraphModule) -> None:
+    program.recompile()
+
+
+def test_methods_that_were_set_on_a_program_stay_behind() -> None:
+    theirs = torch.export.export(torch.nn.Sequential(torch.nn.Dropout()).eval(), (torch.ones(2),)).module()
+    ours = from_torch(theirs)
+    with pytest.raises(NotImplementedError):
+        theirs.train()
+    assert ours.train().training and not ours.eval().training
+    ours.own = types.MethodType(lambda self: self, ours)
+    assert not hasattr(to_torch(ours), "own")
+    adapt(recompile)(ours)
+    assert ours.own() is ours

@@ -23,6 +23,7 @@ from fx.interop.torch_fx import KeywordCodeGen
 from fx.modules.containers import Container
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
+from fx.quantize import convert, prepare
 
 Pair = collections.namedtuple("Pair", "left right")
 
@@ -391,3 +392,10 @@ def test_methods_that_were_set_on_a_program_stay_behind() -> None:
     assert not hasattr(to_torch(ours), "own")
     adapt(recompile)(ours)
     assert ours.own() is ours
+
+
+def test_an_exported_program_of_torch_is_prepared_for_quantization() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval(), torch.randn(16, 4)
+    prepared = prepare(from_torch(torch.export.export(model, (x,)).module()), None, (x,))
+    prepared(x)
+    assert torch.allclose(convert(prepared)(x), model(x), atol=0.05)

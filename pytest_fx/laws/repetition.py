@@ -136,7 +136,7 @@ def round_trips(pass_run: PassRun) -> None:
     """Copied, pickled, or saved to a file and loaded, the program computes the same bits as before.
 
     What cannot be pickled before the pass need not be afterwards, and data-only files hold no functions of a user's.
-    Nor need a program with a module of torch that fails by itself: ``torch.ao.nn.quantized.Conv2d`` cannot be unpickled.
+    Nor need a program with a module of torch that fails by itself, as ``torch.ao.nn.quantized.Conv2d`` does.
     """
     if pass_run.after is None:
         return

@@ -114,7 +114,7 @@ class CallSpeller:
         return known
 
     def _is_of_subclass(self, node: Node) -> bool:
-        """Return whether ``node`` is a tensor of the program that has functions of its own, or made of such alone."""
+        """Return whether ``node`` is a tensor of a subclass with functions, or computed from such tensors alone."""
         if node._op == "get_attr":
             value = find_attribute(self._root, str(node._target))
             return isinstance(value, torch.Tensor) and _has_own_functions(type(value))

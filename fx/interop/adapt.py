@@ -185,8 +185,8 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
     recompile runs the code that it had, as under ``torch.fx``: ``fx.passes.verify`` says so.
 
     Of an exported program a pass sees operators of ATen if its code mentions some (``torch.ops.aten.relu.default``),
-    and functions and methods of torch if it mentions these. What it leaves is in the form in which the program was. A
-    pass whose code mentions neither, because it hands the program on to another library, sees the program as it is.
+    and functions and methods of torch if it mentions these. Its result has the form of the program. A pass whose code
+    mentions neither, because it hands the program on to another library, sees the program as it is.
 
     Args:
         pass_: the pass; its attributes ``name``, ``contract`` and ``may_change`` are kept if it has them.

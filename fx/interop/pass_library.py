@@ -43,7 +43,7 @@ def is_for_torch(pass_: object) -> bool:
 
 
 def form_of(pass_: object) -> Form | None:
-    """The form of an exported program in which a pass finds what it looks for; None where nothing shows it.
+    """The form of exported programs that a pass is written for; None where nothing shows it.
 
     It is ``"aten"`` where the pass's code, or a function, a container or an attribute of its own that this leads to,
     mentions operators of ATen, as such or in a text (``"aten.relu.default"``), whatever else it mentions. It is

@@ -164,8 +164,8 @@ def from_torch(graph_module: torch.fx.GraphModule) -> GraphModule:
     Nodes are converted one by one, with types, defaults, ``meta`` and stack traces (``node.source`` is read from them).
     Programs among the submodules are converted too; parameters, buffers and other modules are shared with the
     original, under the same names, with hooks and training flags. What ``docs/differences.md`` lists under "Generated
-    code" and "Annotations" is written as ours is. Methods of a subclass of ``GraphModule`` stay behind, and so do those
-    that were set on the program itself, as ``torch.export`` does with ``train`` and ``eval``.
+    code" and "Annotations" is written as ours is. Methods of a subclass of ``GraphModule`` stay behind. Methods of the
+    instance do, too: ``torch.export`` sets ``train`` and ``eval`` on its programs.
 
     Args:
         graph_module: a program of ``torch.fx``; it stays as it is.

@@ -54,8 +54,8 @@ def data():
 def pair(request, data):
     """A program, and one of other weights that saw other data."""
     return [
-        request.param(calibrated(model(seed), one))
-        for seed, one in ((1, data), (2, torch.rand(8, 3, 8, 8) * 0.3 - 0.1))
+        request.param(calibrated(model(seed), inputs))
+        for seed, inputs in ((1, data), (2, torch.rand(8, 3, 8, 8) * 0.3 - 0.1))
     ]
 
 
@@ -102,36 +102,36 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
 def test_a_state_takes_its_scales_and_zero_points_along(form, pair, data, tmp_path):
-    one, other = (FORMS[form](program, tmp_path) for program in pair)
-    expected = one(data)
-    assert not torch.allclose(other(data), expected, atol=0.1)
-    assert str(other.load_state_dict(one.state_dict())) == "<All keys matched successfully>"
-    assert torch.equal(other(data), expected)
-    assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
+    source, target = (FORMS[form](program, tmp_path) for program in pair)
+    expected = source(data)
+    assert not torch.allclose(target(data), expected, atol=0.1)
+    assert str(target.load_state_dict(source.state_dict())) == "<All keys matched successfully>"
+    assert torch.equal(target(data), expected)
+    assert all(torch.equal(value, target.state_dict()[name]) for name, value in source.state_dict().items())
 
 
 @torch.no_grad()
 def test_a_state_is_saved_by_torch_and_by_safetensors(pair, data):
     from_bytes = pytest.importorskip("safetensors.torch")
-    one, other = pair
+    source, target = pair
     file = io.BytesIO()
-    torch.save(one.state_dict(), file)
+    torch.save(source.state_dict(), file)
     file.seek(0)
-    for state in (torch.load(file, weights_only=True), from_bytes.load(from_bytes.save(one.state_dict()))):
-        again = copy.deepcopy(other)
+    for state in (torch.load(file, weights_only=True), from_bytes.load(from_bytes.save(source.state_dict()))):
+        again = copy.deepcopy(target)
         again.load_state_dict(state, assign=True)
-        assert torch.equal(again(data), one(data))
-        assert torch.equal(pickle.loads(pickle.dumps(again))(data), one(data))
+        assert torch.equal(again(data), source(data))
+        assert torch.equal(pickle.loads(pickle.dumps(again))(data), source(data))
 
 
 @torch.no_grad()
 def test_a_program_that_was_trained_takes_the_state_of_another(data):
     trained = [prepare_qat(fx.symbolic_trace(model(seed))).train() for seed in (1, 2)]
-    for program, one in zip(trained, (data, data * 0.1), strict=True):
-        program(one)
-    one, other = (convert(program.eval()) for program in trained)
-    other.load_state_dict(one.state_dict())
-    assert torch.equal(other(data), one(data))
+    for program, inputs in zip(trained, (data, data * 0.1), strict=True):
+        program(inputs)
+    source, target = (convert(program.eval()) for program in trained)
+    target.load_state_dict(source.state_dict())
+    assert torch.equal(target(data), source(data))
 
 
 def test_the_state_of_another_program_is_refused_and_changes_nothing(pair, data):
@@ -150,17 +150,17 @@ def test_another_constant_is_another_program(data):
         convert(calibrated(nn.Sequential(nn.Conv2d(3, 3, 3, stride=stride, padding=1), nn.Hardtanh(-1, high)), data))
         for stride, high in ((1, 1.0), (2, 1.0), (1, 2.0))
     ]
-    for other in programs[1:]:
+    for target in programs[1:]:
         with pytest.raises(QuantizationError, match="another quantized program"):
-            programs[0].load_state_dict(other.state_dict())
+            programs[0].load_state_dict(target.state_dict())
 
 
 def test_a_state_without_scales_lacks_keys(pair):
-    one, other = pair
-    state = {name: value for name, value in one.state_dict().items() if name not in KEYS}
+    source, target = pair
+    state = {name: value for name, value in source.state_dict().items() if name not in KEYS}
     with pytest.raises(RuntimeError, match=r'Missing key.*"calibration\.scales"'):
-        other.load_state_dict(state)
-    assert other.load_state_dict(state, strict=False).missing_keys == KEYS
+        target.load_state_dict(state)
+    assert target.load_state_dict(state, strict=False).missing_keys == KEYS
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_a_state_without_scales_lacks_keys(pair):
     ],
 )
 def test_a_damaged_state_is_refused(name, value, pair):
-    one, other = pair
-    state = one.state_dict()
+    source, target = pair
+    state = source.state_dict()
     state[f"calibration.{name}"] = value(state[f"calibration.{name}"])
     with pytest.raises(QuantizationError, match="scales are positive, and zero points are integers of 0 to 255"):
-        other.load_state_dict(state)
+        target.load_state_dict(state)
 
 
 FIXED = {"a package": in_folder, "a program of torch.fx": lambda program, folder: to_torch(program)}
@@ -186,16 +186,16 @@ FIXED = {"a package": in_folder, "a program of torch.fx": lambda program, folder
 @pytest.mark.parametrize("form", FIXED)
 @torch.no_grad()
 def test_code_that_does_not_change_refuses_other_scales(form, pair, data, tmp_path):
-    one, other = pair
-    fixed = copy.deepcopy(FIXED[form](one, tmp_path))
+    source, target = pair
+    fixed = copy.deepcopy(FIXED[form](source, tmp_path))
     for _ in range(2):
-        fixed.load_state_dict(one.state_dict())
-        one.load_state_dict(fixed.state_dict())
-        assert torch.equal(fixed(data), one(data))
+        fixed.load_state_dict(source.state_dict())
+        source.load_state_dict(fixed.state_dict())
+        assert torch.equal(fixed(data), source(data))
     with pytest.raises(QuantizationError, match="other scales and zero points than the code of this module"):
-        fixed.load_state_dict(other.state_dict())
-    other.load_state_dict(fixed.state_dict())
-    assert torch.equal(other(data), one(data))
+        fixed.load_state_dict(target.state_dict())
+    target.load_state_dict(fixed.state_dict())
+    assert torch.equal(target(data), source(data))
     assert set(KEYS) < fx.symbolic_trace(fixed).state_dict().keys()
 
 
@@ -215,8 +215,8 @@ def test_a_program_without_scales_has_none_in_its_state(data):
 
 @torch.no_grad()
 def test_a_loaded_state_is_that_of_what_torch_compiles(data):
-    one, other = (convert(calibrated(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), data * s)) for s in (1, 0.1))
-    compiled = torch.compile(other, backend="eager")
-    assert not torch.allclose(compiled(data), one(data), atol=0.1)
-    other.load_state_dict(one.state_dict())
-    assert torch.allclose(compiled(data), one(data), atol=1e-5)
+    source, target = (convert(calibrated(nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), data * s)) for s in (1, 0.1))
+    compiled = torch.compile(target, backend="eager")
+    assert not torch.allclose(compiled(data), source(data), atol=0.1)
+    target.load_state_dict(source.state_dict())
+    assert torch.allclose(compiled(data), source(data), atol=1e-5)

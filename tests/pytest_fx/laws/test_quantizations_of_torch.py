@@ -61,7 +61,7 @@ def quantize_pt2e(program: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 class Annotation:
-    """What PT2E keeps in ``meta``: nodes, in an object that nobody can pickle."""
+    """A note as PT2E keeps them in ``meta``: it holds nodes, and cannot be pickled."""
 
     def __init__(self, nodes):
         self.nodes = dict.fromkeys(nodes, lambda: None)

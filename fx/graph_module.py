@@ -24,6 +24,7 @@ from fx.gradients import leave_modes, without_gradients
 from fx.graph import Graph
 from fx.modules import attributes
 from fx.modules.attributes import fetch_attribute, prefixes, put_attribute
+from fx.modules.calibrated_values import CALIBRATED, holds_calibrated, load_numbers, save_numbers
 from fx.modules.containers import Container, QuickModule
 from fx.modules.pickling import imported_name
 from fx.naming.printing import describe
@@ -145,6 +146,8 @@ class GraphModule(QuickModule):
             _tracer_extras=graph._tracer_extras,
             meta=dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {},
         )
+        if isinstance(root, torch.nn.Module) and holds_calibrated(root, graph.nodes):
+            self.meta[CALIBRATED] = True
 
     def _take_from_dict(self, root: dict[str, Any], graph: Graph, targets: list[str]) -> None:
         known = {**graph.constants, **root}
@@ -405,6 +408,20 @@ class GraphModule(QuickModule):
         """
         expect(folder, (str, bytes, os.PathLike), "to_folder takes the path of a folder", error=CodegenError)
         write_folder(self, os.fsdecode(folder), module_name)
+
+    # State beside tensors.
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        save_numbers(self, destination, prefix)
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        state, prefix, _, _, missing, *_ = args
+        revision = self._graph.revision
+        load_numbers(self, state, prefix, missing)  # first, since it may refuse the state
+        super()._load_from_state_dict(*args, **kwargs)
+        if self._graph.revision != revision:
+            self.recompile()
 
     # Copies.
 

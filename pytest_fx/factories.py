@@ -45,15 +45,19 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
     factory: Any = name if callable(name) else import_attribute(name, "factory") if is_path(name) else None
     if factory is not None:
         require_call(factory, f"the factory {case.label!r} cannot be called without arguments")
+    model: Any = None
     try:
-        made: Any = factory() if factory is not None else zoo_model(name)
-        subject = _subject(case, made)
+        model = factory() if factory is not None else zoo_model(name)
+        subject = _subject(case, model)
         subject.tracing = _tracing(case, subject.shared_copy(), tracer, capture)
         if subject.has_inputs:
             require_callable(subject, subject.arguments())  # which a ZooModel makes only now
     except (Exception, SystemExit) as error:
         if not isinstance(error, (CannotLoadError, InputError)):
-            add_note(error, f"the factory of {case.label} raised it\n  where  {_users_line(error, factory)}")
+            # A ZooModel builds its model and its inputs after the factory has returned it.
+            by_factory = model is None or isinstance(model, model_zoo.ZooModel)
+            who = f"the factory of {case.label}" if by_factory else f"copying or calling the model of {case.label}"
+            add_note(error, f"{who} raised it\n  where  {_users_line(error, factory)}")
         raise
     return subject
 

@@ -45,6 +45,10 @@ Arguments
     A call stays positional where the schemas do not decide what its arguments are: ``torch.max(x, y)`` with an unknown
     ``y``, functions with ``*args``, and functions whose signature is not known.
 
+Subclasses of tensors
+    A call stays as it is if it gets a tensor of the program whose class has a ``__torch_function__``. Such a class
+    need not know other spellings: quantized weights of torchao take no keywords.
+
 Bringing a canonical program into canonical form changes nothing.
 """
 

@@ -71,10 +71,13 @@ class CallSpeller:
         """Its values so far that are known to be numbers, sizes and the like."""
         self._functions: dict[int, tuple[Any, _Spelling | None]] = {}
         self._tensors: dict[Node, bool] = {}
+        self._of_subclasses: set[Node] = set()
 
     def spell(self, node: Node) -> Call | None:
         """The canonical spelling of a call, or None where it has it already, or has no other."""
         args, kwargs, target = node._args, node._kwargs, node._target
+        if self._of_subclasses and not self._of_subclasses.isdisjoint(node.all_input_nodes):
+            return None  # the subclass decides which spellings of a call it takes
         if node._op == "call_method":
             if not self._is_tensor_method(node):
                 return None
@@ -104,9 +107,19 @@ class CallSpeller:
     def note(self, node: Node) -> bool:
         """Find out whether ``node`` is a tensor; call in the order of the graph."""
         known = self._tensors[node] = self._is_tensor(node)
+        if self._is_of_subclass(node):
+            self._of_subclasses.add(node)
         if not known and self._is_number(node):
             self.numbers.add(node)
         return known
+
+    def _is_of_subclass(self, node: Node) -> bool:
+        """Return whether ``node`` is a tensor of a subclass with functions, or computed from such tensors alone."""
+        if node._op == "get_attr":
+            value = find_attribute(self._root, str(node._target))
+            return isinstance(value, torch.Tensor) and _has_own_functions(type(value))
+        inputs = node.all_input_nodes if self._of_subclasses else ()
+        return bool(inputs) and self._of_subclasses.issuperset(inputs)
 
     def _is_tensor_method(self, node: Node) -> bool:
         receiver = node._args[0] if node._args else None
@@ -148,6 +161,14 @@ class CallSpeller:
 
 def _is_same(call: Call, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> bool:
     return call.args == args and call.kwargs == kwargs and list(call.kwargs) == list(kwargs)
+
+
+@lru_cache(maxsize=64)
+def _has_own_functions(kind: type[torch.Tensor]) -> bool:
+    """Return whether functions of torch that get such a tensor run code of its class."""
+    functions = kind.__torch_function__
+    usual = (torch.Tensor.__torch_function__.__func__, torch._C._disabled_torch_function_impl)
+    return getattr(functions, "__func__", functions) not in usual
 
 
 @lru_cache(maxsize=4096)

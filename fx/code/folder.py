@@ -28,6 +28,7 @@ from fx.arguments import shown
 from fx.code.folder_state import FolderState, statement
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import CodegenError, type_in_words
+from fx.modules.calibrated_values import FixedNumbers
 from fx.modules.pickling import imported_name
 from fx.naming.names import GENERATED_GLOBALS, NoneType, is_identifier
 from fx.naming.printing import describe
@@ -139,7 +140,11 @@ def _init(module: GraphModule, state: FolderState, in_safetensors: bool) -> list
     if state.objects:
         lines.append('objects = torch.load(folder / "objects.pt", map_location="cpu", weights_only=False)')
         lines += state.attached
-    return [*imports, *([""] if imports else []), *lines, *state.ties, *_specs(module)]
+    numbers = FixedNumbers.of_program(module)
+    if numbers is not None:
+        imports += ["", "from fx.modules.calibrated_values import FixedNumbers"]
+    hooks = [] if numbers is None else [f"{numbers!r}.hold(self)"]
+    return [*imports, *([""] if imports else []), *lines, *state.ties, *_specs(module), *hooks]
 
 
 def _specs(module: GraphModule) -> list[str]:

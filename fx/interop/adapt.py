@@ -35,8 +35,8 @@ class AdaptedPass:
     """What it promises about the numbers."""
     may_change: tuple[str, ...]
     """What it may change (see ``fx.passes.PassPipeline``): always the metadata, which tools of ``torch.fx`` lose."""
-    form: Form
-    """In what it looks for operations of exported programs: ``"aten"`` where its code mentions operators of ATen."""
+    form: Form | None
+    """The form in which it looks for operations of exported programs, as its code shows it; None where it does not."""
 
     def __init__(self, pass_: Callable[[torch.fx.GraphModule], Any]) -> None:
         self.pass_ = pass_
@@ -184,8 +184,9 @@ def adapt(pass_: Callable[[torch.fx.GraphModule], Any]) -> AdaptedPass:
     shared with the copy, so what the pass writes to them is written. A program that the pass edits and does not
     recompile runs the code that it had, as under ``torch.fx``: ``fx.passes.verify`` says so.
 
-    Of an exported program a pass whose code mentions operators of ATen (``torch.ops.aten.relu.default``) sees those,
-    and any other pass functions and methods of torch; what it leaves is in the form in which the program was.
+    Of an exported program a pass sees operators of ATen if its code mentions some (``torch.ops.aten.relu.default``),
+    and functions and methods of torch if it mentions these. Its result has the form of the program. A pass whose code
+    mentions neither, because it hands the program on to another library, sees the program as it is.
 
     Args:
         pass_: the pass; its attributes ``name``, ``contract`` and ``may_change`` are kept if it has them.

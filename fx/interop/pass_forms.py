@@ -25,12 +25,13 @@ def form_of_program(program: GraphModule) -> Form | None:
 class PassForm:
     """The form in which a pass gets a program, and that in which the program was."""
 
-    def __init__(self, program: GraphModule, form: Form) -> None:
+    def __init__(self, program: GraphModule, form: Form | None) -> None:
+        """``form`` is that of the pass; None for that of the program, whichever it is."""
         self._program = program
-        self._form = form
         self._before = form_of_program(program)
+        self._form: Form = form or self._before or "functional"
         self._rewritten: dict[torch.fx.Node, tuple[_Call, _Call]] = {}
-        self.differs = self._before not in (None, form) and not program.meta.get(FIXED)
+        self.differs = self._before not in (None, self._form) and not program.meta.get(FIXED)
         """Whether these are two."""
 
     def enter(self, theirs: torch.fx.GraphModule, there: ToTorch) -> None:

@@ -15,6 +15,7 @@ import torch
 from fx.canonical.forms import Form
 from fx.capture.annotations import annotations_of
 from fx.checks.bytecode import steps
+from fx.operators.families import find_operator
 
 _torch: Any = torch  # for the parts of it that have no types
 _OPERATORS: Any = (_torch._ops.OpOverload, _torch._ops.OpOverloadPacket)
@@ -41,14 +42,20 @@ def is_for_torch(pass_: object) -> bool:
     return False
 
 
-def form_of(pass_: object) -> Form:
-    """In which form of an exported program a pass finds what it looks for.
+def form_of(pass_: object) -> Form | None:
+    """The form of exported programs that a pass is written for; None where nothing shows it.
 
     It is ``"aten"`` where the pass's code, or a function, a container or an attribute of its own that this leads to,
-    mentions operators of ATen, as such or in a text (``"aten.relu.default"``), whatever else it mentions.
+    mentions operators of ATen, as such or in a text (``"aten.relu.default"``), whatever else it mentions. It is
+    ``"functional"`` for passes of this library, and where they mention functions that compute with tensors, or calls
+    of methods.
     """
-    own = (part for part in _parts(pass_) if not _is_of_library(part))
-    return "aten" if any(_is_aten(mentioned) for part in own for mentioned in _mentioned_by(part)) else "functional"
+    own = [part for part in _parts(pass_) if not _is_of_library(part)]
+    mentioned = [value for part in own for value in _mentioned_by(part)]
+    if any(map(_is_aten, mentioned)):
+        return "aten"
+    is_ours = _name(_behind(pass_)).partition(".")[0] == "fx" or _name(_class(_behind(pass_))).startswith("fx.")
+    return "functional" if is_ours or any(map(_is_of_functions, mentioned)) else None
 
 
 def _parts(pass_: object) -> Iterator[Any]:
@@ -108,6 +115,12 @@ def _is_aten(mentioned: Any) -> bool:
     if isinstance(mentioned, ModuleType):
         return mentioned is torch.ops.aten
     return isinstance(mentioned, _OPERATORS) and str(mentioned).startswith("aten.")
+
+
+def _is_of_functions(mentioned: Any) -> bool:
+    """Return whether only programs in functions and methods have what is mentioned."""
+    is_function = callable(mentioned) and not isinstance(mentioned, type) and find_operator(mentioned) is not None
+    return is_function or (isinstance(mentioned, str) and mentioned in ("call_method", "call_module"))
 
 
 def _behind(part: Any) -> Any:

@@ -25,6 +25,7 @@ from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
 from fx.interop.node_notes import NoteReader
 from fx.interop.translation import Translation
+from fx.modules.calibrated_values import FixedNumbers, release_numbers
 from fx.modules.containers import Container
 from fx.naming.printing import describe
 from fx.node import Node
@@ -92,6 +93,7 @@ class FromTorch(Translation[torch.fx.GraphModule, GraphModule]):
 
         A program that is written back runs what it ran before, as ``source`` does.
         """
+        release_numbers(target)
         is_written_back = id(source) in self._known_modules
         if self._is_for_a_pass and source.code != source.graph.python_code("self").src:
             if not is_written_back:
@@ -148,6 +150,13 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
         """Give ``target`` the notes of ``source``, and in its ``meta`` also what has no place of its own there."""
         target.meta = self._reader.for_torch(source, meta)
 
+    def write_code(self, source: GraphModule, target: torch.fx.GraphModule) -> None:
+        """Let ``target`` run the code of its graph, with the scales and zero points that it has."""
+        super().write_code(source, target)
+        numbers = FixedNumbers.of_program(source)
+        if numbers is not None:
+            numbers.hold(target)
+
 
 def from_torch(graph_module: torch.fx.GraphModule) -> GraphModule:
     """The program of ``torch.fx`` as one of ours: equal names, code and results.
@@ -155,7 +164,8 @@ def from_torch(graph_module: torch.fx.GraphModule) -> GraphModule:
     Nodes are converted one by one, with types, defaults, ``meta`` and stack traces (``node.source`` is read from them).
     Programs among the submodules are converted too; parameters, buffers and other modules are shared with the
     original, under the same names, with hooks and training flags. What ``docs/differences.md`` lists under "Generated
-    code" and "Annotations" is written as ours is. Methods of a subclass of ``GraphModule`` stay behind.
+    code" and "Annotations" is written as ours is. Methods of a subclass of ``GraphModule`` stay behind. Methods of the
+    instance do, too: ``torch.export`` sets ``train`` and ``eval`` on its programs.
 
     Args:
         graph_module: a program of ``torch.fx``; it stays as it is.

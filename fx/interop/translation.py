@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from itertools import pairwise
+from types import MethodType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -214,8 +215,13 @@ class Translation(Generic[Source, Target]):
 
 
 def _entries(module: torch.nn.Module) -> dict[str, Any]:
-    """``__dict__`` of ``module`` without what a program adds to it for speed."""
-    return module.plain_state() if isinstance(module, QuickModule) else dict(vars(module))
+    """``__dict__`` of ``module`` without what a program adds to it for speed, and without methods of its own.
+
+    ``torch.export`` and PT2E set ``train`` and ``eval`` on their programs. In a copy they would act on the original.
+    """
+    entries = module.plain_state() if isinstance(module, QuickModule) else dict(vars(module))
+    is_own = lambda value: isinstance(value, MethodType) and value.__self__ is module  # noqa: E731
+    return {name: value for name, value in entries.items() if not is_own(value)}
 
 
 def _refill(held: dict[Any, Any] | set[Any], value: Any) -> None:

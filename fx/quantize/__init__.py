@@ -12,7 +12,16 @@ the quantized one means.
 """
 
 from fx.quantize.affine import Affine, quantize_channels
-from fx.quantize.arithmetic import add, dequantize, dequantize_channels, lookup, max_pool, mul, quantize
+from fx.quantize.arithmetic import (
+    add,
+    dequantize,
+    dequantize_channels,
+    lookup,
+    max_pool,
+    mul,
+    quantize,
+    rescale,
+)
 from fx.quantize.attention import add_attention_mask, attention_mask
 from fx.quantize.conversion import convert, reference
 from fx.quantize.convolution import QuantizedConv
@@ -101,6 +110,7 @@ __all__ = [
     "recurrent",
     "reference",
     "report",
+    "rescale",
     "sensitivity",
     "swap_channels",
     "undo_gain",

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fx.modules.calibrated_values import calibrated
 from fx.quantize import pages
 from fx.quantize.declaration import operation
 
@@ -24,6 +25,8 @@ _CHUNK = 1 << 17
 """Elements that are worked on at a time, so that what is between two steps stays in the cache."""
 _PART = 1 << 20
 """The same where threads share the work."""
+OF_TWO = ("input_scale", "input_zero_point", "other_scale", "other_zero_point", "scale", "zero_point")
+"""The scales and zero points of two operands and of their result."""
 _COPIED = 1 << 11
 """Elements of a tensor up to which a copy of it takes less time than a second tensor of its memory: half of it for 64,
 nine tenths for 1,024. Up to here, looking them up by ``take`` is faster, too."""
@@ -37,6 +40,7 @@ def is_recorded() -> bool:
     return torch.compiler.is_compiling() or bool(_torch.jit.is_tracing())
 
 
+@calibrated("scale", "zero_point")
 @operation
 def quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
     """The integers nearest to ``input``, in steps of ``scale``, those out of range at its ends.
@@ -82,6 +86,7 @@ def has_quantized_tensors() -> bool:
     return True
 
 
+@calibrated("scale", "zero_point")
 @operation
 def dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
     """The float values that integers stand for, as float32.
@@ -124,6 +129,20 @@ def lookup(input: Tensor, table: Tensor) -> Tensor:
     return table.index_select(0, input.reshape(-1).int()).view(input.shape)
 
 
+@calibrated("input_scale", "input_zero_point", "scale", "zero_point")
+@operation
+def rescale(
+    input: Tensor, table: Tensor, input_scale: float, input_zero_point: int, scale: float, zero_point: int
+) -> Tensor:
+    """The same values as integers of another scale, which ``table`` has for each; ``input`` itself if it is the same.
+
+    Which of the operands of ``torch.cat`` have the scale of its result already depends on the data, and a program
+    that is calibrated on others has to take the same state.
+    """
+    return input if (input_scale, input_zero_point) == (scale, zero_point) else lookup(input, table)
+
+
+@calibrated(*OF_TWO)
 @operation
 def add(
     input: Tensor,
@@ -141,6 +160,7 @@ def add(
     return _combined("add", *operands, scale, zero_point, highest)
 
 
+@calibrated(*OF_TWO)
 @operation
 def mul(
     input: Tensor,

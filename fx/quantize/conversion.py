@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fx.errors import QuantizationError
 from fx.graph_module import GraphModule, expect_program
+from fx.modules.calibrated_values import CALIBRATED
 from fx.node import Node, map_arg
 from fx.quantize import arithmetic
 from fx.quantize.affine import Affine
@@ -104,6 +105,7 @@ class _Conversion(Writer):
         self._attributes.update(named)
         program = GraphModule(self._taken(), graph, type(self._prepared).__name__)
         program.training = self._prepared.training
+        program.meta[CALIBRATED] = True
         return program
 
     def _lay_out_convolutions(self) -> None:
@@ -288,11 +290,14 @@ class _Conversion(Writer):
         return self._put(node, self._call(node, node.target, **{**node.kwargs, **together}), output)
 
     def _rescaled(self, node: Node, number: int, quantized: Node, affine: Affine, output: Affine) -> Node:
-        if affine == output:
-            return quantized
         table = arithmetic.quantize(affine.values(), **output.settings)
         fetched = self._attribute(node, f"tables.{node.name}_{number}", table)
-        return self._step(node, arithmetic.lookup, input=quantized, table=fetched)
+        if affine.highest != output.highest:
+            return self._step(node, arithmetic.lookup, input=quantized, table=fetched)
+        return self._step(
+            node, arithmetic.rescale, input=quantized, table=fetched, input_scale=affine.scale,
+            input_zero_point=affine.zero_point, scale=output.scale, zero_point=output.zero_point,
+        )  # fmt: skip
 
     def _step(self, node: Node, function: Any, **arguments: Any) -> Node:
         """A call that gives integers, out of which others may make those of ``node``."""

@@ -151,6 +151,8 @@ def is_part(node: Node) -> bool:
 
 def _layer(node: Node) -> IntegerOperation | str:
     source, weight, bias = (node.kwargs.get(name) for name in ("input", "weight", "bias"))
+    if node.args:  # which the canonical form gives by name
+        return "its weight is a tensor of a subclass with functions of its own"
     if not isinstance(source, Node) or not isinstance(weight, Node):
         return "its input is not a value of the program"
     if weight.op != "get_attr" or (bias is not None and (not isinstance(bias, Node) or bias.op != "get_attr")):

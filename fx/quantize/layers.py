@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fx.arguments import expect, refusal
 from fx.errors import QuantizationError, type_in_words
+from fx.modules.calibrated_values import calibrated
 from fx.quantize import pages
 from fx.quantize.affine import MANY, Affine, expect_sizes, narrowed
 from fx.quantize.arithmetic import dequantize, dequantize_channels, is_recorded, quantize
@@ -76,6 +77,7 @@ class PackedModule(nn.Module):
         super()._load_from_state_dict(*args, **kwargs)
 
 
+@calibrated("scale", "zero_point", "output_scale", "output_zero_point")
 class QuantizedLayer(PackedModule):
     """Base of layers with 8-bit weights.
 

@@ -47,7 +47,7 @@ def values_seen_in_memory(graph: Graph, quantized: Collection[Node]) -> set[Node
 
 def _only_computes(user: Node) -> bool:
     """Return whether the result of a call is new, and the same for operands that lie otherwise."""
-    if user.target in (arithmetic.dequantize, arithmetic.lookup):
+    if user.target in (arithmetic.dequantize, arithmetic.lookup, arithmetic.rescale):
         return True
     if user.op != "call_function" or effect_of(user) is not None:
         return False

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fx.modules.calibrated_values import calibrated
 from fx.node import Node
 from fx.quantize.affine import Affine
 from fx.quantize.arithmetic import max_pool, quantize
@@ -21,6 +22,7 @@ _EXACT = 1 << 23
 """How many integers of 8 bits have a sum that fits into 32."""
 
 
+@calibrated("input_scale", "input_zero_point", "scale", "zero_point")
 @operation
 def avg_pool(
     input: Tensor,
@@ -45,6 +47,7 @@ def avg_pool(
     return quantize(average * input_scale, scale, zero_point, highest)
 
 
+@calibrated("input_scale", "input_zero_point", "scale", "zero_point")
 @operation
 def adaptive_avg_pool(
     input: Tensor,
@@ -63,6 +66,7 @@ def adaptive_avg_pool(
     return quantize(average * input_scale, scale, zero_point, highest)
 
 
+@calibrated("input_scale", "input_zero_point", "scale", "zero_point")
 @operation
 def mean(
     input: Tensor,
@@ -89,6 +93,17 @@ def mean(
 def adaptive_max_pool(input: Tensor, output_size: tuple[int | None, ...]) -> Tensor:
     """The largest integer in each of ``output_size`` windows."""
     return _ADAPTIVE_LARGEST[len(output_size) - 1](input.float(), output_size).to(torch.uint8)
+
+
+@calibrated("zero_point")
+@operation
+def pad(input: Tensor, pad: tuple[int, ...], zero_point: int) -> Tensor:
+    """The integers with those for zero around them, as ``F.pad`` does it.
+
+    >>> pad(torch.tensor([7], dtype=torch.uint8), (1, 0), zero_point=3)
+    tensor([3, 7], dtype=torch.uint8)
+    """
+    return F.pad(input, pad, value=zero_point)
 
 
 _ON_INTEGERS: dict[Any, Callable[..., Any]] = {
@@ -118,5 +133,6 @@ def lower_data_movement(node: Node, affine: Affine) -> IntegerCall | None:
     if node.target in _ON_INTEGERS:
         return _ON_INTEGERS[node.target], {key: one for key, one in node.kwargs.items() if key != "return_indices"}
     if node.target is F.pad and node.kwargs.get("mode") == "constant":
-        return F.pad, {**node.kwargs, "value": affine.zero_point}
+        settings = {name: node.kwargs[name] for name in ("input", "pad")}
+        return pad, {**settings, "zero_point": affine.zero_point}
     return None

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fx.quantize.arithmetic import is_recorded, quantize
+from fx.modules.calibrated_values import calibrated
+from fx.quantize.arithmetic import OF_TWO, is_recorded, quantize
 from fx.quantize.declaration import operation
 from fx.quantize.kernels.kernel import LARGEST
 from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
@@ -16,6 +17,7 @@ from fx.quantize.kernels.trials import CHOICES, Way, rounded_up
 _torch: Any = torch
 
 
+@calibrated(*OF_TWO)
 @operation
 def matmul(
     input: Tensor,

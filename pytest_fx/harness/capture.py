@@ -60,7 +60,7 @@ class Tracing:
         if isinstance(pass_, PassPipeline):
             forms = {self.form_for(one) for one in pass_.passes}
             return "aten" if forms == {"aten"} else "functional"
-        return pass_.form if isinstance(pass_, AdaptedPass) else form_of(pass_)
+        return (pass_.form if isinstance(pass_, AdaptedPass) else form_of(pass_)) or "functional"
 
     @property
     def is_usual(self) -> bool:

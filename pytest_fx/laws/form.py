@@ -56,12 +56,16 @@ def original_untouched(pass_run: PassRun) -> None:
     may_edit = pass_run.pass_ is not None and "tensors" in may_change(pass_run.pass_)
     damage = pass_run.damage_beside_tensors if may_edit else pass_run.damage
     if damage is not None:
+        # What a pass may say that it changes does not include the settings of modules.
+        may_say = pass_run.damage_beside_tensors is None
         broken(
             "original untouched",
             f"{pass_run.name} changed the module that was captured: {damage}",
             why="the program shares its tensors and modules with the module, which must keep computing what it did",
             remedy="put new parameters and modules into the program instead of changing the old ones, or let the pass "
-            'say that it uses up what it is given: may_change = ("tensors",)',
+            'say that it uses up what it is given: may_change = ("tensors",)'
+            if may_say
+            else "work on a copy: graph_module = copy.deepcopy(graph_module); or put new modules into the program",
         )
 
 

@@ -15,7 +15,7 @@ from fx.operators.families import CASTS
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, by
-from pytest_fx.harness.snapshot import dense, in_pieces, is_finite, is_strided
+from pytest_fx.harness.snapshot import dense, in_pieces, is_finite, is_plain, is_strided
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Inputs, Subject
 
@@ -59,7 +59,8 @@ def _without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
 
 def _floating_point(arguments: Arguments, subject: Subject) -> Iterator[torch.Tensor]:
     """The tensors of that kind among all that is given, one at a time."""
-    return (each for each in chain(arguments.tensors, subject.tensors.values()) if each.is_floating_point())
+    every = chain(arguments.tensors, subject.tensors.values())
+    return (tensor for tensor in every if tensor.is_floating_point() and is_plain(tensor))
 
 
 def _is_extreme(tensor: torch.Tensor) -> bool:

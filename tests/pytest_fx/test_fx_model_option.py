@@ -288,6 +288,27 @@ def test_a_factory_that_raises_is_told_once_with_the_users_line(user, factory, e
         result.stdout.no_fnmatch_line(f"*: in {ours}")
 
 
+UNCOPIED = """
+from torch import nn
+
+class Uncopied(nn.Module):
+    def __deepcopy__(self, memo):
+        raise ValueError("there is one of me")
+
+def factory():
+    return Uncopied(), ()
+"""
+
+
+def test_a_factory_is_not_said_to_raise_what_a_copy_of_its_model_raises(user):
+    user.makepyfile(uncopied=UNCOPIED)
+    result = user.runpytest("--fx-model", "uncopied:factory", "-k", "capture_equals_eager")
+    result.stdout.fnmatch_lines(
+        ["E *ValueError: there is one of me", "*copying or calling the model of uncopied:factory raised it"]
+    )
+    result.stdout.no_fnmatch_line("*the factory of uncopied:factory raised it")
+
+
 def test_a_factory_that_asks_for_arguments_is_refused_with_its_line_and_none_of_ours(user):
     user.makepyfile(asking="def asking(width, depth=2):\n    return width")
     result = user.runpytest("--fx-model", "asking:asking", "-k", "capture_equals_eager")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import os
+import types
 from typing import Any
 
 import pytest
@@ -16,12 +17,13 @@ from torch.fx.passes import shape_prop as torch_shape_prop
 
 import fx
 from fx.errors import InteropError
-from fx.interop import from_torch, to_torch
+from fx.interop import adapt, from_torch, to_torch
 from fx.interop.node_notes import location_of
 from fx.interop.torch_fx import KeywordCodeGen
 from fx.modules.containers import Container
 from fx.passes.shape_prop import ShapeProp
 from fx.passes.tensor_metadata import TensorMetadata
+from fx.quantize import convert, prepare
 
 Pair = collections.namedtuple("Pair", "left right")
 
@@ -374,3 +376,26 @@ def test_the_innermost_line_of_the_user_is_found(trace: str, expected: Any) -> N
     location = location_of(trace)
     found = None if location is None else (location.file, location.line, location.function, location.text)
     assert found == expected
+
+
+def recompile(program: torch.fx.GraphModule) -> None:
+    program.recompile()
+
+
+def test_methods_that_were_set_on_a_program_stay_behind() -> None:
+    theirs = torch.export.export(torch.nn.Sequential(torch.nn.Dropout()).eval(), (torch.ones(2),)).module()
+    ours = from_torch(theirs)
+    with pytest.raises(NotImplementedError):
+        theirs.train()
+    assert ours.train().training and not ours.eval().training
+    ours.own = types.MethodType(lambda self: self, ours)
+    assert not hasattr(to_torch(ours), "own")
+    adapt(recompile)(ours)
+    assert ours.own() is ours
+
+
+def test_an_exported_program_of_torch_is_prepared_for_quantization() -> None:
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()).eval(), torch.randn(16, 4)
+    prepared = prepare(from_torch(torch.export.export(model, (x,)).module()), None, (x,))
+    prepared(x)
+    assert torch.allclose(convert(prepared)(x), model(x), atol=0.05)

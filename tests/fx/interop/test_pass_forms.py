@@ -154,3 +154,29 @@ def test_a_pipeline_may_have_passes_for_both() -> None:
 def test_passes_of_the_library_itself_are_for_functions() -> None:
     assert form_of(fx.passes.FuseConvBN()) == "functional"
     assert "aten" in to_aten(exported()).code
+
+
+@pytest.mark.parametrize("form", ["functional", "aten"])
+def test_a_pass_that_mentions_neither_gets_the_program_as_it_is(form: Any) -> None:
+    seen: list[str] = []
+
+    def hand_on(program: torch.fx.GraphModule) -> None:
+        seen.extend(str(node.target) for node in program.graph.nodes)
+
+    assert form_of(hand_on) is None
+    program = exported(form)
+    revision = program.graph.revision
+    assert adapt(hand_on)(program) is program and program.graph.revision == revision
+    assert ("aten.linear.default" in seen) == (form == "aten")
+
+
+def test_a_pass_that_hands_a_program_in_aten_to_pt2e_quantizes_it() -> None:
+    pt2e = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e")
+    x86 = pytest.importorskip("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
+    quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
+    program = exported("aten")
+    prepared = adapt(lambda theirs: pt2e.prepare_pt2e(theirs, quantizer))(program)
+    prepared(X)
+    converted = adapt(lambda theirs: pt2e.convert_pt2e(theirs))(prepared)
+    assert "quantized_decomposed.quantize_per_tensor" in converted.code
+    assert torch.allclose(converted(X), program(X), atol=0.1)

@@ -50,7 +50,9 @@ def test_a_layer_becomes_one_call_between_conversions():
     assert (first.args, second.args, output.args) == ((quantize,), (first,), (second,))
     assert first.kwargs["low"] == 0.0 and second.kwargs.keys() == {"scale", "zero_point"}
     assert first.kwargs["output_scale"] == second.kwargs["scale"]
-    assert list(program.state_dict()) == [f"{n}.{name}" for n in "02" for name in ("weight", "weight_scale", "bias")]
+    tensors = [f"{n}.{name}" for n in "02" for name in ("weight", "weight_scale", "bias")]
+    numbers = [f"calibration.{name}" for name in ("scales", "zero_points", "program")]
+    assert list(program.state_dict()) == numbers + tensors
 
 
 def test_convolution_batch_norm_and_relu_become_one_call():
@@ -131,7 +133,7 @@ def test_shapes_and_joins_work_on_integers():
         return model.fc(torch.cat((y, y * 2), dim=-1).view(y.size(0), -1))
 
     program = quantized(Calling(compute, conv=nn.Conv2d(2, 4, 3), fc=nn.Linear(2 * 16, 3)), torch.randn(8, 2, 6, 6))
-    assert set(functions(program)) <= set("quantize lookup max_pool permute contiguous cat view size".split())
+    assert set(functions(program)) <= set("quantize lookup rescale max_pool permute contiguous cat view size".split())
 
 
 def shared():

@@ -533,3 +533,27 @@ def test_what_is_written_with_the_values_that_were_there_may_get_other_rounding_
     judge(relu_by_a_factor(1 + 1e-6), witness, laws=("state",), contract=approximate(40))
     for factor, contract in ((1 + 1e-6, exact), (1.5, approximate(40))):
         assert "buffer mean" in str(violation_by(relu_by_a_factor(factor), witness, laws=("state",), contract=contract))
+
+
+def write_to_a_buffer(program):
+    program.get_buffer("norm.num_batches_tracked").add_(1)
+
+
+def set_a_setting(program):
+    program.get_submodule("linear").qconfig = "int8"
+
+
+def set_a_setting_and_say_so(program):
+    set_a_setting(program)
+
+
+set_a_setting_and_say_so.may_change = ("tensors",)
+
+
+@pytest.mark.parametrize(
+    "pass_, helps", [(write_to_a_buffer, True), (set_a_setting, False), (set_a_setting_and_say_so, False)]
+)
+def test_a_pass_is_told_to_say_that_it_changes_tensors_only_where_that_helps(pass_, helps):
+    violation = violation_by(pass_)
+    assert violation.law == "original untouched"
+    assert ("may_change" in str(violation)) == helps and ("copy.deepcopy" in str(violation)) != helps

@@ -1,0 +1,249 @@
+"""Scales and zero points in the ``state_dict`` of a program: numbers that calibration found (paper, section 6.2.1).
+
+They stand in the code as constants, which kernels and engines want. The state lists them in the order of the program,
+beside a fingerprint of the rest of the program, since a number means something at its place alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from fx.container_kinds import held_kind
+from fx.errors import QuantizationError
+from fx.modules.attributes import find_attribute
+from fx.naming.targets import qualified_name
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+
+CALIBRATED = "calibrated"
+"""The entry of a program's ``meta`` that says that calibration found its scales and zero points."""
+_SCALES, _ZERO_POINTS, _FINGERPRINT = (f"calibration.{name}" for name in ("scales", "zero_points", "program"))
+_KEYS = (_SCALES, _ZERO_POINTS, _FINGERPRINT)
+_OTHER_PROGRAM = "make the program by the same steps, with the same scheme; or save it whole: fx.save(program, path)"
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+_places: dict[Any, dict[str, int]] = {}
+"""By function, or class of modules: the arguments that calibration finds, with their positions."""
+
+
+def calibrated(*names: str) -> Callable[[Target], Target]:
+    """Say that calibration finds these arguments of a function, or of a class of modules."""
+
+    def declare(target: Target) -> Target:
+        is_class = isinstance(target, type)
+        parameters = list(inspect.signature(target.forward if is_class else target).parameters)[is_class:]
+        _places[target] = {name: parameters.index(name) for name in names}
+        return target
+
+    return declare
+
+
+class _Number(NamedTuple):
+    """A constant that calibration found."""
+
+    node: Any
+    key: str | int
+    value: float
+
+
+def is_calibrated(program: Any) -> bool:
+    """Return whether the state of ``program`` has scales and zero points."""
+    return next(_numbers(program), None) is not None and (
+        CALIBRATED in program.meta or any(_calls_layer(program, node) for node in program.graph.nodes)
+    )
+
+
+def holds_calibrated(root: torch.nn.Module, nodes: Iterable[Any]) -> bool:
+    """Return whether ``nodes``, captured from ``root``, were captured from a calibrated program in it."""
+    return any(node.op == "call_function" and _declared(None, node) for node in nodes) and any(
+        CALIBRATED in vars(module).get("meta", ()) or any(map(_is_own, module._state_dict_hooks.values()))
+        for module in root.modules()
+    )
+
+
+def save_numbers(program: Any, state: MutableMapping[str, Any], prefix: str) -> None:
+    """Add the scales and zero points of ``program`` to its state."""
+    numbers = FixedNumbers.of_program(program)
+    if numbers is not None:
+        numbers.save(program, state, prefix, None)
+
+
+def load_numbers(program: Any, state: MutableMapping[str, Any], prefix: str, missing: list[str]) -> None:
+    """Take the scales and zero points of ``program`` out of a state; a state that lacks some is left alone.
+
+    Raises:
+        QuantizationError: the state is that of another program.
+    """
+    own = FixedNumbers.of_program(program)
+    loaded = None if own is None else _taken_out(state, prefix, missing)
+    if own is None or loaded is None:
+        return
+    if loaded.program != own.program:
+        raise QuantizationError(
+            "the state is that of another quantized program",
+            value=prefix + _FINGERPRINT,
+            why="its scales and zero points belong to other operations than those of this program",
+            remedy=_OTHER_PROGRAM,
+        )
+    same_places = (len(loaded.scales), len(loaded.zero_points)) == (len(own.scales), len(own.zero_points))
+    in_range = [0 < scale < math.inf for scale in loaded.scales] + [0 <= zero <= 255 for zero in loaded.zero_points]
+    if not (same_places and all(in_range)):
+        raise QuantizationError(
+            "scales are positive, and zero points are integers of 0 to 255, one for each place in the program",
+            value=" and ".join(prefix + key for key in _KEYS[:2]),
+            remedy=_OTHER_PROGRAM,
+        )
+    rest: dict[Any, Iterator[float]] = {float: iter(loaded.scales), int: iter(loaded.zero_points)}
+    for node, key, value in list(_numbers(program)):
+        number = next(rest[type(value)])
+        if number != value and isinstance(key, str):
+            node.kwargs = {**node.kwargs, key: number}
+        elif number != value:
+            node.update_arg(key, number)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedNumbers:
+    """Scales and zero points of a module whose code has them and does not change: its state has to have the same."""
+
+    scales: tuple[float, ...]
+    """The scales, in the order of the program."""
+    zero_points: tuple[int, ...]
+    """The zero points, in the same order."""
+    program: str
+    """The fingerprint of the program, in hexadecimal digits."""
+
+    @classmethod
+    def of_program(cls, program: Any) -> FixedNumbers | None:
+        """Those of ``program``; None if it is not calibrated."""
+        if not is_calibrated(program):
+            return None
+        values = [number.value for number in _numbers(program)]
+        scales = tuple(value for value in values if type(value) is float)
+        zero_points = tuple(value for value in values if type(value) is int)
+        return cls(scales, zero_points, _fingerprint(program).hex())
+
+    def hold(self, module: torch.nn.Module) -> None:
+        """Let the state of ``module`` have them, and refuse one that has others."""
+        module._register_state_dict_hook(self.save)
+        module._register_load_state_dict_pre_hook(self.check)
+
+    def save(self, module: torch.nn.Module, state: MutableMapping[str, Any], prefix: str, metadata: Any) -> None:
+        """Add them to a state, as a hook."""
+        state[prefix + _SCALES] = torch.tensor(self.scales, dtype=torch.float64, device="cpu")
+        state[prefix + _ZERO_POINTS] = torch.tensor(self.zero_points, dtype=torch.int64, device="cpu")
+        digest = list(bytes.fromhex(self.program))
+        state[prefix + _FINGERPRINT] = torch.tensor(digest, dtype=torch.uint8, device="cpu")
+
+    def check(
+        self, state: MutableMapping[str, Any], prefix: str, metadata: Any, strict: bool, missing: list[str], *args: Any
+    ) -> None:
+        """Take them out of a state that is loaded, as a hook.
+
+        Raises:
+            QuantizationError: they are others.
+        """
+        loaded = _taken_out(state, prefix, missing)
+        if loaded is not None and loaded != self:
+            raise QuantizationError(
+                "the state has other scales and zero points than the code of this module",
+                value=" and ".join(prefix + key for key in _KEYS[:2]),
+                why="they are constants of the code that to_torch or to_folder wrote, which loading does not change",
+                remedy="load the state into the program that fx.quantize.convert returned, and write that one again",
+            )
+
+
+def release_numbers(module: torch.nn.Module) -> None:
+    """Undo what :meth:`FixedNumbers.hold` did."""
+    hooks: Any = module
+    for registered in (hooks._state_dict_hooks, hooks._load_state_dict_pre_hooks):
+        for key in [key for key, hook in registered.items() if _is_own(hook)]:
+            del registered[key]
+
+
+def _is_own(hook: Any) -> bool:
+    """Return whether :meth:`FixedNumbers.hold` registered ``hook``."""
+    hook = getattr(hook, "hook", hook)  # as torch wraps those that are called before loading
+    return isinstance(getattr(hook, "__self__", None), FixedNumbers)
+
+
+def _taken_out(state: MutableMapping[str, Any], prefix: str, missing: list[str]) -> FixedNumbers | None:
+    """Remove the scales and zero points from a state and return them; None if some are missing."""
+    paths = [prefix + key for key in _KEYS]
+    entries: list[Any] = [state.pop(path).tolist() if path in state else None for path in paths]
+    missing.extend(path for path, entry in zip(paths, entries, strict=True) if entry is None)
+    if None in entries:
+        return None
+    scales, zero_points, digest = entries
+    return FixedNumbers(tuple(scales), tuple(zero_points), bytes(digest).hex())
+
+
+def _called(program: Any, node: Any) -> Any:
+    """The function or module that ``node`` calls; None for a module that is gone."""
+    return find_attribute(program, str(node.target)) if node.op == "call_module" else node.target
+
+
+def _declared(program: Any, node: Any) -> Mapping[str, int]:
+    """The calibrated arguments of what ``node`` calls, with their positions."""
+    if node.op == "call_module":
+        return next((_places[kind] for kind in type(_called(program, node)).__mro__ if kind in _places), {})
+    is_known = node.op == "call_function" and type(node.target).__hash__ is not None and node.target in _places
+    return _places[node.target] if is_known else {}
+
+
+def _calls_layer(program: Any, node: Any) -> bool:
+    return node.op == "call_module" and bool(_declared(program, node))
+
+
+def _numbers(program: Any) -> Iterator[_Number]:
+    """The calibrated constants of ``program``, in order."""
+    for node in program.graph.nodes:
+        for name, position in _declared(program, node).items():
+            key: Any = name if name in node.kwargs else position
+            value: Any = node.kwargs.get(name) if key is name else (*node.args, *[None] * position, None)[position]
+            if type(value) in (int, float):
+                yield _Number(node, key, value)
+
+
+def _fingerprint(program: Any) -> bytes:
+    """A digest of what the program does, its scales and zero points aside."""
+    nodes = list(program.graph.nodes)
+    indices = {node: index for index, node in enumerate(nodes)}
+    numbers = {(number.node, number.key) for number in _numbers(program)}
+    digest = hashlib.sha256()
+    for node in nodes:
+        # The names of inputs may differ, those of the state do not.
+        name = "" if node.op in ("placeholder", "output") else _text(_called(program, node), {})
+        arguments = (*enumerate(node.args), *sorted(node.kwargs.items()))
+        texts = ["#" if (node, key) in numbers else f"{key}={_text(value, indices)}" for key, value in arguments]
+        digest.update(f"{node.op} {name}({', '.join(texts)})\n".encode())
+    return digest.digest()
+
+
+def _text(value: Any, indices: Mapping[Any, int]) -> str:
+    """Describe ``value`` in text that is the same in each process."""
+    if indices and isinstance(value, type(next(iter(indices)))):
+        return f"%{indices[value]}"
+    if isinstance(value, torch.nn.Module):
+        return f"{_name(type(value))}({value.extra_repr()})"
+    if callable(value):
+        return _name(value)
+    kind = held_kind(value)
+    if kind is None:
+        return _ADDRESS.sub("", repr(value))
+    parts = zip(kind.labels(value), kind.parts(value), strict=True)
+    return f"({', '.join(f'{label}={_text(part, indices)}' for label, part in parts)})"
+
+
+def _name(target: Any) -> str:
+    """The name of a function or class without that of its file, which may be another one tomorrow."""
+    return qualified_name(target).rpartition(".")[2]

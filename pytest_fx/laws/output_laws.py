@@ -244,7 +244,7 @@ def other_sizes(pass_run: PassRun) -> None:
     names = variants.other_sizes(subject.arguments(), longer=longer)
     taken = (name for name in reversed(names) if pass_run.eager(name).error is None)
     most = SIZES_OF_LARGE if subject.is_full_size or subject.source else SIZES
-    for inputs in itertools.islice(taken, most):
+    for inputs in reversed(list(itertools.islice(taken, most))):
         _require_on(pass_run, "other sizes", inputs)
 
 

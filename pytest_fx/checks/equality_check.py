@@ -241,7 +241,7 @@ class EqualityCheck:
         )
 
     def _require_detection(self, pass_run: PassRun, comparison: Comparison) -> None:
-        """Say what a kept contract forgives, and let no row be green beyond its bound.
+        """Record the waivers of a kept contract, and fail a row beyond its bound.
 
         Raises :class:`~pytest_fx.errors.CoarseVerdict` where ``--fx-detect`` asks for more than would have been caught,
         and under ``--fx-strict`` where a difference was forgiven.
@@ -318,15 +318,15 @@ class EqualityCheck:
 def _coarse(pass_run: PassRun, limit: DetectionLimit | None, dtype: str, wanted: float) -> CoarseVerdict:
     """Return the failure of a verdict that would have caught only large changes, or none."""
     judged = "in float64 too" if pass_run.has_float64 else f"in {dtype} alone"
-    kept = f"{pass_run.name} keeps {pass_run.contract} on {pass_run.subject.name}, but"
+    verdict = f"{pass_run.name} keeps {pass_run.contract} on {pass_run.subject.name}, but"
     if limit is None:
         return CoarseVerdict(
-            f"{kept} nothing is known of how small an error would have been caught",
+            f"{verdict} nothing is known of how small an error would have been caught",
             why=f"no output is a floating-point number other than 0; --fx-detect asks for {wanted:.1e}",
             remedy="return such outputs, or leave --fx-detect for this model",
         )
     return CoarseVerdict(
-        f"{kept} so would outputs that are off by {limit.all_elements:.1e}",
+        f"{verdict} so would outputs that are off by {limit.all_elements:.1e}",
         value=f"detection limit {limit.all_elements:.1e} of all elements, {limit.largest_element:.1e} of the largest, "
         f"{limit.median_element:.1e} of one of median size",
         why=f"it is judged {judged}; --fx-detect asks for {wanted:.1e}",

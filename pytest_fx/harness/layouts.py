@@ -29,7 +29,7 @@ def uncompiled() -> Generator[None]:
 
 
 class Unchanged(KernelMode):
-    """A mode in which every operation computes what it does without: programs that answer otherwise notice modes."""
+    """A mode that changes nothing. A program that answers otherwise under it notices modes."""
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call ``func``."""

@@ -350,7 +350,7 @@ class PassRun:
 
     @property
     def later_calls(self) -> tuple[str, ...]:
-        """The calls that follow the first one without anything being put back; none where inputs are chosen."""
+        """The calls after the first one of a row without a reset of the state; none if input sets are chosen."""
         return () if self.has_chosen_input_sets else self.subject.later_calls
 
     def _run(self, inputs: Inputs, float64: bool) -> list[Run]:

@@ -48,7 +48,7 @@ class Run:
 
     @property
     def writes(self) -> bool:
-        """Whether it wrote to parameters or buffers."""
+        """Return whether it wrote to parameters or buffers."""
         return bool(self.state or self.rewritten)
 
 

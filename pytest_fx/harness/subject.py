@@ -340,15 +340,15 @@ class Subject:
 
     @cached_property
     def later_calls(self) -> tuple[str, ...]:
-        """The calls that follow the first one where nothing is put back between them, as far as there are inputs."""
+        """The calls after the first one of a row, between which the state is not reset; fewer if inputs are missing."""
         return () if not self.has_inputs else (AGAIN, AFTERWARDS) if self.has(self.alone(AFTERWARDS)) else (AGAIN,)
 
     def calls(self, inputs: Inputs) -> list[Inputs]:
-        """Return ``inputs`` behind those of the calls before it, from which nothing is put back."""
+        """Return the inputs of all calls of a row up to ``inputs``, between which the state is not reset."""
         return {AGAIN: [0, AGAIN], AFTERWARDS: [0, AGAIN, AFTERWARDS]}.get(str(inputs), [inputs])
 
     def alone(self, inputs: Inputs) -> Inputs:
-        """Return the inputs that are those of a later call, as those of a call by itself."""
+        """Return the same inputs for a call by itself, in place of a later call of a row."""
         if inputs == AFTERWARDS:
             return 1 if self.input_set_count > 1 else ONE_CHANGED
         return 0 if inputs == AGAIN else inputs
@@ -461,7 +461,7 @@ class Subject:
         return list(self._runs.values())
 
     def runs_with(self, inputs: Container[Inputs]) -> list[Run]:
-        """Return those of :attr:`runs` that are with some inputs."""
+        """Return those of :attr:`runs` with some inputs."""
         return [run for (name, _), run in self._runs.items() if name in inputs]
 
     def eager(self, inputs: Inputs = 0, float64: bool = False) -> Run:
@@ -475,7 +475,7 @@ class Subject:
         return self._runs[key]
 
     def _run_eager(self, inputs: Inputs, float64: bool) -> Run:
-        """Call the module, where its earlier calls leave anything behind after these."""
+        """Call the module; after the earlier calls of a row if one of these writes to its state."""
         calls = self.calls(inputs)
         alone = [self.eager(self.alone(each), float64) for each in calls] if len(calls) > 1 else []
         if alone and not any(run.writes for run in alone):
@@ -483,7 +483,7 @@ class Subject:
         return self.run_in_a_row(self.eager_runner(float64), inputs, float64)[-1]
 
     def run_in_a_row(self, runner: Runner, inputs: Inputs, float64: bool = False) -> list[Run]:
-        """Return what a program does with ``inputs``, behind what it does in the calls before that."""
+        """Call a program with ``inputs`` after the calls before these; return one run for each call."""
         arguments = [self.arguments(each, float64) for each in self.calls(inputs)]
         return runner.in_a_row(arguments, torch.float64 if float64 else self.dtype)
 

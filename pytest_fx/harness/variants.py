@@ -55,7 +55,7 @@ def part_of_larger(arguments: Arguments) -> Arguments | None:
 
 
 OFFSET = 16
-"""Elements before those of an input that is a part of a larger tensor: as many bytes as keep it aligned."""
+"""Elements in memory before an input that is part of a larger tensor; the input stays aligned."""
 
 
 def non_finite(arguments: Arguments) -> Arguments | None:
@@ -104,8 +104,8 @@ PART_OF_LARGER = "inputs that are parts of larger tensors"
 
 def not_contiguous_alone(arguments: Arguments) -> list[str]:
     """Return the names of variants in which one of several inputs lies in memory otherwise than the others."""
-    found = [place for place, tensor in places(arguments).items() if _can_be_turned(tensor)]
-    return [f"input{place} not contiguous alone" for place in found] if len(found) > 1 else []
+    turnable = [place for place, tensor in places(arguments).items() if _can_be_turned(tensor)]
+    return [f"input{place} not contiguous alone" for place in turnable] if len(turnable) > 1 else []
 
 
 def with_one_turned(arguments: Arguments, variant: str) -> Arguments | None:
@@ -134,7 +134,7 @@ VARIANTS: dict[str, Callable[[Arguments], Arguments | None]] = {
 }
 """How each variant of the same size is made; None where there is none for some inputs."""
 AGAIN, AFTERWARDS = "inputs given a second time", "other inputs in a third call"
-"""Calls behind the first one, between which nothing is put back."""
+"""The calls after the first one of a row, between which the state is not reset."""
 _BATCH = "inputs of batch size "
 
 

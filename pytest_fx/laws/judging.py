@@ -158,7 +158,7 @@ def _depends_on_layout(node: Node) -> bool:
 
 
 def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: Part, whose: str) -> Sequence[Normal]:
-    """Return what puts 0 for elements that were not compared, for each of the inputs."""
+    """Compare, and return a function for each of the inputs that zeroes the elements that were not compared."""
     everything: list[Normal] = [_as_it_is] * len(inputs)
     # 1. The same bits keep every contract; this needs no call in float64.
     if all(identical(part(pass_run.eager(each)), part(pass_run.actual(each))) for each in inputs):

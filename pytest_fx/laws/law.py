@@ -19,7 +19,7 @@ Check = Callable[["PassRun"], None]
 KINDS = ("always", "sampled", "demanded")
 """When a law is checked."""
 KEPT_BY = ("passes", "programs", "all")
-"""What a law is about."""
+"""The kinds of programs that a law is about."""
 JUDGED = ("", "kinds", "values", "gradients", "refusals")
 """What of a program's output a law is about."""
 
@@ -45,7 +45,7 @@ class Law:
     calls: int = 0
     """About how many eager calls it takes on a model beside those that every comparison takes."""
     of: str = "passes"
-    """What keeps it: ``"passes"``, ``"programs"`` that were made in another way, or ``"all"``."""
+    """The programs that it is about: results of ``"passes"``, other ``"programs"``, or ``"all"``."""
     more_inputs: bool = False
     """Whether the program is called or differentiated otherwise than with its input sets; such a law is left out where
     these are asked for by number."""

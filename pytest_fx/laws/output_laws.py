@@ -27,7 +27,7 @@ BATCHES = (1, 0, 3)
 SIZES, SIZES_OF_LARGE = 12, 4
 """Variants of other sizes that a program is called with at most: a small model, and one of full size or drawn."""
 LEAST_CHANGE, SHARE_LEFT = 1e-2, 1e-2
-"""How much of an output has to change with the parameters, and which part of that a program may be away from it."""
+"""The least relative change of an output with its parameters that counts, and the share of it that may be missing."""
 _OF_LAYOUT = names_of("memory")
 _output, _inputs = attrgetter("output"), attrgetter("inputs")
 
@@ -83,8 +83,8 @@ def inputs_untouched(pass_run: PassRun) -> None:
 def state(pass_run: PassRun) -> None:
     """A call changes buffers as in eager: running statistics in training mode, counters, caches.
 
-    So do the calls that follow it. A pass adds no buffer that calls change. Of a program that was made elsewhere those
-    are compared that it has by the same names, with the same values before.
+    So do the calls that follow it. A pass adds no buffer that calls change. A program that was made elsewhere is
+    compared in the buffers with the same names and initial values.
     """
     for inputs in (0, *pass_run.later_calls):
         _require_state(pass_run, inputs)
@@ -227,16 +227,16 @@ def _lags_behind(before: torch.Tensor, wanted: torch.Tensor, now: torch.Tensor) 
         return False
     if not all(map(is_plain, (before, wanted, now))):
         return False
-    old, new, found = (dense(tensor).double().nan_to_num(0.0, 0.0, 0.0) for tensor in (before, wanted, now))
+    old, new, actual = (dense(tensor).double().nan_to_num(0.0, 0.0, 0.0) for tensor in (before, wanted, now))
     change = float((new - old).norm())
-    return change > LEAST_CHANGE * float(old.norm()) and float((found - new).norm()) > SHARE_LEFT * change
+    return change > LEAST_CHANGE * float(old.norm()) and float((actual - new).norm()) > SHARE_LEFT * change
 
 
 def other_sizes(pass_run: PassRun) -> None:
     """The same holds for inputs of other sizes along each dimension, in all inputs or in one, if eager takes them.
 
-    Such are other lengths of sequences, heights and widths. A pass that is made for the sizes of the example says so by
-    "sizes" in ``may_change``; a program that is made for some sizes, or a capture, may refuse others.
+    Examples are lengths of sequences, heights and widths. A pass for the sizes of the example lists "sizes" in
+    ``may_change``. A capture, or a program that was made elsewhere, may refuse other sizes.
     """
     subject = pass_run.subject
     # A longer sequence may ask for positions that there are not, which only a CPU lets one catch.

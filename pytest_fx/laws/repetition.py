@@ -83,7 +83,7 @@ def _captured_again(program: GraphModule) -> GraphModule:
 
 
 def calls_in_a_row(pass_run: PassRun) -> None:
-    """Called again, and then with other inputs, the program does the same as eager, though nothing is put back."""
+    """Called again, and then with other inputs, without a reset of its state, the program does the same as eager."""
     for inputs in pass_run.later_calls if pass_run.program is not None else ():
         alone = pass_run.subject.alone(inputs)
         eager_repeats, program_repeats = (_alike(run(alone), run(inputs)) for run in (pass_run.eager, pass_run.actual))

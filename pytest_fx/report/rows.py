@@ -189,8 +189,8 @@ def records_on(report: Any) -> list[dict[str, Any]]:
 def verdict_of(row: SummaryRow) -> str:
     """Return the verdict on a program: one of the words above.
 
-    It is right only where it was held to its contract and to the laws, and every test of it kept them; with a waiver
-    where a difference beyond the contract was forgiven.
+    It is right only if it was held to its contract and to the laws, and every test of it kept them. It is right with a
+    waiver if a difference beyond the contract was forgiven.
 
     >>> verdict_of(SummaryRow("resnet50", "fuse-conv-bn", changed=True, kept=True))
     'right'

@@ -172,7 +172,7 @@ def _warning_of_coarse(rows: Sequence[SummaryRow]) -> Iterator[str]:
 
 
 def _of_reasons(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:
-    """Lines on what was forgiven or not judged, with the reasons, and if verbose on laws that were not asked."""
+    """Yield the reasons for waivers and for rows that were not judged; if verbose, for laws that were not asked."""
     programs: dict[str, list[str]] = {}
     for row in rows:
         verdict, name = verdict_of(row), f"{row.program} of {row.model}"

@@ -57,7 +57,7 @@ KINDS: dict[str, Callable[[], PassRun]] = {
 
 def laws_asked() -> dict[str, dict[str, str]]:
     """Return for each kind of subject what is said of each law that need not be demanded."""
-    found: dict[str, dict[str, str]] = {}
+    asked: dict[str, dict[str, str]] = {}
     for kind, make in KINDS.items():
         pass_run = make()
         laws = [law for law in TABLE if law.kind != "demanded"]
@@ -65,20 +65,20 @@ def laws_asked() -> dict[str, dict[str, str]]:
         if broken:
             raise broken[0]
         reasons, about = laws_not_asked(pass_run), ("all", "programs" if pass_run.before is None else "passes")
-        found[kind] = {law.name: reasons.get(law.name, ASKED) if law.of in about else NOT_ABOUT for law in laws}
+        asked[kind] = {law.name: reasons.get(law.name, ASKED) if law.of in about else NOT_ABOUT for law in laws}
         if kind == "random program":
-            found[kind] |= {law.name: f"asked of one in {ONE_IN}" for law in laws if law.kind == "sampled"}
-    return found
+            asked[kind] |= {law.name: f"asked of one in {ONE_IN}" for law in laws if law.kind == "sampled"}
+    return asked
 
 
 def laws_asked_table() -> str:
     """Return the table in Markdown, with a letter for each reason."""
-    found = laws_asked()
-    reasons = dict.fromkeys(said for column in found.values() for said in column.values())
+    columns = laws_asked()
+    reasons = dict.fromkeys(reason for column in columns.values() for reason in column.values())
     others = [reason for reason in reasons if reason not in (ASKED, NOT_ABOUT)]
     letters = {ASKED: ASKED, NOT_ABOUT: NOT_ABOUT, **dict(zip(others, string.ascii_lowercase, strict=False))}
-    lines = [f"| law | {' | '.join(found)} |", "|---|" + "---|" * len(found)]
-    for law in next(iter(found.values())):
-        lines.append(f"| {law} | {' | '.join(letters[column[law]] for column in found.values())} |")
+    lines = [f"| law | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
+    for law in next(iter(columns.values())):
+        lines.append(f"| {law} | {' | '.join(letters[column[law]] for column in columns.values())} |")
     lines += ["", f"{NOT_ABOUT}: the law is not about such", *(f"{letters[reason]}: {reason}" for reason in others)]
     return "\n\n".join(["\n".join(lines[: -len(others) - 1]).rstrip(), "  \n".join(lines[-len(others) - 1 :])]) + "\n"

@@ -213,7 +213,7 @@ def test_a_permission_that_is_unknown_is_refused() -> None:
     assert str(caught.value) == (
         "pass 'odd' may change 'name', which is unknown\n"
         "  try    may_change is a tuple of 'signature', 'result', 'writes', 'tensors', 'gradients', "
-        "'non-finite', 'metadata', 'checks', 'tracing'"
+        "'non-finite', 'metadata', 'checks', 'sizes', 'tracing'"
     )
 
 

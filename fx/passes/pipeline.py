@@ -38,7 +38,8 @@ class PassPipeline:
     Around each of them the program is verified: well formed, with current code, and the same to its callers (inputs,
     structure of the result, what it writes to, its tensors). A pass that changes some of that on purpose says so in
     an attribute ``may_change``, a tuple of ``"signature"``, ``"result"``, ``"writes"``, ``"tensors"``, and
-    ``"gradients"``, ``"non-finite"`` (what NaN and infinities become), ``"metadata"``, ``"checks"`` and ``"tracing"``,
+    ``"gradients"``, ``"non-finite"`` (what NaN and infinities become), ``"metadata"``, ``"checks"``, ``"sizes"`` and
+    ``"tracing"``,
     which are not verified here. After a pass that changed something, every node knows the nodes of the captured
     program that it stands for and a line of the user's, and the generated code names the pass in its header.
 

@@ -137,9 +137,9 @@ KEPT: dict[str, tuple[Callable[[ProgramSnapshot, ProgramSnapshot], Violation | N
 }
 """What a pass must keep, unless it lists the name in its attribute ``may_change``: the check, and words for it."""
 MAY_CHANGE = (*KEPT, "gradients", "non-finite", "metadata", "checks", "sizes", "tracing")
-"""What a pass may list in ``may_change``. Pytest's plugin looks at the last five: at gradients, at outputs for NaN and
-infinities, at what nodes keep in ``meta``, at the checks by which a program refuses inputs, and at whether its code can
-be captured again."""
+"""What a pass may list in ``may_change``. Pytest's plugin looks at the last six: at gradients, at outputs for NaN and
+infinities, at what nodes keep in ``meta``, at the checks by which a program refuses inputs, at inputs of other sizes,
+and at whether its code can be captured again."""
 
 
 def _programs(graph_module: GraphModule) -> list[tuple[str, GraphModule]]:

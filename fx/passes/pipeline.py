@@ -39,8 +39,8 @@ class PassPipeline:
     structure of the result, what it writes to, its tensors). A pass that changes some of that on purpose says so in
     an attribute ``may_change``, a tuple of ``"signature"``, ``"result"``, ``"writes"``, ``"tensors"``, and
     ``"gradients"``, ``"non-finite"`` (what NaN and infinities become), ``"metadata"``, ``"checks"``, ``"sizes"`` and
-    ``"tracing"``, which are not verified here. After a pass that changed something, every node knows the nodes of the captured
-    program that it stands for and a line of the user's, and the generated code names the pass in its header.
+    ``"tracing"``, which are not verified here. After a pass that changed something, every node knows the nodes of the
+    captured program that it stands for and a line of the user's, and the generated code names the pass in its header.
 
     Passes edit the program that they are given: run them on ``copy.deepcopy(graph_module)`` to keep it.
 

@@ -206,6 +206,10 @@ def doubled(model: nn.Module) -> Any:
     return torch.compile(model, backend=compile_doubled)
 
 
+def _contents(*tensors: torch.Tensor) -> Any:
+    return tuple(tensor.detach().numpy().tobytes() for tensor in tensors)
+
+
 def _of_all(x: torch.Tensor) -> Any:
     return id(x), x.data_ptr(), x._version
 
@@ -252,7 +256,11 @@ _RIGHT: tuple[tuple[str, Callable[[nn.Module], nn.Module], str], ...] = (
     ("computes", Program, "computes"),
     ("patches_and_restores", PatchesAndRestores, "replaces a function of torch for a call"),
     ("of_four", OfFour, "takes its number of samples alone"),
-    ("by_contents", lambda model: Remembers(model, lambda x: x.numpy().tobytes()), "looks outputs up by contents"),
+    (
+        "by_contents",
+        lambda model: Remembers(model, lambda x: _contents(x, *model.parameters())),
+        "looks outputs up by the contents of its input and its parameters",
+    ),
 )
 _OPTIONS = {"programs": 0, "made_elsewhere": True}
 for _name, _make, _says, _laws in _WRONG:

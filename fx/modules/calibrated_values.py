@@ -215,7 +215,7 @@ def _numbers(program: Any) -> Iterator[_Number]:
 
 
 def _fingerprint(program: Any) -> bytes:
-    """A digest of what the program does, its scales and zero points aside."""
+    """A digest of all that the program computes with, but for its state and its scales and zero points."""
     nodes = list(program.graph.nodes)
     indices = {node: index for index, node in enumerate(nodes)}
     numbers = {(number.node, number.key) for number in _numbers(program)}
@@ -226,7 +226,23 @@ def _fingerprint(program: Any) -> bytes:
         arguments = (*enumerate(node.args), *sorted(node.kwargs.items()))
         texts = ["#" if (node, key) in numbers else f"{key}={_text(value, indices)}" for key, value in arguments]
         digest.update(f"{node.op} {name}({', '.join(texts)})\n".encode())
+        if node.op == "get_attr" and (constant := _constant(program, node.target)) is not None:
+            digest.update(constant)
     return digest.digest()
+
+
+def _constant(program: Any, path: str) -> Any:
+    """The bytes of the tensor at ``path`` if the state does not have it, as folded weights; None otherwise."""
+    prefix, _, name = path.rpartition(".")
+    owner = find_attribute(program, prefix) if prefix else program
+    value = getattr(owner, name, None)
+    if type(value) is not torch.Tensor or not isinstance(owner, torch.nn.Module):
+        return None
+    is_saved = name in owner._buffers and name not in owner._non_persistent_buffers_set
+    if is_saved or value.layout is not torch.strided or value.is_meta:
+        return None
+    plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return plain.flatten().view(torch.uint8).numpy()
 
 
 def _text(value: Any, indices: Mapping[Any, int]) -> str:

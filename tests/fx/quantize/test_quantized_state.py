@@ -15,7 +15,7 @@ from torch import nn
 import fx
 from fx.errors import QuantizationError
 from fx.interop import from_torch, to_torch
-from fx.passes import Canonicalize
+from fx.passes import Canonicalize, FoldConstants
 from fx.passes.split_module import split_module
 from fx.quantize import Choice, QuantizationScheme, convert, dequantize, prepare, prepare_qat, reference
 from tests.fx.quantize.step_check import calibrated
@@ -153,6 +153,15 @@ def test_another_constant_is_another_program(data):
     for target in programs[1:]:
         with pytest.raises(QuantizationError, match="another quantized program"):
             programs[0].load_state_dict(target.state_dict())
+
+
+@torch.no_grad()
+def test_weights_that_were_folded_belong_to_the_program_and_not_to_its_state(data):
+    fold = FoldConstants(freeze=True)
+    target, same, others = (fold(reference(calibrated(model(seed), data))) for seed in (1, 1, 2))
+    assert str(target.load_state_dict(same.state_dict())) == "<All keys matched successfully>"
+    with pytest.raises(QuantizationError, match="another quantized program"):
+        target.load_state_dict(others.state_dict())
 
 
 def test_a_state_without_scales_lacks_keys(pair):

@@ -92,7 +92,6 @@ FORMS = {
     "a file": saved,
     "a capture": lambda program, folder: fx.symbolic_trace(program),
     "around it": lambda program, folder: Wrapped(program),
-    "a capture around it": lambda program, folder: fx.symbolic_trace(Wrapped(program)),
     "its canonical form": lambda program, folder: Canonicalize()(program),
     "its parts": lambda program, folder: split(program),
     "through torch.fx": lambda program, folder: from_torch(to_torch(program)),
@@ -206,6 +205,20 @@ def test_code_that_does_not_change_refuses_other_scales(form, pair, data, tmp_pa
     target.load_state_dict(fixed.state_dict())
     assert torch.equal(target(data), source(data))
     assert set(KEYS) < fx.symbolic_trace(fixed).state_dict().keys()
+
+
+@torch.no_grad()
+def test_a_capture_around_a_program_has_its_state_under_its_names(pair, data, tmp_path):
+    source, target = (fx.symbolic_trace(Wrapped(program)) for program in pair)
+    assert set(source.state_dict()) == set(Wrapped(pair[0]).state_dict())
+    for form in (lambda program: program, Canonicalize(), copy.deepcopy, lambda program: saved(program, tmp_path)):
+        program = form(source)
+        assert str(program.load_state_dict(Wrapped(pair[0]).state_dict())) == "<All keys matched successfully>"
+        with pytest.raises(QuantizationError, match="other scales and zero points than the code"):
+            program.load_state_dict(target.state_dict())
+    around = Wrapped(pair[1])
+    around.load_state_dict(source.state_dict())
+    assert torch.equal(around(data), source(data))
 
 
 def test_numbers_that_a_model_itself_is_written_with_are_no_state():

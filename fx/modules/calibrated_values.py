@@ -60,15 +60,15 @@ class _Number(NamedTuple):
 
 def is_calibrated(program: Any) -> bool:
     """Return whether ``program`` has scales and zero points of its own."""
-    mark = program.meta.get(CALIBRATED)
-    return next(_numbers(program), None) is not None and (
-        mark is True or (mark is None and any(_calls_layer(program, node) for node in program.graph.nodes))
-    )
+    mark, nodes = program.meta.get(CALIBRATED), program.graph.nodes
+    if mark is None:  # a file or a pickle of an earlier version, or no such program
+        mark = _calls_functions(nodes) and any(_calls_layer(program, node) for node in nodes)
+    return mark is True and next(_numbers(program), None) is not None
 
 
 def mark_inlined(program: Any, root: torch.nn.Module, nodes: Iterable[Any]) -> None:
     """Note in ``program``, which consists of ``nodes``, the calibrated modules of ``root`` whose code it has now."""
-    if CALIBRATED in program.meta or not any(_declared(program, node) for node in nodes):
+    if CALIBRATED in program.meta or not _calls_functions(nodes):
         return
     inlined: dict[str, Any] = {}
     for path, module in root.named_modules(remove_duplicate=False):
@@ -91,9 +91,9 @@ def load_numbers(program: Any, state: MutableMapping[str, Any], prefix: str, mis
     Raises:
         QuantizationError: the state is that of another program.
     """
-    held = _held_numbers(program)
-    own = held.pop("", None)
-    for path, numbers in held.items():
+    inlined = _held_numbers(program)
+    own = inlined.pop("", None)
+    for path, numbers in inlined.items():
         numbers.check(state, prefix + path, None, True, missing)
     loaded = None if own is None else _taken_out(state, prefix, missing)
     if own is None or loaded is None:
@@ -178,14 +178,14 @@ def _numbers_of(module: Any) -> FixedNumbers | None:
     if hasattr(module, "graph") and isinstance(getattr(module, "meta", None), dict):
         return FixedNumbers.of_program(module)
     hooks = [getattr(hook, "__self__", None) for hook in module._state_dict_hooks.values()]
-    return next((held for held in hooks if isinstance(held, FixedNumbers)), None)
+    return next((numbers for numbers in hooks if isinstance(numbers, FixedNumbers)), None)
 
 
 def _held_numbers(program: Any) -> dict[str, FixedNumbers]:
     """The scales and zero points in the state of ``program``, by prefixes of their keys."""
     mark = program.meta.get(CALIBRATED)
     if isinstance(mark, Mapping):
-        return {f"{path}.": FixedNumbers(*map(_as_tuple, held)) for path, held in mark.items()}
+        return {f"{path}.": FixedNumbers(*map(_as_tuple, parts)) for path, parts in mark.items()}
     numbers = FixedNumbers.of_program(program)
     return {} if numbers is None else {"": numbers}
 
@@ -228,8 +228,13 @@ def _declared(program: Any, node: Any) -> Mapping[str, int]:
     """The calibrated arguments of what ``node`` calls, with their positions."""
     if node.op == "call_module":
         return next((_places[kind] for kind in type(_called(program, node)).__mro__ if kind in _places), {})
-    is_known = node.op == "call_function" and type(node.target).__hash__ is not None and node.target in _places
-    return _places[node.target] if is_known else {}
+    return _places[node.target] if _calls_functions([node]) else {}
+
+
+def _calls_functions(nodes: Iterable[Any]) -> bool:
+    """Return whether integers are made or read in ``nodes``, which takes little time to find out."""
+    targets = (node.target for node in nodes if node.op == "call_function")
+    return bool(_places) and any(type(target).__hash__ is not None and target in _places for target in targets)
 
 
 def _calls_layer(program: Any, node: Any) -> bool:

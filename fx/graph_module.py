@@ -24,7 +24,7 @@ from fx.gradients import leave_modes, without_gradients
 from fx.graph import Graph
 from fx.modules import attributes
 from fx.modules.attributes import fetch_attribute, prefixes, put_attribute
-from fx.modules.calibrated_values import CALIBRATED, holds_calibrated, load_numbers, save_numbers
+from fx.modules.calibrated_values import load_numbers, mark_inlined, save_numbers
 from fx.modules.containers import Container, QuickModule
 from fx.modules.pickling import imported_name
 from fx.naming.printing import describe
@@ -146,8 +146,8 @@ class GraphModule(QuickModule):
             _tracer_extras=graph._tracer_extras,
             meta=dict(getattr(root, "meta", {})) if isinstance(root, GraphModule) else {},
         )
-        if isinstance(root, torch.nn.Module) and holds_calibrated(root, graph.nodes):
-            self.meta[CALIBRATED] = True
+        if isinstance(root, torch.nn.Module):
+            mark_inlined(self, root, graph.nodes)
 
     def _take_from_dict(self, root: dict[str, Any], graph: Graph, targets: list[str]) -> None:
         known = {**graph.constants, **root}

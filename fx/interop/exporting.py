@@ -96,7 +96,10 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
-    empty = torch.empty_like(tensor, device="meta", requires_grad=False)
+    if type(tensor) in (torch.Tensor, nn.Parameter):
+        empty = torch.empty_like(tensor, device="meta", requires_grad=False)
+    else:  # a subclass need not have any function of torch
+        empty = torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     return nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
 
 

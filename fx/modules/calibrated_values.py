@@ -24,7 +24,10 @@ from fx.naming.targets import qualified_name
 Target = TypeVar("Target", bound=Callable[..., Any])
 
 CALIBRATED = "calibrated"
-"""The entry of a program's ``meta`` that says that calibration found its scales and zero points."""
+"""The entry of a program's ``meta`` for scales and zero points that calibration found: True if they are its own.
+
+Of a program that was captured from a module around calibrated ones, it has their :class:`FixedNumbers`, by their paths.
+"""
 _SCALES, _ZERO_POINTS, _FINGERPRINT = (f"calibration.{name}" for name in ("scales", "zero_points", "program"))
 _KEYS = (_SCALES, _ZERO_POINTS, _FINGERPRINT)
 _OTHER_PROGRAM = "make the program by the same steps, with the same scheme; or save it whole: fx.save(program, path)"
@@ -56,25 +59,30 @@ class _Number(NamedTuple):
 
 
 def is_calibrated(program: Any) -> bool:
-    """Return whether the state of ``program`` has scales and zero points."""
-    return next(_numbers(program), None) is not None and (
-        CALIBRATED in program.meta or any(_calls_layer(program, node) for node in program.graph.nodes)
-    )
+    """Return whether ``program`` has scales and zero points of its own."""
+    mark, nodes = program.meta.get(CALIBRATED), program.graph.nodes
+    if mark is None:  # a file or a pickle of an earlier version, or no such program
+        mark = _calls_functions(nodes) and any(_calls_layer(program, node) for node in nodes)
+    return mark is True and next(_numbers(program), None) is not None
 
 
-def holds_calibrated(root: torch.nn.Module, nodes: Iterable[Any]) -> bool:
-    """Return whether ``nodes``, captured from ``root``, were captured from a calibrated program in it."""
-    return any(node.op == "call_function" and _declared(None, node) for node in nodes) and any(
-        CALIBRATED in vars(module).get("meta", ()) or any(map(_is_own, module._state_dict_hooks.values()))
-        for module in root.modules()
-    )
+def mark_inlined(program: Any, root: torch.nn.Module, nodes: Iterable[Any]) -> None:
+    """Note in ``program``, which consists of ``nodes``, the calibrated modules of ``root`` whose code it has now."""
+    if CALIBRATED in program.meta or not _calls_functions(nodes):
+        return
+    inlined: dict[str, Any] = {}
+    for path, module in root.named_modules(remove_duplicate=False):
+        numbers = _numbers_of(module)
+        if numbers is not None and find_attribute(program, path) is not module:
+            inlined[path] = (numbers.scales, numbers.zero_points, numbers.program)
+    if inlined:
+        program.meta[CALIBRATED] = True if "" in inlined else inlined
 
 
 def save_numbers(program: Any, state: MutableMapping[str, Any], prefix: str) -> None:
     """Add the scales and zero points of ``program`` to its state."""
-    numbers = FixedNumbers.of_program(program)
-    if numbers is not None:
-        numbers.save(program, state, prefix, None)
+    for path, numbers in _held_numbers(program).items():
+        numbers.save(program, state, prefix + path, None)
 
 
 def load_numbers(program: Any, state: MutableMapping[str, Any], prefix: str, missing: list[str]) -> None:
@@ -83,7 +91,10 @@ def load_numbers(program: Any, state: MutableMapping[str, Any], prefix: str, mis
     Raises:
         QuantizationError: the state is that of another program.
     """
-    own = FixedNumbers.of_program(program)
+    inlined = _held_numbers(program)
+    own = inlined.pop("", None)
+    for path, numbers in inlined.items():
+        numbers.check(state, prefix + path, None, True, missing)
     loaded = None if own is None else _taken_out(state, prefix, missing)
     if own is None or loaded is None:
         return
@@ -157,9 +168,30 @@ class FixedNumbers:
             raise QuantizationError(
                 "the state has other scales and zero points than the code of this module",
                 value=" and ".join(prefix + key for key in _KEYS[:2]),
-                why="they are constants of the code that to_torch or to_folder wrote, which loading does not change",
-                remedy="load the state into the program that fx.quantize.convert returned, and write that one again",
+                why="loading does not change code of to_torch and to_folder, or that of a capture around a program",
+                remedy="load the state into the program that fx.quantize.convert returned, and make this of it again",
             )
+
+
+def _numbers_of(module: Any) -> FixedNumbers | None:
+    """The scales and zero points in the state of a program, or of a module that holds them."""
+    if hasattr(module, "graph") and isinstance(getattr(module, "meta", None), dict):
+        return FixedNumbers.of_program(module)
+    hooks = [getattr(hook, "__self__", None) for hook in module._state_dict_hooks.values()]
+    return next((numbers for numbers in hooks if isinstance(numbers, FixedNumbers)), None)
+
+
+def _held_numbers(program: Any) -> dict[str, FixedNumbers]:
+    """The scales and zero points in the state of ``program``, by prefixes of their keys."""
+    mark = program.meta.get(CALIBRATED)
+    if isinstance(mark, Mapping):
+        return {f"{path}.": FixedNumbers(*map(_as_tuple, parts)) for path, parts in mark.items()}
+    numbers = FixedNumbers.of_program(program)
+    return {} if numbers is None else {"": numbers}
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value  # as a file may have it
 
 
 def release_numbers(module: torch.nn.Module) -> None:
@@ -196,8 +228,13 @@ def _declared(program: Any, node: Any) -> Mapping[str, int]:
     """The calibrated arguments of what ``node`` calls, with their positions."""
     if node.op == "call_module":
         return next((_places[kind] for kind in type(_called(program, node)).__mro__ if kind in _places), {})
-    is_known = node.op == "call_function" and type(node.target).__hash__ is not None and node.target in _places
-    return _places[node.target] if is_known else {}
+    return _places[node.target] if _calls_functions([node]) else {}
+
+
+def _calls_functions(nodes: Iterable[Any]) -> bool:
+    """Return whether integers are made or read in ``nodes``, which takes little time to find out."""
+    targets = (node.target for node in nodes if node.op == "call_function")
+    return bool(_places) and any(type(target).__hash__ is not None and target in _places for target in targets)
 
 
 def _calls_layer(program: Any, node: Any) -> bool:
@@ -215,7 +252,7 @@ def _numbers(program: Any) -> Iterator[_Number]:
 
 
 def _fingerprint(program: Any) -> bytes:
-    """A digest of what the program does, its scales and zero points aside."""
+    """A digest of all that the program computes with, but for its state and its scales and zero points."""
     nodes = list(program.graph.nodes)
     indices = {node: index for index, node in enumerate(nodes)}
     numbers = {(number.node, number.key) for number in _numbers(program)}
@@ -226,7 +263,23 @@ def _fingerprint(program: Any) -> bytes:
         arguments = (*enumerate(node.args), *sorted(node.kwargs.items()))
         texts = ["#" if (node, key) in numbers else f"{key}={_text(value, indices)}" for key, value in arguments]
         digest.update(f"{node.op} {name}({', '.join(texts)})\n".encode())
+        if node.op == "get_attr" and (constant := _constant(program, node.target)) is not None:
+            digest.update(constant)
     return digest.digest()
+
+
+def _constant(program: Any, path: str) -> Any:
+    """The bytes of the tensor at ``path`` if the state does not have it, as folded weights; None otherwise."""
+    prefix, _, name = path.rpartition(".")
+    owner = find_attribute(program, prefix) if prefix else program
+    value = getattr(owner, name, None)
+    if type(value) is not torch.Tensor or not isinstance(owner, torch.nn.Module):
+        return None
+    is_saved = name in owner._buffers and name not in owner._non_persistent_buffers_set
+    if is_saved or value.layout is not torch.strided or value.is_meta:
+        return None
+    plain = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return plain.flatten().view(torch.uint8).numpy()
 
 
 def _text(value: Any, indices: Mapping[Any, int]) -> str:

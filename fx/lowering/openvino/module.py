@@ -123,7 +123,8 @@ class OpenVINORegion(nn.Module):
     def _engine(self, inputs: Sequence[Any]) -> OpenVINOEngine | None:
         """The engine for inputs of these sizes, or ``None`` if there can be none."""
         weights: list[_Weight] | None = self.__dict__["_weights"]  # none in a copy
-        if weights is None or not all(weight.is_current for weight in weights):
+        is_edited = self._revision != self.program.graph.revision  # a state that was loaded has scales, too
+        if weights is None or is_edited or not all(weight.is_current for weight in weights):
             weights = self._forget()
         if not self._is_usable:
             return None
@@ -173,6 +174,7 @@ class OpenVINORegion(nn.Module):
     def _forget(self) -> list[_Weight]:
         """Note the weights of now, and drop the engines that were built for others."""
         weights = self._weights = list(_weights_of(self.program))
+        self._revision = self.program.graph.revision
         self._engines: dict[tuple[int, Any], OpenVINOEngine | None] = {}
         self._recent: tuple[int, ...] = ()  # numbers of threads, the last one first
         kinds = self.__dict__.get("_kinds")

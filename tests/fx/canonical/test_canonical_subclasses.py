@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from packed_weights import pack
 from torch import nn
 
 import fx
 from fx.canonical import canonical_form
 from fx.quantize import convert, prepare, report
-from tests.packed_weights import pack
 
 
 class Net(nn.Module):

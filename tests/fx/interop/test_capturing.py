@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from packed_weights import pack
 from torch import nn
 
 import fx
@@ -406,3 +407,11 @@ def test_the_line_is_the_users_and_not_one_of_pythons_library() -> None:
     with pytest.raises(CaptureError) as caught:
         fx.capture(FromLibrary(), (X,), how="export")
     assert "test_capturing.py" in caught.value.refusals[0].where and "inspect.py" not in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["functional", "aten"])
+def test_a_model_with_weights_of_a_subclass_is_exported(form: Any) -> None:
+    model, x = pack(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()), torch.randn(3, 4)
+    program = fx.capture(model, (x,), how="export", form=form)
+    assert torch.equal(program(x), model(x))
+    assert program.get_parameter("0.weight") is model[0].weight

@@ -469,6 +469,24 @@ def test_quantized_programs_stay_so_in_one_engine() -> None:
         assert (lowered(x) - meaning(x)).abs().max() < step
 
 
+def test_an_engine_follows_scales_that_are_loaded() -> None:
+    torch.manual_seed(0)
+    model, x = (
+        nn.Sequential(nn.Linear(8, 8, bias=False), nn.ReLU(), nn.Linear(8, 4, bias=False)).eval(),
+        torch.randn(32, 8),
+    )
+    lowered: list[Any] = []
+    with torch.no_grad():
+        for scale in (1.0, 0.1):
+            prepared = prepare(fx.symbolic_trace(model), None, (x,))
+            prepared(x * scale)
+            lowered.append(fx.lower(reference(prepared), OpenVINO(), (x,), min_size=1))
+        first, second = lowered
+        assert not torch.allclose(first(x), second(x), atol=0.1)
+        second.load_state_dict(first.state_dict())
+        assert torch.equal(first(x), second(x))
+
+
 # Faults.
 
 

@@ -15,7 +15,7 @@ from torch import nn
 import fx
 from fx.errors import QuantizationError
 from fx.interop import from_torch, to_torch
-from fx.passes import Canonicalize
+from fx.passes import Canonicalize, FoldConstants
 from fx.passes.split_module import split_module
 from fx.quantize import Choice, QuantizationScheme, convert, dequantize, prepare, prepare_qat, reference
 from tests.fx.quantize.step_check import calibrated
@@ -92,7 +92,6 @@ FORMS = {
     "a file": saved,
     "a capture": lambda program, folder: fx.symbolic_trace(program),
     "around it": lambda program, folder: Wrapped(program),
-    "a capture around it": lambda program, folder: fx.symbolic_trace(Wrapped(program)),
     "its canonical form": lambda program, folder: Canonicalize()(program),
     "its parts": lambda program, folder: split(program),
     "through torch.fx": lambda program, folder: from_torch(to_torch(program)),
@@ -155,6 +154,15 @@ def test_another_constant_is_another_program(data):
             programs[0].load_state_dict(target.state_dict())
 
 
+@torch.no_grad()
+def test_weights_that_were_folded_belong_to_the_program_and_not_to_its_state(data):
+    fold = FoldConstants(freeze=True)
+    target, same, others = (fold(reference(calibrated(model(seed), data))) for seed in (1, 1, 2))
+    assert str(target.load_state_dict(same.state_dict())) == "<All keys matched successfully>"
+    with pytest.raises(QuantizationError, match="another quantized program"):
+        target.load_state_dict(others.state_dict())
+
+
 def test_a_state_without_scales_lacks_keys(pair):
     source, target = pair
     state = {name: value for name, value in source.state_dict().items() if name not in KEYS}
@@ -197,6 +205,20 @@ def test_code_that_does_not_change_refuses_other_scales(form, pair, data, tmp_pa
     target.load_state_dict(fixed.state_dict())
     assert torch.equal(target(data), source(data))
     assert set(KEYS) < fx.symbolic_trace(fixed).state_dict().keys()
+
+
+@torch.no_grad()
+def test_a_capture_around_a_program_has_its_state_under_its_names(pair, data, tmp_path):
+    source, target = (fx.symbolic_trace(Wrapped(program)) for program in pair)
+    assert set(source.state_dict()) == set(Wrapped(pair[0]).state_dict())
+    for form in (lambda program: program, Canonicalize(), copy.deepcopy, lambda program: saved(program, tmp_path)):
+        program = form(source)
+        assert str(program.load_state_dict(Wrapped(pair[0]).state_dict())) == "<All keys matched successfully>"
+        with pytest.raises(QuantizationError, match="other scales and zero points than the code"):
+            program.load_state_dict(target.state_dict())
+    around = Wrapped(pair[1])
+    around.load_state_dict(source.state_dict())
+    assert torch.equal(around(data), source(data))
 
 
 def test_numbers_that_a_model_itself_is_written_with_are_no_state():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from packed_weights import pack
 from torch import nn
 
 import fx
@@ -12,7 +13,6 @@ from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws import affordable, broken_laws, choose_laws
-from tests.packed_weights import pack
 
 
 def network():

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_fx.idle_options import require_effects_of_marker
 from pytest_fx.lazy import load
 from pytest_fx.options import ADDED, OPTIONS, Options, options_of
 from pytest_fx.parallel.distribution import plain_name
@@ -172,17 +173,18 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     What is asked for by a marker or in the ini file is checked as the command line is.
     """
     definition = metafunc.definition
+    named_by_test = {
+        name.strip()
+        for marker in definition.iter_markers("parametrize")
+        for name in (marker.args[0].split(",") if isinstance(marker.args[0], str) else marker.args[0])
+    }
     try:
         options = options_of(definition)
         if options.used or options is not metafunc.config.stash[OPTIONS]:
             load("pytest_fx.loading").check_options(metafunc.config, options, definition.nodeid)
+        require_effects_of_marker(metafunc, options, named_by_test)
     except pytest.UsageError as error:
         raise pytest.Collector.CollectError(str(error)) from None
-    named_by_test = {
-        name.strip()
-        for marker in metafunc.definition.iter_markers("parametrize")
-        for name in (marker.args[0].split(",") if isinstance(marker.args[0], str) else marker.args[0])
-    }
     wanted = set(metafunc.fixturenames) - named_by_test
     if "fx_model" in wanted:
         folder = metafunc.config.invocation_params.dir
@@ -194,6 +196,11 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     if "fx_pass" in wanted:
         passes = options.passes
         if options.models and not passes:
+            if changing := options.asked.intersection(("min-changes", "require-change")):
+                raise pytest.Collector.CollectError(
+                    f"--fx-{min(changing)} is about passes that are named, and most of those that are registered find "
+                    "nothing to change in a model\n  try    --fx-pass NAME"
+                )
             passes = load("pytest_fx.loading").default_passes()
         named = zip(passes, labels(passes, _name_of_pass), strict=True)
         cases = [PassCase(*case) for case in named]

@@ -184,6 +184,13 @@ class LostRewrite(FxError, AssertionError):
     """
 
 
+class TooFewChanges(FxError, AssertionError):
+    """A pass changes less in a model than ``--fx-require-change`` or ``--fx-min-changes`` asks for.
+
+    The message has what it changed, and where a pattern that it looks for nearly matches.
+    """
+
+
 class ProcessEnded(FxError, RuntimeError):
     """What ran in a child process ended that process, closed what it answers by, or took more than it may.
 

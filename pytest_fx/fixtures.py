@@ -107,6 +107,7 @@ def fx_transformed(request: pytest.FixtureRequest, fx_model: Subject, fx_pass: P
     if pass_run.after is None:
         why = pass_run.error or pass_run.refusal or TypeError(f"{pass_run.name} returned no program")
         raise why
+    _module("checks.match_counts").require_changes(request.node, pass_run)
     return pass_run.after
 
 

@@ -69,7 +69,12 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str], str]:
 
 def setting_of(flag: str) -> str:
     """Return the name of an option in the ini file: ``fx_no_timing`` for ``"no-timing"``."""
-    return f"fx_{flag}".replace("-", "_")
+    return f"fx_{keyword_of(flag)}"
+
+
+def keyword_of(flag: str) -> str:
+    """Return the name of an option in Python: ``no_timing`` for ``"no-timing"``."""
+    return flag.replace("-", "_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +99,12 @@ class PluginOption:
     @property
     def name(self) -> str:
         """The field of :class:`Options` that it fills."""
-        return self.field or self.flag.replace("-", "_")
+        return self.field or keyword_of(self.flag)
 
     @property
     def keyword(self) -> str:
         """Its name in the marker: that of the flag, but for ``pass_``, as Python has ``pass`` for itself."""
-        return "pass_" if self.flag == "pass" else self.flag.replace("-", "_")
+        return "pass_" if self.flag == "pass" else keyword_of(self.flag)
 
     @property
     def setting(self) -> str:
@@ -208,6 +213,11 @@ TABLE = (
         "pass's code mentions (default: auto). Example: --fx-form aten",
     ),
     PluginOption(
+        "min-changes", 0, _natural, "N",
+        "Fail a pass that makes fewer changes in a model: edits where it says which it makes, else operations that are "
+        "gone or new (default: any number). Example: --fx-min-changes 53",
+    ),
+    PluginOption(
         "leaf", (), str, "PATH|CLASS",
         "Keep modules of a model whole when it is captured: a path, a pattern of paths (layer3.*), or a class by its "
         "name, alone or with its module. Repeatable. Example: --fx-leaf timm.layers.Attention",
@@ -265,6 +275,8 @@ SWITCHES = {
     "strict": "Fail also what is right with a waiver, what is not judged because nothing was compared, and with "
     "--fx-baseline a timing that is too noisy to tell whether --fx-fail-slower allows it, and a pass that changes less "
     "than in that run. Example: --fx-model all --fx-strict",
+    "require-change": "Fail a pass of --fx-pass that changes nothing in a model, as a fusion that matches no more. "
+    "Example: --fx-model resnet50 --fx-pass mypackage.passes:fuse_gelu --fx-require-change",
     "isolate": "Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "
     "memory: that test fails with the reason, and the others go on. "
     "Example: --fx-model all --fx-isolate --fx-timeout 60",
@@ -279,3 +291,8 @@ SWITCHES = {
 """Flags that are given or not, with their help: true or false in the ini file."""
 OF_RUNS = ("annotate", "baseline", "draw", "isolate", "report", "tables", "tables-afresh")
 """Flags that a run has once, so that no marker can have them."""
+FLAGS = {
+    **{option.keyword: option.flag for option in TABLE},
+    **{keyword_of(flag): flag for flag in (*SWITCHES, "tables")},
+}
+"""The flags of all options, by their names in Python."""

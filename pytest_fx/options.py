@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_fx.option_table import OF_RUNS, SWITCHES, TABLE, PluginOption, setting_of
+from pytest_fx.option_table import FLAGS, OF_RUNS, SWITCHES, TABLE, PluginOption, setting_of
 
 WARMUP_ROUNDS = 3
 """Pairs of calls made before any is measured."""
@@ -84,10 +84,15 @@ class Options:
     :data:`LONGEST_ISOLATED`."""
     memory_limit: int | None = None
     """MiB that a test may need under ``isolate``; None for most of what the machine has left."""
+    min_changes: int = 0
+    """Changes that a named pass makes in a model at least."""
     strict: bool = False
     """Whether what cannot be told fails as well: a timing that is too noisy, a pass that changes less than before."""
     estimate: bool = False
     """Whether estimated times stand beside the measured ones."""
+    asked: frozenset[str] = frozenset()
+    """Flags of the options that are asked for by the command line or a marker. The ini file and ``addopts`` say what
+    holds by default."""
 
     @property
     def used(self) -> bool:
@@ -140,7 +145,10 @@ def read_options(config: pytest.Config) -> Options:
     _require_settings(config)
     values = {option.name: _read(config, option) for option in TABLE}
     flags = {name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate")}
-    return Options(timing=not is_set(config, "no-timing"), **flags, **values)
+    values["min_changes"] = values["min_changes"] or int(is_set(config, "require-change"))
+    written = {str(argument).partition("=")[0] for argument in config.invocation_params.args}
+    asked = frozenset(flag for flag in FLAGS.values() if f"--fx-{flag}" in written)
+    return Options(timing=not is_set(config, "no-timing"), asked=asked, **flags, **values)
 
 
 def _require_settings(config: Any) -> None:
@@ -187,24 +195,34 @@ def _read(config: pytest.Config, option: PluginOption) -> Any:
 
 
 _KEYWORDS = {option.keyword: option for option in TABLE if option.flag not in OF_RUNS}
-_FLAGS = {"no_timing": "timing", "strict": "strict", "estimate": "estimate"}
+_SWITCHES = {
+    "require_change": "min_changes", "no_timing": "timing", "strict": "strict", "estimate": "estimate"
+}  # fmt: skip
 """Keywords that are true or false, and the fields of :class:`Options` that they are about."""
 
 
 def options_of(node: pytest.Item | Any) -> Options:
     """Return the options that hold for one test: those of the run, changed by ``@pytest.mark.fx(…)`` on it.
 
-    A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a keyword that is not an option, and for a
-    value that the command line would refuse.
+    A marker nearer to the test wins. Raises :class:`pytest.UsageError` for a positional argument, for a keyword that is
+    not an option, and for a value that the command line would refuse.
     """
     options = node.config.stash[OPTIONS]
     for marker in reversed(list(node.iter_markers("fx"))):
+        if marker.args:
+            positional = ", ".join(map(repr, marker.args))
+            raise pytest.UsageError(
+                f"{node.nodeid}: the marker fx takes no positional arguments, and has {positional}\n"
+                "  try    name the option: model=…, pass_=…"
+            )
         for name in marker.kwargs:
-            if name not in _KEYWORDS and name not in _FLAGS:
-                known = ", ".join([*_KEYWORDS, *_FLAGS])
+            if name not in _KEYWORDS and name not in _SWITCHES:
+                known = ", ".join([*_KEYWORDS, *_SWITCHES])
                 raise pytest.UsageError(f"{node.nodeid}: the marker fx has no keyword {name!r}; it has {known}")
         try:
-            options = replace(options, **dict(_as_given(name, value) for name, value in marker.kwargs.items()))
+            asked = options.asked.union(FLAGS[name] for name in marker.kwargs)
+            given = dict(_as_given(name, value) for name, value in marker.kwargs.items())
+            options = replace(options, **given, asked=asked)
         except argparse.ArgumentTypeError as error:
             raise pytest.UsageError(f"{node.nodeid}: {error}") from None
     return options
@@ -217,6 +235,8 @@ def _as_given(name: str, value: Any) -> tuple[str, Any]:
             return _KEYWORDS[name].name, _KEYWORDS[name].read(value)
         if not isinstance(value, bool):
             raise argparse.ArgumentTypeError(f"must be True or False, not {value!r}")
-        return _FLAGS[name], value if name != "no_timing" else not value
+        if name == "require_change":
+            return _SWITCHES[name], int(value)
+        return _SWITCHES[name], value if name != "no_timing" else not value
     except argparse.ArgumentTypeError as error:
         raise argparse.ArgumentTypeError(f"{name} in a marker fx {error}") from None

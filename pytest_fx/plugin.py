@@ -52,6 +52,7 @@ from pytest_fx.fixtures import (
     fx_transformed,
     skip_if_told,
 )
+from pytest_fx.idle_options import require_effects
 from pytest_fx.isolation.isolated_tests import IsolatedRun, require_isolation
 from pytest_fx.isolation.kept_process import interrupted_finished, isolated_set_up, isolated_test
 from pytest_fx.isolation.watched_tests import WatchedRun, explain_crash, tell_of_the_last_run
@@ -184,9 +185,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     parametrize_from_options(metafunc)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, Any, Any]:
-    """Skip vetoed combinations; let ``--benchmark-only`` and ``--benchmark-skip`` see timings as benchmarks."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, Any, Any]:
+    """Refuse options that act on no test, and skip vetoed combinations.
+
+    Let ``--benchmark-only`` and ``--benchmark-skip`` see timings as benchmarks.
+    """
+    require_effects(session, items)
     skip_vetoed(items)
     with distribution.timings_grouped(config, items), presented_as_benchmarks(items):
         return (yield)

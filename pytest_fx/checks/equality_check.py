@@ -15,7 +15,7 @@ from fx import GraphModule
 from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.failure_facts import failure_facts
-from pytest_fx.checks.match_counts import require_no_less, row_of
+from pytest_fx.checks.match_counts import require_changes, require_no_less, row_of
 from pytest_fx.collection import label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import shortened
@@ -126,6 +126,8 @@ class EqualityCheck:
         pass_run.make_room()
         row = row_of(pass_run)
         comparison = self._recorded(pass_run, row)
+        if leaves:
+            require_changes(self._item, pass_run)
         if pass_run.refusal is not None:
             pytest.skip(f"{pass_run.name} refuses {self._subject.name}: {_first_line(pass_run.refusal)}")
         broken = self._broken(pass_run)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 
 import pytest
 
 from fx.matcher import explanations
-from pytest_fx.errors import LostRewrite
+from fx.naming.printing import describe
+from pytest_fx.collection import PassCase
+from pytest_fx.errors import LostRewrite, TooFewChanges
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.options import options_of
 from pytest_fx.records.baseline import BASELINE, MatchCount
 from pytest_fx.report.recording import record_row
-from pytest_fx.report.rows import SummaryRow
+from pytest_fx.report.rows import WRONG, SummaryRow
 
 SHOWN_MISSES = 3
 """Near misses that are reported of one pass in one model."""
@@ -67,6 +70,46 @@ def _lost(item: pytest.Item, pass_run: PassRun, row: SummaryRow) -> LostRewrite 
         value=f"now {now}, in the baseline {before}",
         why="; ".join(misses) or None,
     )
+
+
+def require_changes(item: pytest.Item, pass_run: PassRun) -> None:
+    """Raise :class:`~pytest_fx.errors.TooFewChanges` for a pass that makes fewer changes than the test asks for.
+
+    Where no pass is named, most of those that are registered find nothing to change, and none has to.
+    """
+    __tracebackhide__ = True
+    options, row = options_of(item), row_of(pass_run)
+    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_pass")
+    is_named = bool(options.passes) or not isinstance(case, PassCase)
+    if not is_named or pass_run.error is not None or (count := changes_in(pass_run)) >= options.min_changes:
+        return
+    record_row(item, replace(row, outcome=f"{WRONG}: changes too little"))
+    done = MatchCount.of_row(asdict(row))
+    why = [str(pass_run.refusal or pass_run.too_long)] if pass_run.after is None else near_misses(pass_run)
+    raise TooFewChanges(
+        f"{row.program} makes {count} change(s) in {row.model}, of at least {options.min_changes}",
+        value=None if done is None else f"it changes {done}",
+        why="; ".join(why) or None,
+        remedy="see in the captured program what the pass looks for (--fx-draw DIR), or leave the model out",
+    )
+
+
+def changes_in(pass_run: PassRun) -> int:
+    """Return how many changes a pass made: edits where it says which, or else operations that are gone or new."""
+    if not pass_run.changed:
+        return 0
+    if pass_run.edits:
+        return pass_run.edits
+    assert pass_run.before is not None
+    assert pass_run.after is not None
+    before = Counter(_operation(printed) for printed, _ in pass_run.before.nodes.values())
+    after = Counter(_operation(describe(node)) for node in pass_run.after.graph.nodes)
+    return max(1, (before - after).total(), (after - before).total())
+
+
+def _operation(printed: str) -> str:
+    """Return the operation and target of a printed node."""
+    return printed.partition(" = ")[2].partition("(")[0]
 
 
 def near_misses(pass_run: PassRun) -> list[str]:

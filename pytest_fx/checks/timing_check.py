@@ -14,6 +14,7 @@ from torch import nn
 from fx.passes import Contract, Pass
 from fx.quantize import kernels_used
 from pytest_fx.checks.equality_check import require_inputs
+from pytest_fx.checks.match_counts import require_changes
 from pytest_fx.collection import label_of
 from pytest_fx.errors import NoisyTiming, TimedOutputError, TimingRegression
 from pytest_fx.harness.evaluation import Arguments
@@ -82,6 +83,7 @@ class TimingCheck:
             label = label or label_of(self._item, pass_)
             announce(self._item.config, f"{label} on {self._subject.name}")
             pass_run = applied(self._subject, pass_)
+            require_changes(self._item, pass_run)
             program, contract = pass_run.after, pass_run.contract
             if program is None:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")

@@ -1,0 +1,177 @@
+"""Options that act on no test of a run: each is an error, since a run without them would be as green.
+
+An option asks something of the tests that use certain fixtures, and some options need others. Settings in the ini file
+and ``addopts`` are defaults for every run, and may be idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from pytest_fx.lazy import load
+from pytest_fx.option_table import FLAGS
+from pytest_fx.options import OPTIONS, Options, options_of
+from pytest_fx.parallel.distribution import is_worker, reason_not_to_time
+
+PARAMETERS = ("fx_model", "fx_pass", "fx_checked_pass")
+"""Fixtures that get their parameters from options; a test is skipped where there are none."""
+
+Problem = tuple[str, str]
+"""Why an option does nothing, and what to try."""
+
+
+def _nothing(config: pytest.Config, options: Options) -> Problem | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Where an option acts."""
+
+    fixtures: tuple[str, ...]
+    """It acts on the tests that ask for one of these."""
+    remedy: str
+    """What to try where there are none."""
+    need: Callable[[pytest.Config, Options], Problem | None] = _nothing
+    """Returns what is missing for it among the other options."""
+
+
+def _takes_times(config: pytest.Config, options: Options) -> Problem | None:
+    if not options.timing:
+        return "the run takes no times (--fx-no-timing)", "leave out one of the two"
+    reason = reason_not_to_time(config)
+    return None if reason is None else (reason, "take times in a run of its own")
+
+
+def _times_with_each(config: pytest.Config, options: Options) -> Problem | None:
+    return _takes_times(config, options) if len(options.threads) > 1 else None
+
+
+def _estimates(config: pytest.Config, options: Options) -> Problem | None:
+    if options.device != "cpu":
+        return f"times are estimated for the CPU, and programs run on {options.device}", "leave out --fx-estimate"
+    return _takes_times(config, options)
+
+
+def _exports(config: pytest.Config, options: Options) -> Problem | None:
+    if options.form == "auto" or options.capture == "export" or config.hook.pytest_fx_capture.get_hookimpls():
+        return None
+    why = f"only programs of torch.export have forms, and models are captured by --fx-capture {options.capture}"
+    return why, "--fx-capture export"
+
+
+def _has_tolerances(config: pytest.Config, options: Options) -> Problem | None:
+    if options.contract is None:
+        return None
+    contract = load("pytest_fx.loading").load_contract(options.contract)
+    if isinstance(contract, load("fx.passes").Close):
+        return None
+    return f"it is a tolerance of close, and --fx-contract is {contract}", "leave out one of the two"
+
+
+_SUITE = "--fx-model NAME, which runs the built-in suite"
+_MODEL = Effect(("fx_model",), f"{_SUITE}, or a test that asks for fx_model")
+_SCALE = replace(_MODEL, fixtures=("fx_model", "table"))
+_TIMING = Effect(("fx_timing",), f"{_SUITE}, or a test that asks for fx_timing", _takes_times)
+_CONTRACT = Effect(("fx_equal", "fx_check_pass"), f"{_SUITE}, or a test that asks for fx_equal")
+_ANY = Effect(("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_device"), f"{_SUITE}, or --fx-check NAME")
+EFFECTS = {
+    **dict.fromkeys(("dtype", "batch", "capture", "leaf", "tracer"), _MODEL),
+    **dict.fromkeys(("size", "seed"), _SCALE),
+    **dict.fromkeys(("rtol", "atol", "error-factor"), replace(_CONTRACT, need=_has_tolerances)),
+    **dict.fromkeys(("baseline", "strict"), Effect(("fx_equal", "fx_timing"), _SUITE)),
+    "model": Effect(
+        ("fx_model",), "leave out files and folders, for the built-in suite, or ask for fx_model in a test"
+    ),
+    "timeout": _ANY,
+    "pass": Effect(("fx_pass",), f"{_SUITE}, or a test that asks for fx_pass"),
+    "check": Effect(("fx_checked_pass",), "leave out files and folders, or ask for fx_checked_pass in a test"),
+    "examples": Effect(("fx_check_pass",), "--fx-check NAME, or a test that asks for fx_check_pass"),
+    "device": replace(_MODEL, fixtures=("fx_model", "fx_device")),
+    "threads": replace(_MODEL, need=_times_with_each),
+    "contract": _CONTRACT,
+    "detect": replace(_CONTRACT, fixtures=("fx_equal",)),
+    "fail-slower": _TIMING,
+    "rounds": replace(_TIMING, fixtures=("fx_timing", "table")),
+    "estimate": replace(_TIMING, need=_estimates),
+    "form": replace(_MODEL, need=_exports),
+    **dict.fromkeys(("min-changes", "require-change"), Effect(("fx_equal", "fx_timing", "fx_transformed"), _SUITE)),
+    "draw": Effect(("drawn",), f"{_SUITE}, without files and folders"),
+    "tables": Effect(("table",), "leave out files and folders, or name pytest_fx.suites.table_suite among them"),
+    "tables-afresh": Effect(("table",), "--fx-tables NAME"),
+}
+"""Each option by its flag, but those of :data:`OF_ANY_RUN`."""
+OF_ANY_RUN = ("annotate", "isolate", "memory-limit", "no-timing", "report")
+"""Options that any run obeys: they say how it is done and told."""
+
+
+def require_effects(session: pytest.Session, items: Sequence[pytest.Item]) -> None:
+    """Raise :class:`pytest.UsageError` for an option of the command line that acts on none of the tests collected.
+
+    A worker of pytest-xdist, which cannot end the run, reports it as an error of the collection. Where single tests are
+    named, or those that failed before, the others are not missing.
+    """
+    config = session.config
+    is_part = bool(session.testsfailed or config.getoption("lf", False) or any("::" in name for name in config.args))
+    for flag in EFFECTS:
+        if flag in config.stash[OPTIONS].asked and (problem := _idle(config, flag, items, is_part=is_part)) is not None:
+            message = _message(f"--fx-{flag} has no effect", problem)
+            if not is_worker(config):
+                raise pytest.UsageError(message)
+            report = pytest.CollectReport("options", "failed", message, [])
+            session.ihook.pytest_collectreport(report=report)
+
+
+def require_effects_of_marker(metafunc: pytest.Metafunc, options: Options, named_by_test: set[str]) -> None:
+    """Raise :class:`pytest.UsageError` for an option in a test's own marker that does not act on the test.
+
+    The marker of a class or a module is a default for its tests. One of a test that uses no fixture of the plugin is
+    for others to read. ``named_by_test`` are the fixtures for which the test has parameters of its own.
+    """
+    fixtures = set(metafunc.fixturenames)
+    if fixtures.isdisjoint(_ANY.fixtures):
+        return
+    for marker in metafunc.definition.own_markers:
+        for keyword in marker.kwargs if marker.name == "fx" else ():
+            if (effect := EFFECTS.get(FLAGS[keyword])) is None:
+                continue
+            problem = effect.need(metafunc.config, options)
+            if fixtures.isdisjoint(effect.fixtures):
+                problem = f"the test asks for no {' and no '.join(effect.fixtures)}", "leave it out, or use one"
+            elif fixtures.intersection(effect.fixtures) <= named_by_test:
+                problem = "the test names its models itself, which get the options of the run", "model=[…] beside it"
+            if problem is not None:
+                what = f"{metafunc.definition.nodeid}: {keyword} in a marker fx has no effect"
+                raise pytest.UsageError(_message(what, problem))
+
+
+def _idle(config: pytest.Config, flag: str, items: Sequence[pytest.Item], *, is_part: bool) -> Problem | None:
+    """Return why an option acts on none of the tests, if it does not."""
+    effect = EFFECTS[flag]
+    asking = [item for item in items if not set(getattr(item, "fixturenames", ())).isdisjoint(effect.fixtures)]
+    if not asking:
+        return None if is_part else (f"no test of the run asks for {' or '.join(effect.fixtures)}", effect.remedy)
+    problem: Problem | None = None
+    for item in asking:
+        problem = _problem_on(config, flag, effect, item)
+        if problem is None:
+            break
+    return problem
+
+
+def _problem_on(config: pytest.Config, flag: str, effect: Effect, item: pytest.Item) -> Problem | None:
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    if any(parameters.get(name, item) is None for name in PARAMETERS):
+        return "all tests that it is about are skipped, as no model or no pass is named", effect.remedy
+    if isinstance(parameters.get({"model": "fx_model", "pass": "fx_pass"}.get(flag, "")), str):
+        return "the tests name theirs themselves", "leave it out"
+    return effect.need(config, options_of(item))
+
+
+def _message(what: str, problem: Problem) -> str:
+    why, remedy = problem
+    return f"{what}\n  why    {why}\n  try    {remedy}"

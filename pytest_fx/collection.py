@@ -125,6 +125,8 @@ class ModelCase:
     """The way in which it is captured."""
     form: str = "auto"
     """The form of an exported program."""
+    is_seeded: bool = False
+    """Whether it was asked that its inputs be drawn from the seed."""
 
     @classmethod
     def of(cls, model: Any, options: Options, batch: int | None = None, name: str | None = None) -> ModelCase:
@@ -133,7 +135,9 @@ class ModelCase:
         size = batch if batch is not None or not options.batch else options.batch[0]
         label = name if len(options.batch) < 2 else f"{name}, batch {size}"
         inputs = size, label, options.device, options.dtype, options.threads[0], options.seed
-        return cls(model, *inputs, options.leaves, options.tracer, options.capture, options.form)
+        return cls(
+            model, *inputs, options.leaves, options.tracer, options.capture, options.form, "seed" in options.asked
+        )
 
 
 @dataclass(frozen=True, slots=True)

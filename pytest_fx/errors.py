@@ -169,6 +169,13 @@ class NoisyTiming(FxError, AssertionError):
     """
 
 
+class MissingBaseline(FxError, AssertionError):
+    """Under ``--fx-strict``, ``--fx-fail-slower`` has no timing to compare with: the baseline has none like it.
+
+    The message has what timings are matched by.
+    """
+
+
 class TimedOutputError(FxError, AssertionError):
     """A program under the clock does not compute its outputs from its inputs: its times would mean nothing.
 

@@ -119,6 +119,13 @@ def _subject(case: ModelCase, made: Any) -> Subject:
         inputs = partial(_zoo_arguments, made, batch, case.seed)
         others = partial(_zoo_arguments, made, seed=case.seed, input_set=0)
         return subject(made.build(), inputs, batch=batch, other_inputs=others, inlines=not made.needs_leaves)
+    if case.is_seeded:
+        raise CannotLoadError(
+            f"the inputs of {case.label!r} are not drawn from a seed",
+            where=f"--fx-seed {case.seed}",
+            why="its factory returns them itself, if any",
+            remedy="leave out --fx-seed, or return a ZooModel, whose example_inputs takes a seed",
+        )
     if isinstance(made, nn.Module):
         if case.batch is not None:
             raise _no_batch(case, "it has no example inputs")

@@ -273,8 +273,8 @@ TABLE = (
 SWITCHES = {
     "no-timing": "Take no times, for a faster answer on correctness. Example: --fx-model all --fx-no-timing",
     "strict": "Fail also what is right with a waiver, what is not judged because nothing was compared, and with "
-    "--fx-baseline a timing that is too noisy to tell whether --fx-fail-slower allows it, and a pass that changes less "
-    "than in that run. Example: --fx-model all --fx-strict",
+    "--fx-baseline a timing that is too noisy to tell whether --fx-fail-slower allows it, or one that it has not, "
+    "and a pass that changes less than in that run. Example: --fx-model all --fx-strict",
     "require-change": "Fail a pass of --fx-pass that changes nothing in a model, as a fusion that matches no more. "
     "Example: --fx-model resnet50 --fx-pass mypackage.passes:fuse_gelu --fx-require-change",
     "isolate": "Run tests in a child process, which is replaced when one of them ends it, hangs or takes too much "

@@ -16,7 +16,7 @@ from fx.quantize import kernels_used
 from pytest_fx.checks.equality_check import require_inputs
 from pytest_fx.checks.match_counts import require_changes
 from pytest_fx.collection import label_of
-from pytest_fx.errors import NoisyTiming, TimedOutputError, TimingRegression
+from pytest_fx.errors import MissingBaseline, NoisyTiming, TimedOutputError, TimingRegression
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import applied
 from pytest_fx.harness.run import hidden
@@ -65,9 +65,10 @@ class TimingCheck:
         ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
 
         Raises :class:`~pytest_fx.errors.TimingRegression` where ``--fx-fail-slower`` allows no such slowdown, and
-        under ``--fx-strict`` :class:`~pytest_fx.errors.NoisyTiming` where times are too noisy to tell. A
-        slowdown is measured again first, and the mildest of all measurements counts: what copies of the tensors lie
-        where in memory is drawn anew, and no interval of one run knows of that.
+        under ``--fx-strict`` :class:`~pytest_fx.errors.NoisyTiming` where times are too noisy to tell, and
+        :class:`~pytest_fx.errors.MissingBaseline` where there are none to compare with. A slowdown is measured again
+        first, and the mildest of all measurements counts: what copies of the tensors lie where in memory is drawn anew,
+        and no interval of one run knows of that.
         """
         __tracebackhide__ = True
         require_inputs(self._subject)
@@ -96,9 +97,26 @@ class TimingCheck:
             raise
         self._record(program, timing, change, label)
         limit = self._options.fail_slower
+        if change is None and limit is not None and self._options.strict:
+            raise self._missing(timing, label)
         if change is not None and limit is not None and self._fails(change):
             raise _regression(change, limit) if change.exceeds(limit) else _noisy(change, limit)
         return timing
+
+    def _missing(self, timing: PairedTiming, label: str) -> MissingBaseline:
+        """Return what is said of a timing that the earlier run has none like, so that nobody can tell."""
+        baseline, now = self._item.config.stash[BASELINE], self._measurement(timing, label)
+        assert baseline is not None, "without a baseline a timing is compared with eager"
+        elsewhere = baseline.measured_elsewhere(now)
+        return MissingBaseline(
+            f"{baseline.name} has no timing to compare {label} on {now.model} with",
+            where=f"batch {now.batch}, {now.dtype}, {now.device}, {now.threads} thread(s)",
+            value=f"speed-up now {now}",
+            why="none is of this model, pass, batch, dtype, device and number of threads"
+            if elsewhere is None
+            else f"it was measured on host {elsewhere}, and times of two machines are not compared",
+            remedy="make a new baseline on this machine, or leave out --fx-strict",
+        )
 
     def _fails(self, change: Change) -> bool:
         """Return whether a test fails for this change: it is too much, or nobody knows and nothing unknown passes."""

@@ -158,6 +158,18 @@ def test_times_too_noisy_to_tell_three_times_fail_when_strict(steady_baseline):
     )
 
 
+@pytest.mark.parametrize("options", [("--fx-batch", "4"), ("--fx-batch", "1", "--fx-dtype", "float64")])
+def test_a_timing_that_the_baseline_has_none_like_fails_when_strict(steady_baseline, options):
+    path = steady_baseline.makepyfile(NOISY.format(runs=[STEADY]))
+    timed = ("--fx-model", "mlp", *options, "--fx-baseline", "main.json", "--fx-fail-slower", "5%", path)
+    steady_baseline.runpytest(*timed).assert_outcomes(passed=1)
+    result = steady_baseline.runpytest(*timed, "--fx-strict")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["E *MissingBaseline: main.json has no timing to compare capture on mlp with", "E *try    make a new baseline*"]
+    )
+
+
 def test_times_that_can_be_told_once_they_are_taken_again_pass_when_strict(steady_baseline):
     path = steady_baseline.makepyfile(NOISY.format(runs=[SCATTERED, STEADY]))
     steady_baseline.runpytest(*TIMED, "--fx-strict", path).assert_outcomes(passed=1)

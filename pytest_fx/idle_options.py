@@ -38,6 +38,8 @@ class Effect:
     """What to try where there are none."""
     need: Callable[[pytest.Config, Options], Problem | None] = _nothing
     """Returns what is missing for it among the other options."""
+    is_missed: bool = True
+    """Whether something is amiss where there are no such tests: all timings of a run without any have N rounds."""
 
 
 def _takes_times(config: pytest.Config, options: Options) -> Problem | None:
@@ -96,7 +98,7 @@ EFFECTS = {
     "contract": _CONTRACT,
     "detect": replace(_CONTRACT, fixtures=("fx_equal",)),
     "fail-slower": _TIMING,
-    "rounds": replace(_TIMING, fixtures=("fx_timing", "table")),
+    "rounds": replace(_TIMING, fixtures=("fx_timing", "table"), is_missed=False),
     "estimate": replace(_TIMING, need=_estimates),
     "form": replace(_MODEL, need=_exports),
     **dict.fromkeys(("min-changes", "require-change"), Effect(("fx_equal", "fx_timing", "fx_transformed"), _SUITE)),
@@ -154,7 +156,11 @@ def _idle(config: pytest.Config, flag: str, items: Sequence[pytest.Item], *, is_
     effect = EFFECTS[flag]
     asking = [item for item in items if not set(getattr(item, "fixturenames", ())).isdisjoint(effect.fixtures)]
     if not asking:
-        return None if is_part else (f"no test of the run asks for {' or '.join(effect.fixtures)}", effect.remedy)
+        return (
+            None
+            if is_part or not effect.is_missed
+            else (f"no test of the run asks for {' or '.join(effect.fixtures)}", effect.remedy)
+        )
     problem: Problem | None = None
     for item in asking:
         problem = _problem_on(config, flag, effect, item)

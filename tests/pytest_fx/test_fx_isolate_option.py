@@ -88,7 +88,7 @@ TOLD = {
     "interrupts": "raised KeyboardInterrupt",
     "starts-a-daemon": "ended its process with status 6 (os._exit)",
 }
-MLP = ("--fx-model", "mlp", "-v")
+MLP = ("--fx-model", "mlp", "--fx-rounds", "2", "-v")
 
 
 def test_each_hostile_pass_is_one_failure_that_names_it_and_the_others_go_on(pytester):

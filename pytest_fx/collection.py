@@ -14,6 +14,7 @@ import pytest
 
 from pytest_fx.idle_options import require_effects_of_marker
 from pytest_fx.lazy import load
+from pytest_fx.option_table import as_factory
 from pytest_fx.options import ADDED, OPTIONS, Options, options_of
 from pytest_fx.parallel.distribution import plain_name
 
@@ -131,12 +132,13 @@ class ModelCase:
     @classmethod
     def of(cls, model: Any, options: Options, batch: int | None = None, name: str | None = None) -> ModelCase:
         """The case of ``model``, called ``name``, under ``options``, for one of the batch sizes."""
+        model = as_factory(model)
         name = name or _name_of(model)
         size = batch if batch is not None or not options.batch else options.batch[0]
         label = name if len(options.batch) < 2 else f"{name}, batch {size}"
         inputs = size, label, options.device, options.dtype, options.threads[0], options.seed
         return cls(
-            model, *inputs, options.leaves, options.tracer, options.capture, options.form, "seed" in options.asked
+            model, *inputs, options.leaves, options.tracer, options.capture, options.form, "seed" in options.explicit
         )
 
 
@@ -200,7 +202,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
     if "fx_pass" in wanted:
         passes = options.passes
         if options.models and not passes:
-            if changing := options.asked.intersection(("min-changes", "require-change")):
+            if changing := options.explicit.intersection(("min-changes", "require-change")):
                 raise pytest.Collector.CollectError(
                     f"--fx-{min(changing)} is about passes that are named, and most of those that are registered find "
                     "nothing to change in a model\n  try    --fx-pass NAME"

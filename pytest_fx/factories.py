@@ -23,7 +23,7 @@ from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import describe
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.precision import mixed_dtypes
-from pytest_fx.loading import check_device, load_dtype, zoo_model
+from pytest_fx.loading import check_device, load_dtype, load_factory, zoo_model
 from pytest_fx.named_objects import import_attribute, is_path, place_of, require_call
 from pytest_fx.option_table import CAPTURES
 from pytest_fx.tracebacks import users_line
@@ -33,16 +33,17 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
     """Return a model under test: of the zoo, or what the factory ``package.module:factory`` returns.
 
     A factory takes no arguments and returns a :class:`~model_zoo.ZooModel`, a module, or a pair of a module and its
-    example inputs. A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only
-    argument. Raises ``CannotLoadError`` if it returns something else, or if its inputs cannot have as
-    many samples as are asked for, and ``InputError`` if the model cannot be called with its inputs. What a factory
+    example inputs; a module, or such a pair, may stand in its place. Inputs keep their dtypes where none is asked for.
+    A tuple of inputs is positional arguments, a dict keyword arguments, anything else the only argument. Raises
+    ``CannotLoadError`` if it returns something else, or if its inputs cannot have as many samples as are asked for, and
+    ``InputError`` if the model cannot be called with its inputs. What a factory
     raises gets a note with the user's line. ``tracer`` captures the model, in the way ``capture``; where they are not
     given, what the case has.
     """
     __tracebackhide__ = True
     name: Any = case.model
     check_device(case.device)
-    factory: Any = name if callable(name) else import_attribute(name, "factory") if is_path(name) else None
+    factory: Any = name if callable(name) else load_factory(name) if is_path(name) else None
     if factory is not None:
         require_call(factory, f"the factory {case.label!r} cannot be called without arguments")
     model: Any = None
@@ -114,7 +115,14 @@ def _users_line(error: BaseException, factory: Any) -> str:
 def _subject(case: ModelCase, made: Any) -> Subject:
     dtype = None if case.dtype is None else load_dtype(case.dtype)
     batch = case.batch or 1
-    subject = partial(Subject, case.label, threads=case.threads, device=case.device, working_dtype=dtype)
+    subject = partial(
+        Subject,
+        case.label,
+        threads=case.threads,
+        device=case.device,
+        working_dtype=dtype,
+        keeps_dtypes=dtype is None,
+    )
     if isinstance(made, model_zoo.ZooModel):
         inputs = partial(_zoo_arguments, made, batch, case.seed)
         others = partial(_zoo_arguments, made, seed=case.seed, input_set=0)
@@ -156,12 +164,17 @@ def require_callable(subject: Subject, arguments: Arguments) -> None:
         why, remedy = mismatch
         raise InputError(what, where=place_of(forward), value=given, why=why, remedy=remedy) from None
     mixed = mixed_dtypes(subject.tensors) if "type" in str(error) else []
+    others = {value.dtype for value in arguments.tensors if value.is_floating_point()} - {subject.dtype}
+    remedy = _ONE_DTYPE if mixed else _OTHER_INPUTS
+    if others and not mixed and "type" in str(error):
+        own = str(subject.dtype).removeprefix("torch.")
+        remedy = f"return inputs in {own}, the dtype of the model, or convert both with --fx-dtype {own}"
     raise InputError(
         what,
         where=users_line(error),
         value=given,
         why="\n         ".join([f"{type(error).__name__}: {str(error).strip()}", *mixed]),
-        remedy=_ONE_DTYPE if mixed else _OTHER_INPUTS,
+        remedy=remedy,
     ) from (error if isinstance(error, FxError) else None)
 
 
@@ -225,7 +238,15 @@ def _resized(case: ModelCase, module: nn.Module, given: Arguments, batch: int) -
         _repeated(given, times).map(lambda tensor: tensor[:batch] if tensor.dim() else tensor),
         _repeated(given, 2),
     )
-    subject = partial(Subject, case.label, module, threads=case.threads, device=case.device, input_set_count=1)
+    subject = partial(
+        Subject,
+        case.label,
+        module,
+        threads=case.threads,
+        device=case.device,
+        input_set_count=1,
+        keeps_dtypes=case.dtype is None,
+    )
     runs = [subject(lambda input_set, inputs=inputs: inputs).eager() for inputs in (twice, resized)]
     error = next((run.error for run in runs if run.error is not None), None)
     if error is not None:

@@ -83,7 +83,7 @@ def fx_device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture
 def fx_inputs(fx_model: Subject) -> Arguments:
-    """Copies of the model's example inputs: ``program(*fx_inputs.args, **fx_inputs.kwargs)``."""
+    """Copies of the model's example inputs: ``program(*fx_inputs)``, ``(**fx_inputs)``, ``fx_inputs.call(program)``."""
     return _module("checks.equality_check").require_inputs(fx_model).arguments().copies()
 
 

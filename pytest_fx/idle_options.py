@@ -120,7 +120,10 @@ def require_effects(session: pytest.Session, items: Sequence[pytest.Item]) -> No
     config = session.config
     is_part = bool(session.testsfailed or config.getoption("lf", False) or any("::" in name for name in config.args))
     for flag in EFFECTS:
-        if flag in config.stash[OPTIONS].asked and (problem := _idle(config, flag, items, is_part=is_part)) is not None:
+        if (
+            flag in config.stash[OPTIONS].explicit
+            and (problem := _idle(config, flag, items, is_part=is_part)) is not None
+        ):
             message = _message(f"--fx-{flag} has no effect", problem)
             if not is_worker(config):
                 raise pytest.UsageError(message)

@@ -43,7 +43,7 @@ from pytest_fx.named_objects import (
     refuse_without_colon,
     require_call,
 )
-from pytest_fx.option_table import TABLE
+from pytest_fx.option_table import TABLE, as_factory
 from pytest_fx.options import OPTIONS, Options, origin_of
 from pytest_fx.tracebacks import users_line
 
@@ -90,7 +90,7 @@ def check_options(config: pytest.Config, options: Options, marked: str | None = 
 def _check_models(config: pytest.Config, options: Options) -> None:
     for name in expand(options, config.invocation_params.dir):
         if not callable(name):
-            import_attribute(name, "factory") if is_path(name) else zoo_model(name)
+            load_factory(name) if is_path(name) else zoo_model(name)
 
 
 _CHECKS: dict[str, Callable[[pytest.Config, Options], object]] = {
@@ -134,6 +134,14 @@ def expand(options: Options, folder: Path) -> list[Any]:
     if options.size == "small":
         named = [model_zoo.get_model(model).small or model if is_name(model) else model for model in named]
     return list(dict.fromkeys(named))
+
+
+def load_factory(name: str) -> Any:
+    """Return the factory ``package.module:attribute``, or what stands for it where that is a model itself.
+
+    Raises ``CannotLoadError`` for what is neither.
+    """
+    return as_factory(import_attribute(name, "factory", lambda value: callable(as_factory(value))))
 
 
 def zoo_model(name: Any) -> model_zoo.ZooModel:

@@ -57,8 +57,11 @@ def home_of(module_name: str) -> Path | None:
     return path.parents[module_name.count(".") + (path.name == "__init__.py")]
 
 
-def import_attribute(name: str, kind: str) -> Callable[..., Any]:
-    """Return what ``package.module:attribute`` names, which must be callable; raises ``CannotLoadError``."""
+def import_attribute(name: str, kind: str, accepts: Callable[[Any], bool] = callable) -> Any:
+    """Return what ``package.module:attribute`` names, which must be callable; raises ``CannotLoadError``.
+
+    ``accepts`` says what is taken besides.
+    """
     module_name, _, attribute = name.partition(":")
     found: Any = _import_module(module_name, name, kind)
     for part in attribute.split("."):
@@ -69,7 +72,7 @@ def import_attribute(name: str, kind: str) -> Callable[..., Any]:
                 remedy=_did_you_mean(_nearest(name)),
             )
         found = getattr(found, part)
-    if not callable(found):
+    if not accepts(found):
         raise CannotLoadError(f"the {kind} {name!r} cannot be called", value=repr(found)[:80])
     return found
 

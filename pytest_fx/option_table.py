@@ -77,6 +77,43 @@ def keyword_of(flag: str) -> str:
     return flag.replace("-", "_")
 
 
+class GivenModel:
+    """A model in the place of a factory: a module, or a pair of one and its example inputs."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.__name__ = type(model[0] if isinstance(model, tuple) else model).__name__
+
+    def __call__(self) -> Any:
+        """Return the model, as a factory does."""
+        return self.model
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GivenModel) and self.model is other.model
+
+    def __hash__(self) -> int:
+        return id(self.model)
+
+
+def as_factory(model: Any) -> Any:
+    """Return what stands for a model in the place of a factory, or else ``model``, which may be a name or a factory."""
+    return GivenModel(model) if _is_module(model) or _is_pair(model) else model
+
+
+def _is_module(value: Any) -> bool:
+    """Return whether that is an instance of ``torch.nn.Module``, which is not imported here."""
+    return any(f"{kind.__module__}.{kind.__name__}" == "torch.nn.modules.module.Module" for kind in type(value).__mro__)
+
+
+def _is_pair(value: Any) -> bool:
+    """Return whether that is a module with its inputs, which are neither another model nor a name of one."""
+    return isinstance(value, tuple) and len(value) == 2 and _is_module(value[0]) and not _names_model(value[1])
+
+
+def _names_model(value: Any) -> bool:
+    return callable(value) or isinstance(value, str)
+
+
 @dataclass(frozen=True, slots=True)
 class PluginOption:
     """One row of the command line and of the ini file, and a keyword of the marker."""
@@ -117,7 +154,9 @@ class PluginOption:
         Raises ``ArgumentTypeError`` for what the command line would refuse.
         """
         if self.repeatable:
-            return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+            several = isinstance(value, (list, tuple)) and not _is_pair(value)
+            values = tuple(value) if several else (value,)
+            return tuple(map(as_factory, values)) if self.flag == "model" else values
         if value is None and not self.default:
             return self.default
         if self.parse is str:

@@ -90,7 +90,7 @@ class Options:
     """Whether what cannot be told fails as well: a timing that is too noisy, a pass that changes less than before."""
     estimate: bool = False
     """Whether estimated times stand beside the measured ones."""
-    asked: frozenset[str] = frozenset()
+    explicit: frozenset[str] = frozenset()
     """Flags of the options that are asked for by the command line or a marker. The ini file and ``addopts`` say what
     holds by default."""
 
@@ -147,8 +147,8 @@ def read_options(config: pytest.Config) -> Options:
     flags = {name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate")}
     values["min_changes"] = values["min_changes"] or int(is_set(config, "require-change"))
     written = {str(argument).partition("=")[0] for argument in config.invocation_params.args}
-    asked = frozenset(flag for flag in FLAGS.values() if f"--fx-{flag}" in written)
-    return Options(timing=not is_set(config, "no-timing"), asked=asked, **flags, **values)
+    explicit = frozenset(flag for flag in FLAGS.values() if f"--fx-{flag}" in written)
+    return Options(timing=not is_set(config, "no-timing"), explicit=explicit, **flags, **values)
 
 
 def _require_settings(config: Any) -> None:
@@ -220,9 +220,9 @@ def options_of(node: pytest.Item | Any) -> Options:
                 known = ", ".join([*_KEYWORDS, *_SWITCHES])
                 raise pytest.UsageError(f"{node.nodeid}: the marker fx has no keyword {name!r}; it has {known}")
         try:
-            asked = options.asked.union(FLAGS[name] for name in marker.kwargs)
-            given = dict(_as_given(name, value) for name, value in marker.kwargs.items())
-            options = replace(options, **given, asked=asked)
+            explicit = options.explicit.union(FLAGS[name] for name in marker.kwargs)
+            values = dict(_as_given(name, value) for name, value in marker.kwargs.items())
+            options = replace(options, **values, explicit=explicit)
         except argparse.ArgumentTypeError as error:
             raise pytest.UsageError(f"{node.nodeid}: {error}") from None
     return options

@@ -43,7 +43,7 @@ class ProgramPart:
         """Return the part as a model under test; the second input set and those behind it vary the first."""
         given = Arguments(self.inputs)
         inputs = lambda input_set: given.shrunk(seed=input_set) if input_set else given  # noqa: E731
-        return Subject(name, self.program, inputs, threads=threads, tracing=tracing)
+        return Subject(name, self.program, inputs, threads=threads, keeps_dtypes=True, tracing=tracing)
 
 
 def find_part(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +27,25 @@ class Arguments:
     """Positional arguments."""
     kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
     """Keyword arguments."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the positional arguments: ``model(*arguments)``, or with keywords ``model(*arguments, **arguments)``.
+
+        >>> [*Arguments((1, 2), {"scale": 3})], {**Arguments((1, 2), {"scale": 3})}
+        ([1, 2], {'scale': 3})
+        """
+        return iter(self.args)
+
+    def keys(self) -> Iterable[str]:
+        """Return the names of the keyword arguments: ``model(**arguments)``."""
+        return self.kwargs.keys()
+
+    def __getitem__(self, key: int | str) -> Any:
+        return self.kwargs[key] if isinstance(key, str) else self.args[key]
+
+    def call(self, program: Callable[..., Any]) -> Any:
+        """Return what ``program`` returns when it is called with all of them."""
+        return program(*self.args, **self.kwargs)
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
         """Return arguments with every tensor, at any depth, replaced by ``function`` of it."""

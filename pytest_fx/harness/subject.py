@@ -107,6 +107,7 @@ class Subject:
         other_inputs: Callable[[int], Arguments] | None = None,
         *,
         mode: str = "eval",
+        keeps_dtypes: bool = False,
         source: str = "",
         inlines: bool = False,
         tracing: Tracing = USUAL,
@@ -124,6 +125,7 @@ class Subject:
             input_set_count: how many sets of inputs it is called with; None for as many as its outputs need.
             other_inputs: makes arguments with as many samples as asked for; None if they are made of ``inputs``.
             mode: ``"eval"`` or ``"train"``.
+            keeps_dtypes: whether it is called with inputs in the dtypes that they have, not in the working dtype.
             source: text that defines it, where it is a random program.
             inlines: whether it is known that it can be captured in functions only.
             tracing: how it is captured.
@@ -136,6 +138,7 @@ class Subject:
         self.source = source
         self.inlines = inlines
         self.tracing = tracing
+        self._keeps_dtypes = keeps_dtypes
         own = copy.deepcopy(module).train(mode == "train").to(self.device)
         self._captures = Captures(leave_out_caches(own))
         self._weights = SharedWeights(own if working_dtype is None else in_dtype(own, working_dtype))
@@ -160,14 +163,20 @@ class Subject:
         """A program that stands for itself, called with its one set of inputs in the dtypes that they have."""
         module = program.build()
         subject = cls(
-            "the program", module, lambda input_set: program.inputs, input_set_count=1, mode=mode, source=program.source
+            "the program",
+            module,
+            lambda input_set: program.inputs,
+            input_set_count=1,
+            mode=mode,
+            keeps_dtypes=True,
+            source=program.source,
         )
         subject.__dict__["dtype"] = torch.get_default_dtype()
-        subject._keeps_dtypes = True
+        subject._has_dtypes_of_its_own = True
         return subject
 
-    _keeps_dtypes = False
-    """Whether inputs keep the dtypes that they have, whatever the working dtype is."""
+    _has_dtypes_of_its_own = False
+    """Whether it has no working dtype beside those of its tensors."""
 
     def at(self, inputs: Inputs) -> Subject:
         """The same module, called with one variant of the inputs only."""
@@ -225,11 +234,11 @@ class Subject:
         lower_precision = (
             tensor for tensor in chain(self.tensors.values(), inputs) if tensor.dtype in _LOWER_PRECISION
         )
-        return next(lower_precision, None) is None and (self._keeps_dtypes or self.dtype == torch.float64)
+        return next(lower_precision, None) is None and (self._has_dtypes_of_its_own or self.dtype == torch.float64)
 
     def fresh(self, dtype: torch.dtype | None = None) -> nn.Module:
         """Return a new copy of the module in its mode, its floating-point tensors in ``dtype`` if given."""
-        return self._weights.deepcopy(None if dtype == self.dtype and not self._keeps_dtypes else dtype)
+        return self._weights.deepcopy(None if dtype == self.dtype and not self._has_dtypes_of_its_own else dtype)
 
     def shared_copy(self, float64: bool = False) -> nn.Module:
         """Return a new copy that shares its tensors with others, in float64 if asked: to be captured and called.
@@ -366,7 +375,8 @@ class Subject:
             return []
         if self._input_set_count == 1:
             return [self.arguments().copies(dtype if dtype != self.dtype else None)]
-        return [self._made(FIRST_OF_DATA + number).copies(dtype) for number in range(CALLS_OF_DATA)]
+        own = dtype if not self._keeps_dtypes or dtype != self.dtype else None
+        return [self._made(FIRST_OF_DATA + number).copies(own) for number in range(CALLS_OF_DATA)]
 
     def capture(
         self, module: nn.Module | None = None, *, leaves: bool = True, float64: bool = False, pass_: Any = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +28,8 @@ SUITES = {
     _SUITES / "law_suite.py": LAWS_NAME,
 }
 """The modules of tests that come with the plugin, by their files."""
+TRAINING = ", training mode"
+"""What labels of models say that are judged in it."""
 SUITE_NODE = "fx"
 """What the names of their tests begin with."""
 
@@ -128,6 +130,9 @@ class ModelCase:
     """The form of an exported program."""
     is_seeded: bool = False
     """Whether it was asked that its inputs be drawn from the seed."""
+    mode: str | None = None
+    """The mode in which it is judged: ``"train"`` or ``"eval"``; None for evaluation mode beside that in which its
+    factory gives it."""
 
     @classmethod
     def of(cls, model: Any, options: Options, batch: int | None = None, name: str | None = None) -> ModelCase:
@@ -140,6 +145,12 @@ class ModelCase:
         return cls(
             model, *inputs, options.leaves, options.tracer, options.capture, options.form, "seed" in options.explicit
         )
+
+    def in_mode(self, mode: str | None) -> ModelCase:
+        """Return the same case in another mode, of which its label says if that is training."""
+        name, batch, size = self.label.partition(", batch ")
+        label = f"{name}{TRAINING}{batch}{size}" if mode == "train" else self.label
+        return replace(self, label=label, mode=mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +208,13 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
         models = load("pytest_fx.loading").expand(options, folder) if options.models else ()
         named = zip(models, labels(models, _name_of), strict=True)
         sizes = options.batch or (None,)
-        cases = [ModelCase.of(model, options, batch, name) for model, name in named for batch in sizes]
+        modes = ("eval", "train") if options.mode == "both" else (options.mode,)
+        cases = [
+            ModelCase.of(model, options, batch, name).in_mode(mode)
+            for model, name in named
+            for batch in sizes
+            for mode in modes
+        ]
         _parametrize(metafunc, "fx_model", cases, _label_of_case, "the test needs a model: pytest --fx-model NAME")
     if "fx_pass" in wanted:
         passes = options.passes
@@ -236,7 +253,7 @@ def _name_of(model: Any) -> str:
 
 
 def _label_of_case(case: ModelCase) -> str:
-    return case.label.replace(", batch ", "-batch")
+    return case.label.replace(TRAINING, "-training").replace(", batch ", "-batch")
 
 
 def _id_of_pass(case: PassCase) -> str:

@@ -21,7 +21,7 @@ from pytest_fx.errors import CannotLoadError, InputError
 from pytest_fx.harness.capture import Tracing
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import describe
-from pytest_fx.harness.subject import Subject
+from pytest_fx.harness.subject import Subject, is_training
 from pytest_fx.laws.precision import mixed_dtypes
 from pytest_fx.loading import check_device, load_dtype, load_factory, zoo_model
 from pytest_fx.named_objects import import_attribute, is_path, place_of, require_call
@@ -53,6 +53,10 @@ def load_subject(case: ModelCase, tracer: Any = None, capture: str | None = None
         subject.tracing = _tracing(case, subject.shared_copy(), tracer, capture)
         if subject.has_inputs:
             require_callable(subject, subject.arguments())  # which a ZooModel makes only now
+            module = model[0] if isinstance(model, tuple) else model
+            if case.mode is None and isinstance(module, nn.Module) and is_training(module):
+                subject.in_training = _subject(case.in_mode("train"), model)
+                subject.in_training.tracing = subject.tracing
     except (Exception, SystemExit) as error:
         if not isinstance(error, (CannotLoadError, InputError)):
             # A ZooModel builds its model and its inputs after the factory has returned it.
@@ -115,6 +119,7 @@ def _users_line(error: BaseException, factory: Any) -> str:
 def _subject(case: ModelCase, made: Any) -> Subject:
     dtype = None if case.dtype is None else load_dtype(case.dtype)
     batch = case.batch or 1
+    mode = case.mode or "eval"
     subject = partial(
         Subject,
         case.label,
@@ -122,6 +127,7 @@ def _subject(case: ModelCase, made: Any) -> Subject:
         device=case.device,
         working_dtype=dtype,
         keeps_dtypes=dtype is None,
+        mode=mode,
     )
     if isinstance(made, model_zoo.ZooModel):
         inputs = partial(_zoo_arguments, made, batch, case.seed)

@@ -61,7 +61,8 @@ def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
     __tracebackhide__ = True
     case = request.param
     if not isinstance(case, ModelCase):  # a test that parametrizes by names of its own
-        case = ModelCase.of(case, request.config.stash[OPTIONS])
+        options = request.config.stash[OPTIONS]
+        case = ModelCase.of(case, options).in_mode(None if options.mode == "both" else options.mode)
     try:
         given = {"config": request.config, "model": case.label}
         tracer, capture = (getattr(request.config.hook, f"pytest_fx_{name}")(**given) for name in ("tracer", "capture"))
@@ -89,7 +90,7 @@ def fx_inputs(fx_model: Subject) -> Arguments:
 
 @pytest.fixture
 def fx_traced(fx_model: Subject) -> GraphModule:
-    """A fresh capture of the model in evaluation mode, the test's own to edit: ``FuseConvBN()(fx_traced)``."""
+    """A fresh capture of the model, the test's own to edit: ``FuseConvBN()(fx_traced)``."""
     return fx_model.capture()
 
 

@@ -82,7 +82,7 @@ _TIMING = Effect(("fx_timing",), f"{_SUITE}, or a test that asks for fx_timing",
 _CONTRACT = Effect(("fx_equal", "fx_check_pass"), f"{_SUITE}, or a test that asks for fx_equal")
 _ANY = Effect(("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_device"), f"{_SUITE}, or --fx-check NAME")
 EFFECTS = {
-    **dict.fromkeys(("dtype", "batch", "capture", "leaf", "tracer"), _MODEL),
+    **dict.fromkeys(("dtype", "batch", "mode", "capture", "leaf", "tracer"), _MODEL),
     **dict.fromkeys(("size", "seed"), _SCALE),
     **dict.fromkeys(("rtol", "atol", "error-factor"), replace(_CONTRACT, need=_has_tolerances)),
     **dict.fromkeys(("baseline", "strict"), Effect(("fx_equal", "fx_timing"), _SUITE)),

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 SIZES = ("full", "small")
 DEVICES = ("cpu", "cuda")
 CAPTURES = ("auto", "symbolic", "guided", "export")
+MODES = ("train", "eval", "both")
 FORMS = ("auto", "functional", "aten")
 Number = TypeVar("Number", int, float)
 
@@ -205,6 +206,11 @@ TABLE = (
         "batch", (), _positives, "N[,N…]",
         "Samples in a model's example inputs; several sizes are tried one after the other (default: 1 for a model of "
         "the zoo; as many as its inputs have for another). Example: --fx-batch 1,8",
+    ),
+    PluginOption(
+        "mode", None, _one_of(MODES), "train|eval|both",
+        "Judge models in this mode, or each in both. Default: in evaluation mode; passes also in training mode where a "
+        "factory gives its model so and it makes a difference. Example: --fx-mode train",
     ),
     PluginOption(
         "threads", (1,), _positives, "N[,N…]",

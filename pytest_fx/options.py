@@ -57,6 +57,9 @@ class Options:
     """What captures models, as ``package.module:Class`` or itself; None for the usual."""
     capture: str = "auto"
     """The way in which models are captured: ``"symbolic"``, ``"guided"``, ``"export"``, or the first that takes it."""
+    mode: str | None = None
+    """The mode in which models are judged: ``"train"``, ``"eval"`` or ``"both"``; None for evaluation mode, and for
+    passes also that in which a factory gives its model."""
     form: str = "auto"
     """The form of exported programs: ``"functional"``, ``"aten"``, or that in which a pass knows operations."""
     checks: tuple[Any, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.failure_facts import failure_facts
 from pytest_fx.checks.match_counts import require_changes, require_no_less, row_of
+from pytest_fx.checks.training_mode import makes_difference, why_not_in_training
 from pytest_fx.collection import label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import shortened
@@ -47,6 +49,8 @@ from pytest_fx.report.rows import NOT_JUDGED, WRONG, SummaryRow
 
 WITHOUT_LEAVES = ", no leaf modules"
 """What the summary adds to the name of a program captured in functions only."""
+FOR_INFERENCE = "  try    for a pass for inference alone, return model.eval() from the factory, or give --fx-mode eval"
+"""What is said of a law that is broken in training mode, as the factory gives the model."""
 CLEAN_UP_TOO = "  note   torch.fx's own clean-up, which the pass calls, breaks this law here without the pass, too"
 """What is said of a law that is broken by a pass of torch.fx, and not by what is its own."""
 
@@ -87,7 +91,7 @@ class EqualityCheck:
         with threads(self._subject.threads):  # also while it is found out where a pass goes wrong
             if isinstance(transform, nn.Module):
                 return self._of_program(transform, contract, label, leaves, input_sets)
-            return self._of_pass(transform, contract, label, leaves, input_sets, unless_reported)
+            return self._of_pass_in_modes(transform, contract, label, leaves, input_sets, unless_reported)
 
     def _of_program(
         self, program: nn.Module, contract: Contract | None, label: str | None, leaves: bool, input_sets: int | None
@@ -107,9 +111,41 @@ class EqualityCheck:
         self._require_detection(given, comparison)
         return comparison
 
+    def _of_pass_in_modes(self, transform: str | Pass, *given: Any) -> Comparison:
+        """Hold a pass to the laws, then in training mode if the model's factory gives it so."""
+        __tracebackhide__ = True
+        pass_ = chosen_pass(self._item.config, transform)
+        skipped: BaseException | None = None
+        comparison: Comparison | None = None
+        try:
+            comparison = self._of_pass(pass_, *given)
+        except pytest.skip.Exception as refused:  # which it may do in this mode alone
+            skipped = refused
+        if (in_training := self._subject.in_training) is not None:
+            EqualityCheck(in_training, self._item)._in_training(self._subject, pass_, *given)
+        if comparison is None:
+            assert skipped is not None
+            raise skipped
+        return comparison
+
+    def _in_training(
+        self, in_evaluation: Subject, pass_: Pass, contract: Any, label: str | None, leaves: bool, *given: Any
+    ) -> None:
+        """Hold a pass to the laws on a model in training mode, if that makes a difference and it can be called so."""
+        __tracebackhide__ = True
+        if (why := why_not_in_training(self._subject)) is not None:
+            name = (label or label_of(self._item, pass_)) + ("" if leaves else WITHOUT_LEAVES)
+            record_row(self._item, SummaryRow(self._subject.name, name, outcome=f"{NOT_JUDGED}: {why}"))
+        elif makes_difference(in_evaluation, self._subject, pass_, leaves=leaves):
+            try:
+                with suppress(pytest.skip.Exception):  # the row says that it is refused, or broken by torch.fx
+                    self._of_pass(pass_, contract, label, leaves, *given)
+            except LawViolation as violation:
+                raise with_cause([violation], violation.with_details(FOR_INFERENCE)) from violation.__cause__
+
     def _of_pass(
         self,
-        transform: str | Pass,
+        pass_: Pass,
         contract: Contract | None,
         label: str | None,
         leaves: bool,
@@ -117,7 +153,6 @@ class EqualityCheck:
         unless_reported: bool,
     ) -> Comparison:
         __tracebackhide__ = True
-        pass_ = chosen_pass(self._item.config, transform)
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
         announce(self._item.config, f"{name} on {self._subject.name}")
         promise = contract or self._contract_for(pass_)

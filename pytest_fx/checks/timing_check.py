@@ -90,12 +90,15 @@ class TimingCheck:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
         if (law := self._subject.wrong.get(label)) is not None:
             pytest.skip(f"{label} breaks the law {law!r} on {self._subject.name}, and is not timed")
+        state = self._subject.runner(program)  # which other programs of the model share
         try:
             timing, change = self._mildest(program, label, contract)
+            self._record(program, timing, change, label)
         except TimedOutputError:
             record_row(self._item, SummaryRow(self._subject.name, label, outcome=f"{WRONG}: timed outputs"))
             raise
-        self._record(program, timing, change, label)
+        finally:
+            state.restore()
         limit = self._options.fail_slower
         if change is None and limit is not None and self._options.strict:
             raise self._missing(timing, label)

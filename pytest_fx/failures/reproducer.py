@@ -21,7 +21,7 @@ from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.capture import USUAL, Tracing
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.structure import map_tensors
-from pytest_fx.harness.subject import Subject
+from pytest_fx.harness.subject import Subject, is_training
 
 SECONDS = 20.0
 """How long a smaller part is looked for."""
@@ -43,7 +43,8 @@ class ProgramPart:
         """Return the part as a model under test; the second input set and those behind it vary the first."""
         given = Arguments(self.inputs)
         inputs = lambda input_set: given.shrunk(seed=input_set) if input_set else given  # noqa: E731
-        return Subject(name, self.program, inputs, threads=threads, keeps_dtypes=True, tracing=tracing)
+        mode = "train" if is_training(self.program) else "eval"
+        return Subject(name, self.program, inputs, threads=threads, mode=mode, keeps_dtypes=True, tracing=tracing)
 
 
 def find_part(

@@ -18,6 +18,7 @@ from fx.naming.printing import class_name
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.reproducer import ProgramPart
 from pytest_fx.harness.capture import Tracing
+from pytest_fx.harness.subject import is_training
 from pytest_fx.loading import modules_in, name_without_hooks
 from pytest_fx.named_objects import home_of, import_attribute
 
@@ -80,12 +81,15 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
     imported = [str(getattr(statement, "module", statement.names[0].name)) for statement in imports]
     modules = [*modules_in(pass_name), *imported, *named, of_model]
     options = [f"pass_={pass_name!r}", f"contract={str(failure.contract)!r}", *capturing]
+    mode = "train" if is_training(part.program) else "eval"
     text = _TEMPLATE.format(
         what=failure.first_line, model=failure.subject.name, where="" if where is None else f" at {where}",
         source=source.strip() + "\n", path=_import_paths(modules, folder),
         inputs="".join(f"{value}, " for value in inputs).rstrip(" "), slug=failure.slug,
         # What the ini file may say of models, their size and how they are captured, is not for a part of one.
-        options=", ".join(["model=part_of_model", *options, 'size="full"', "batch=None", 'capture="symbolic"']),
+        options=", ".join(
+            ["model=part_of_model", *options, 'size="full"', "batch=None", f"mode={mode!r}", 'capture="symbolic"']
+        ),
     )  # fmt: skip
     path = folder / f"test_{failure.slug}.py"
     path.write_text(text, encoding="utf-8")

@@ -124,7 +124,7 @@ class Subject:
             working_dtype: of its floating-point tensors; None for its own.
             input_set_count: how many sets of inputs it is called with; None for as many as its outputs need.
             other_inputs: makes arguments with as many samples as asked for; None if they are made of ``inputs``.
-            mode: ``"eval"`` or ``"train"``.
+            mode: ``"eval"``; or ``"train"``, where the parts of a module that is given so keep their modes.
             keeps_dtypes: whether it is called with inputs in the dtypes that they have, not in the working dtype.
             source: text that defines it, where it is a random program.
             inlines: whether it is known that it can be captured in functions only.
@@ -134,12 +134,14 @@ class Subject:
         self.batch = batch
         self.threads = threads
         self.device = torch.device(device)
-        self.mode = mode
         self.source = source
         self.inlines = inlines
         self.tracing = tracing
         self._keeps_dtypes = keeps_dtypes
-        own = copy.deepcopy(module).train(mode == "train").to(self.device)
+        own = copy.deepcopy(module).to(self.device)
+        if mode == "eval" or not is_training(own):
+            own.train(mode == "train")
+        self.mode = "train" if own.training else "eval"
         self._captures = Captures(leave_out_caches(own))
         self._weights = SharedWeights(own if working_dtype is None else in_dtype(own, working_dtype))
         if working_dtype is not None:  # also where there are no tensors that say so
@@ -157,6 +159,8 @@ class Subject:
         """Passes that were found to be wrong on it, each with what is the same whenever the failure is."""
         self.wrong: dict[str, str] = {}
         """The law that a program made of it breaks, by the name of the program: it is not timed."""
+        self.in_training: Subject | None = None
+        """The same model in training mode, where it is judged in that, too."""
 
     @classmethod
     def of(cls, program: ProgramSource, mode: str = "eval") -> Subject:
@@ -184,6 +188,7 @@ class Subject:
         other = copy.copy(self)
         for found in ("captured", "capture_error", "input_set_count", "float64_input_set_count", "later_calls"):
             vars(other).pop(found, None)
+        other.in_training = None
         other.name = f"{self.name} on {inputs}" if isinstance(inputs, str) else self.name
         other._inputs, other._input_set_count, other._other_inputs = (
             lambda input_set: self._made(self.alone(inputs)),
@@ -262,6 +267,8 @@ class Subject:
 
     def recover(self) -> None:
         """Share other tensors, and forget what shares those so far: an interrupted test has not restored them."""
+        if self.in_training is not None:
+            self.in_training.recover()
         self._let_go()
         self.reset()
 
@@ -272,6 +279,8 @@ class Subject:
 
     def tidy_up(self) -> None:
         """Free what a test has made of a large model: programs, and what is in float64. Answers are kept."""
+        if self.in_training is not None:
+            self.in_training.tidy_up()
         if self.is_large:
             self._let_go()
             gc.collect()
@@ -283,6 +292,8 @@ class Subject:
 
     def close(self) -> None:
         """Free all that was found out about it: it is no longer used."""
+        if self.in_training is not None:
+            self.in_training.close()
         self._let_go()
         if "captured" in vars(self):
             release(vars(self).pop("captured"))
@@ -505,6 +516,11 @@ class Subject:
         run = self._run_eager(inputs, float64=True)
         self._float64_casts.needed = run.error is None
         return None if run.error is not None else run
+
+
+def is_training(module: nn.Module) -> bool:
+    """Return whether any part of a module is in training mode."""
+    return any(part.training for part in module.modules())
 
 
 _LOWER_PRECISION = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}

@@ -26,6 +26,7 @@ from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.drawings import draw_capture, draw_pass
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs
 from pytest_fx.checks.timing_check import TimingCheck
+from pytest_fx.checks.training_mode import computes_otherwise, why_not_in_training
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.pass_run import changes
 from pytest_fx.harness.run import Runner
@@ -102,14 +103,19 @@ def test_capture_is_well_formed(request: pytest.FixtureRequest, fx_model: Subjec
     fx_model.captured.graph.lint()
 
 
-def test_capture_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
-    """The captured program computes the same bits as the module."""
+def test_capture_equals_eager(request: pytest.FixtureRequest, fx_model: Subject, fx_equal: EqualityCheck) -> None:
+    """The captured program computes the same bits as the module, in training mode too if the factory gives it so."""
     fx_equal(
         fx_model.captured,
         contract=exact,
         label="capture",
         input_sets=fx_model.input_set_count if fx_model.has_inputs else None,
     )
+    model = fx_model.in_training
+    if model is None or why_not_in_training(model) is not None or not computes_otherwise(fx_model, model):
+        return
+    equal = EqualityCheck(model, request.node)
+    equal(model.captured, contract=exact, label="capture", input_sets=model.input_set_count)
 
 
 def test_capture_without_leaf_modules_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:
@@ -194,7 +200,9 @@ def test_folder_equals_eager(fx_model: Subject, fx_equal: EqualityCheck, tmp_pat
     )
     with import_path(tmp_path):
         program = importlib.import_module(name).Program()
-    fx_equal(program.eval().to(fx_model.device), label="capture", input_sets=1)
+    for path, module in fx_model.captured.named_modules():
+        program.get_submodule(path).training = module.training
+    fx_equal(program.to(fx_model.device), label="capture", input_sets=1)
 
 
 def test_torchscript_equals_eager(fx_model: Subject, fx_equal: EqualityCheck) -> None:

@@ -97,7 +97,7 @@ EFFECTS = {
     "threads": replace(_MODEL, need=_times_with_each),
     "contract": _CONTRACT,
     "detect": replace(_CONTRACT, fixtures=("fx_equal",)),
-    "fail-slower": _TIMING,
+    **dict.fromkeys(("budget", "fail-slower"), _TIMING),
     "rounds": replace(_TIMING, fixtures=("fx_timing", "table"), is_missed=False),
     "estimate": replace(_TIMING, need=_estimates),
     "form": replace(_MODEL, need=_exports),

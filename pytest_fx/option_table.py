@@ -45,6 +45,10 @@ def _seconds(text: str) -> float:
     return _number(text, float, lambda number: 0 < number < math.inf, "a number of seconds above 0")
 
 
+def _budget(text: str) -> float:
+    return _number(text, float, lambda number: 0 <= number < math.inf, "a number of seconds from 0 on")
+
+
 def _percentage(text: str) -> float:
     def read(text: str) -> float:
         return float(text.removesuffix("%")) / 100 if text.endswith("%") else -1.0
@@ -244,7 +248,13 @@ TABLE = (
     ),
     PluginOption(
         "rounds", 30, _positive, "N",
-        "Pairs of eager and transformed calls that a timing takes (default: 30). Example: --fx-rounds 100",
+        "Pairs of eager and transformed calls that a timing takes (default: 30, and more while they do not decide, see "
+        "--fx-budget). Example: --fx-rounds 100",
+    ),
+    PluginOption(
+        "budget", None, _budget, "SECONDS",
+        "Add pairs to a timing that does not decide, up to 32 times as many, until it has taken so long (default: 20; "
+        "0 with --fx-rounds). Example: --fx-budget 120",
     ),
     PluginOption(
         "capture", "auto", _one_of(CAPTURES), "auto|symbolic|guided|export",

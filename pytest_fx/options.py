@@ -16,6 +16,8 @@ WIDEST_INTERVAL = 0.1
 """Width of the interval of a ratio, relative to the ratio, from which on times are too noisy to tell it."""
 TOO_NOISY = "too noisy to tell"
 """What is said of them."""
+TIMING_BUDGET = 20.0
+"""Seconds for which pairs are added if nothing is said: nobody would wait for more of each program."""
 LONGEST_ISOLATED = 600.0
 """Seconds that a test may run in a child process if nothing is said: nobody would wait for one that hangs."""
 
@@ -44,7 +46,9 @@ class Options:
     atol: float | None
     """Absolute tolerance of ``close``; None for the contract's own."""
     rounds: int
-    """Pairs of eager and transformed calls that a timing takes."""
+    """Pairs of eager and transformed calls that a timing takes at first."""
+    budget: float
+    """Seconds for which pairs are added to a timing that does not decide."""
     timing: bool
     """Whether times are taken at all."""
     size: str
@@ -148,6 +152,8 @@ def read_options(config: pytest.Config) -> Options:
     _require_settings(config)
     values = {option.name: _read(config, option) for option in TABLE}
     flags = {name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate")}
+    if values["budget"] is None:
+        values["budget"] = 0.0 if _is_given(config, "fx_rounds") else TIMING_BUDGET
     values["min_changes"] = values["min_changes"] or int(is_set(config, "require-change"))
     written = {str(argument).partition("=")[0] for argument in config.invocation_params.args}
     explicit = frozenset(flag for flag in FLAGS.values() if f"--fx-{flag}" in written)
@@ -181,6 +187,10 @@ def is_set(config: pytest.Config, flag: str) -> bool:
         return bool(config.getoption(setting) or config.getini(setting))
     except (ValueError, pytest.UsageError) as error:  # the second since pytest 9
         raise pytest.UsageError(f"{setting} in {ini_file(config)} must be true or false: {error}") from None
+
+
+def _is_given(config: pytest.Config, setting: str) -> bool:
+    return config.getoption(setting) is not None or bool(config.getini(setting))
 
 
 def _read(config: pytest.Config, option: PluginOption) -> Any:
@@ -225,6 +235,10 @@ def options_of(node: pytest.Item | Any) -> Options:
         try:
             explicit = options.explicit.union(FLAGS[name] for name in marker.kwargs)
             values = dict(_as_given(name, value) for name, value in marker.kwargs.items())
+            if "rounds" in marker.kwargs:  # exactly so many
+                values.setdefault("budget", 0.0)
+            if values.get("budget", 0.0) is None:
+                values["budget"] = TIMING_BUDGET
             options = replace(options, **values, explicit=explicit)
         except argparse.ArgumentTypeError as error:
             raise pytest.UsageError(f"{node.nodeid}: {error}") from None

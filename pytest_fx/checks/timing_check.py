@@ -41,7 +41,7 @@ EAGER = "eager"
 """What stands for the machine of an earlier run where there is none: the program is compared with eager."""
 CONFIRMATIONS = 2
 """Times that a slowdown is measured again, on new copies, before a test fails for it."""
-OF_TIMINGS = ("speedup", "verdict", "outliers", "noise", "processors", "loaded")
+OF_TIMINGS = ("speedup", "verdict", "outliers", "noise", "processors", "loaded", "looks", "is_open")
 OF_ROWS = (
     *("host_seconds", "eager_host_seconds", "kernels"),
     *("estimated", "eager_estimated", "peak_memory", "eager_peak_memory"),
@@ -60,7 +60,7 @@ class TimingCheck:
         self._threads = threads or self._options.threads[0]
 
     def __call__(self, transform: str | Pass | nn.Module, label: str | None = None) -> PairedTiming:
-        """Return what ``--fx-rounds`` pairs of calls took. Skips the test where times would mean nothing.
+        """Return what ``--fx-rounds`` pairs of calls took, or more. Skips the test where times would mean nothing.
 
         ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
 
@@ -146,12 +146,20 @@ class TimingCheck:
                 eager,
                 program,
                 rounds=self._options.rounds,
+                budget=self._options.budget,
+                decides=partial(self._decides, label),
                 threads=self._threads,
                 device=self._subject.device.type,
                 announce=partial(self._announce, label),
                 contents=Contents(self._subject.arguments, self._accepts),
                 outputs=OutputCheck(label, self._subject.name, contract),
             )
+
+    def _decides(self, label: str, timing: PairedTiming) -> bool:
+        """Return whether no more pairs are needed, also for whether a slowdown is within the limit."""
+        limit = self._options.fail_slower
+        change = None if limit is None else self._change(timing, label)
+        return timing.decides and (change is None or not change.too_noisy(limit))
 
     def _accepts(self, arguments: Arguments) -> bool:
         """Return whether the model can be called with these."""

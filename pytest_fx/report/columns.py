@@ -147,7 +147,8 @@ def _short_speedup(row: SummaryRow) -> str:
     if row.noisy:
         return _without_ratio(row.verdict)
     verdict = "no difference" if row.verdict == "no difference shown" else row.verdict
-    return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {verdict}"
+    undecided = ", undecided" if row.is_open else ""
+    return f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {verdict}{undecided}"
 
 
 def _speedup(row: SummaryRow) -> str:
@@ -157,6 +158,8 @@ def _speedup(row: SummaryRow) -> str:
         said = f"{_without_ratio(row.verdict)}: {row.outliers:.0%} outliers, pairs deviate by {row.noise:.1%}"
     else:
         said = f"{row.speedup:.3f} ({row.speedup_low:.3f} to {row.speedup_high:.3f}), {row.verdict}"
+    if row.pairs is not None:
+        said += f"; undecided after {row.pairs} pairs" if row.is_open else f"; {row.pairs} pairs"
     return f"{said}; contents of inputs repeat" if row.contents_repeat else said
 
 

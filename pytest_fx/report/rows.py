@@ -91,6 +91,10 @@ class SummaryRow:
     """Upper end of the ratio's 95 % interval."""
     verdict: str | None = None
     """What the interval says in words."""
+    pairs: int | None = None
+    """Pairs of calls, where they were added until they decided."""
+    is_open: bool | None = None
+    """Whether they did not within the time that there was."""
     noisy: bool | None = None
     """Whether the interval is too wide for the ratio to mean anything."""
     outliers: float | None = None
@@ -144,6 +148,8 @@ class SummaryRow:
             speedup_low=low,
             speedup_high=high,
             verdict=timing.verdict,
+            pairs=len(timing.eager) if timing.looks > 1 else None,
+            is_open=timing.is_open or None,
             noisy=timing.noisy,
             outliers=timing.outliers,
             noise=timing.noise,

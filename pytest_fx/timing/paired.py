@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import statistics
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
@@ -32,10 +33,18 @@ LONGEST_SAMPLE = 2e-2
 """Seconds that a sample of the slower program takes at most, if one call does not take longer."""
 BETWEEN_COPIES = 0.01
 """How much two copies of one program differ, as they lie elsewhere in memory; `benchmarks/verdicts.py` measures it."""
+RESOLUTION = 0.03
+"""A difference that is excluded where none is shown, so that more pairs need not be taken."""
+LOOKS = 6
+"""How often the interval is looked at while pairs are added: at the first pairs, and at twice as many each time."""
+LEAST_ADDED = 0.25
+"""The part of the pairs so far that is added at least."""
 LONG_CALL = 1.0
 """Seconds of a call from which on two pairs are warm-up enough; the first may have compiled something."""
 LONG_TIMING = 60.0
 """Seconds from which on a timing is announced before it starts."""
+CONFIDENCE = 0.95
+"""How often intervals hold the truth."""
 RESAMPLES = 2000
 """Bootstrap samples that the interval is taken from."""
 FENCE = 1.5
@@ -86,6 +95,10 @@ class PairedTiming:
     """The same of the transformed calls."""
     processors: float | None = None
     """Processors that the process computed with during all samples, on average: seconds of theirs in each second."""
+    looks: int = 1
+    """How often the interval may be looked at while pairs are added."""
+    is_open: bool = False
+    """Whether more pairs might have decided, for which there was no time."""
     contents_repeat: bool = False
     """Whether some calls were given contents that earlier ones had: integers of which there are no others."""
 
@@ -111,8 +124,12 @@ class PairedTiming:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The bootstrap 95 % interval of :attr:`speedup`."""
-        return median_interval(self.speedups)
+        """The bootstrap 95 % interval of :attr:`speedup`.
+
+        Who stops adding pairs when an interval is good enough chooses the one that errs. So where there are several
+        looks the errors are shared among them (Bonferroni): all of their intervals hold together in 95 % of timings.
+        """
+        return median_interval(self.speedups, 1 - (1 - CONFIDENCE) / self.looks)
 
     @property
     def noisy(self) -> bool:
@@ -130,6 +147,12 @@ class PairedTiming:
         if low - BETWEEN_COPIES <= 1.0 <= high + BETWEEN_COPIES:
             return TOO_NOISY if self.noisy else "no difference shown"
         return "faster" if low > 1.0 else "slower"
+
+    @property
+    def decides(self) -> bool:
+        """Whether the interval shows a difference, or excludes one of :data:`RESOLUTION` in either direction."""
+        low, high = self.interval
+        return self.verdict in ("faster", "slower") or (low > 1 - RESOLUTION and high < 1 + RESOLUTION)
 
     @property
     def outliers(self) -> float:
@@ -151,14 +174,17 @@ def time_pairs(
     transformed: Program,
     *,
     rounds: int = 30,
+    budget: float = 0.0,
+    decides: Callable[[PairedTiming], bool] = lambda timing: timing.decides,
     threads: int = 1,
     device: str = "cpu",
     announce: Callable[[float], None] | None = None,
     contents: Contents | None = None,
     outputs: OutputCheck | None = None,
 ) -> PairedTiming:
-    """Return the times of ``rounds`` pairs, after warm-up calls that are not counted.
+    """Return the times of ``rounds`` pairs, after warm-up calls that are not counted, or of more.
 
+    Pairs are added as long as these do not decide, :data:`LOOKS` times at most, until ``budget`` seconds have passed.
     The order within a pair alternates. Everything that :func:`steady_conditions` holds still is as it was afterwards,
     also if a program raises. Warm-up is :data:`~pytest_fx.options.WARMUP_ROUNDS` pairs, or two where calls take longer
     than :data:`LONG_CALL`. ``announce`` is called with the seconds that the pairs are expected to take.
@@ -170,7 +196,6 @@ def time_pairs(
     """
     contents = Contents(lambda number: Arguments()) if contents is None else contents
     pairs = _Pairs((entered(eager), entered(transformed)), device, contents, outputs)
-    samples: tuple[list[Sample], list[Sample]] = ([], [])
     with steady_conditions(threads):
         calls = _warm_up(pairs)
         wanted = math.ceil(SHORTEST_SAMPLE / max(min(calls), 1e-7))
@@ -180,26 +205,28 @@ def time_pairs(
         expected = rounds * iterations * sum(calls)
         if announce is not None:
             announce(expected)
-        looked_at = {rounds // 3: SOME, 2 * rounds // 3: SOME, 0: LAST, rounds - 1: LAST}
-        for round_number in range(rounds):
-            order = (0, 1) if round_number % 2 == 0 else (1, 0)
-            measured = pairs.measure(order, looked_at.get(round_number))
-            for known, sample in zip(samples, measured, strict=True):
-                known.append(sample)
+        timing = _take(pairs, rounds, budget, decides, threads)
     if outputs is not None:
         outputs.require_followed()
-    every = [*samples[0], *samples[1]]
-    times, hosts = zip(*map(_per_call, samples), strict=True)
-    return PairedTiming(
-        times[0],
-        times[1],
-        threads,
-        iterations,
-        eager_host=hosts[0],
-        transformed_host=hosts[1],
-        processors=sum(sample.processor for sample in every) / max(sum(sample.wall for sample in every), 1e-9),
-        contents_repeat=contents.repeat,
-    )
+    return timing
+
+
+def _take(
+    pairs: _Pairs, rounds: int, budget: float, decides: Callable[[PairedTiming], bool], threads: int
+) -> PairedTiming:
+    """Take ``rounds`` pairs, and more as long as they do not decide and there is time."""
+    looks = LOOKS if budget else 1
+    begun, more = CLOCK.wall(), rounds
+    for _ in range(looks):
+        pairs.take(more)
+        timing = pairs.timing(threads, looks)
+        if not budget or decides(timing):
+            return timing
+        count, passed = len(timing.eager), max(CLOCK.wall() - begun, 1e-9)
+        more = min(count, int((budget - passed) / passed * count))
+        if more < LEAST_ADDED * count:
+            break
+    return replace(pairs.timing(threads, looks), is_open=True)
 
 
 def _per_call(samples: list[Sample]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -253,7 +280,8 @@ def _cudnn_defaults() -> Generator[None]:
             cudnn.benchmark, cudnn.deterministic = before
 
 
-def median_interval(values: tuple[float, ...], confidence: float = 0.95) -> tuple[float, float]:
+@functools.lru_cache(maxsize=16)
+def median_interval(values: tuple[float, ...], confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return the bootstrap percentile interval of the median of ``values``; the same values give the same interval."""
     generator = torch.Generator().manual_seed(0)
     picks = torch.randint(len(values), (RESAMPLES, len(values)), generator=generator)
@@ -276,12 +304,38 @@ class _Pairs:
         self._rings = (contents.ring(1), contents.ring(1))
         self._next = 0
         self._compared = 0
+        self._samples: tuple[list[Sample], list[Sample]] = ([], [])
 
     def set_iterations(self, iterations: int) -> None:
         """Call the programs so often in each sample from now on."""
         for _ in range(iterations - 1):
             for ring in self._rings:  # in turns, so that neither program has all of its arguments in newer memory
                 ring.extend(self._contents.ring(1))
+
+    def take(self, count: int) -> None:
+        """Take ``count`` pairs, in alternating order. Some of their outputs are compared, the very first among them."""
+        start = len(self._samples[0])
+        looked_at = {start + count // 3: SOME, start + 2 * count // 3: SOME, 0: LAST, start + count - 1: LAST}
+        for number in range(start, start + count):
+            measured = self.measure((0, 1) if number % 2 == 0 else (1, 0), looked_at.get(number))
+            for known, sample in zip(self._samples, measured, strict=True):
+                known.append(sample)
+
+    def timing(self, threads: int, looks: int) -> PairedTiming:
+        """Return what the pairs took so far."""
+        every = [*self._samples[0], *self._samples[1]]
+        times, hosts = zip(*map(_per_call, self._samples), strict=True)
+        return PairedTiming(
+            times[0],
+            times[1],
+            threads,
+            len(self._rings[0].calls),
+            eager_host=hosts[0],
+            transformed_host=hosts[1],
+            processors=sum(sample.processor for sample in every) / max(sum(sample.wall for sample in every), 1e-9),
+            looks=looks,
+            contents_repeat=self._contents.repeat,
+        )
 
     def measure(
         self, order: tuple[int, int], compared: str | None = None, *, timed: bool = True

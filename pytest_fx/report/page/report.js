@@ -47,6 +47,7 @@ function rowFacts(row) {
     ["eager’s own error", error(row.eager_error)], ["allowed", error(row.allowed_error)], ["detects", error(row.detects)],
     ["not held against it", row.waiver],
     ["eager", seconds(row.eager_seconds)], ["transformed", seconds(row.seconds)], ["speed-up", isTimed(row) ? row.verdict : null],
+    ["pairs", row.pairs],
     ["estimated", row.estimated === null ? null : `${seconds(row.eager_estimated)} eager, ${seconds(row.estimated)} transformed`],
     ["launched after", row.host_seconds === null ? null : `${seconds(row.eager_host_seconds)} eager, ${seconds(row.host_seconds)} transformed`],
     ["since the baseline", row.slowdown === null ? null : `${percent(row.slowdown)} time (${percent(row.slowdown_low)} to ${percent(row.slowdown_high)}), ${row.change_verdict}`],

@@ -1,13 +1,14 @@
 """pytest_fx.timing.paired: paired, interleaved, under steady conditions."""
 
 import gc
+from dataclasses import replace
 
 import pytest
 import torch
 
 from pytest_fx.options import WARMUP_ROUNDS
 from pytest_fx.timing.clock import Clock as BoundClock
-from pytest_fx.timing.paired import LONG_TIMING, PairedTiming, median_interval, steady_conditions, time_pairs
+from pytest_fx.timing.paired import LONG_TIMING, LOOKS, PairedTiming, median_interval, steady_conditions, time_pairs
 
 
 def paired(eager: list[float], transformed: list[float]) -> PairedTiming:
@@ -132,6 +133,66 @@ def test_the_interval_covers_the_true_median_about_as_often_as_it_says():
         low, high = median_interval(tuple(torch.randn(30, generator=generator).tolist()))
         covered += low <= 0.0 <= high
     assert 88 <= covered <= 100
+
+
+def noisy_pairs(clock: Clock, scale: float, noise: float, seed: int = 0):
+    """Two programs, of which the second takes ``scale`` times as long, both times with noise as on a loaded machine."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def program(seconds: float):
+        def run() -> None:
+            # Most calls take about as long, and every third waits for its turn.
+            draw = torch.rand(3, generator=generator).tolist()
+            clock.now += seconds * (1 + noise * draw[0] + (3 * draw[1] if draw[2] < 1 / 3 else 0.0))
+
+        return run
+
+    return program(1.0), program(scale)
+
+
+def test_pairs_are_added_until_they_decide(monkeypatch):
+    clock = Clock(monkeypatch)
+    timing = time_pairs(*noisy_pairs(clock, 1.05, 0.05), budget=1e9)
+    assert timing.verdict == "slower" and not timing.is_open and timing.looks == LOOKS
+    assert len(timing.eager) in (60, 120, 240, 480, 960)
+    steady = time_pairs(clock.program("e", 0.5), clock.program("t", 0.5), budget=1e9)
+    assert len(steady.eager) == 30 and steady.verdict == "no difference shown"
+    found = time_pairs(clock.program("e", 0.525), clock.program("t", 0.5), budget=1e9)
+    assert len(found.eager) == 30 and found.verdict == "faster"
+
+
+def test_no_pairs_are_added_beyond_the_budget_and_the_timing_says_that_it_has_not_decided(monkeypatch):
+    clock = Clock(monkeypatch)
+    timing = time_pairs(*noisy_pairs(clock, 1.0, 0.3), rounds=4, budget=40.0)
+    assert timing.is_open and 4 < len(timing.eager) < 20
+    assert sum(timing.eager) + sum(timing.transformed) < 60.0  # the last pairs may take longer than those before
+    most = time_pairs(*noisy_pairs(clock, 1.0, 0.3), rounds=2, budget=1e9, decides=lambda timing: False)
+    assert most.is_open and len(most.eager) == 2 * 2 ** (LOOKS - 1)
+    first = time_pairs(*noisy_pairs(clock, 1.0, 0.3), rounds=4, budget=1.0)
+    assert first.is_open and len(first.eager) == 4
+    assert not time_pairs(*noisy_pairs(clock, 1.0, 0.3), rounds=4).is_open
+
+
+def test_a_program_is_hardly_ever_shown_to_be_faster_or_slower_than_its_copy_however_often_one_looks():
+    generator = torch.Generator().manual_seed(0)
+    shown = 0
+    for _ in range(30):  # each with pairs whose times wait for others now and then
+        times = 1 + torch.rand(2, 30 * 2 ** (LOOKS - 1), generator=generator) / 20
+        times += 3 * torch.rand(times.shape, generator=generator) * (torch.rand(times.shape, generator=generator) < 0.3)
+        eager, transformed = times.tolist()
+        for look in range(LOOKS):
+            timing = replace(paired(eager[: 30 << look], transformed[: 30 << look]), looks=LOOKS)
+            if timing.decides:
+                break
+        shown += timing.verdict in ("faster", "slower")
+    assert shown <= 1
+
+
+def test_intervals_are_wider_where_there_are_several_looks():
+    generator = torch.Generator().manual_seed(0)
+    pairs = paired((1 + torch.rand(30, generator=generator)).tolist(), [1.0] * 30)
+    (low, high), (lower, higher) = pairs.interval, replace(pairs, looks=LOOKS).interval
+    assert lower < low < high < higher
 
 
 def test_pairs_outside_the_fences_are_outliers():

@@ -136,6 +136,12 @@ class EqualityCheck:
         if (why := why_not_in_training(self._subject)) is not None:
             name = (label or label_of(self._item, pass_)) + ("" if leaves else WITHOUT_LEAVES)
             record_row(self._item, SummaryRow(self._subject.name, name, outcome=f"{NOT_JUDGED}: {why}"))
+            if self._options.strict:
+                raise CoarseVerdict(
+                    f"{name} is not judged on {self._subject.name}",
+                    why=f"{why}; --fx-strict asks for a verdict",
+                    remedy="give inputs that the model takes in training mode, more samples say, or --fx-mode eval",
+                )
         elif makes_difference(in_evaluation, self._subject, pass_, leaves=leaves):
             try:
                 with suppress(pytest.skip.Exception):  # the row says that it is refused, or broken by torch.fx

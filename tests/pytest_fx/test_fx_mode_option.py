@@ -132,6 +132,9 @@ def test_a_model_that_cannot_be_called_in_training_mode_is_said_not_to_be_judged
     result = mine.runpytest("--fx-model", "mine:one_sample", "--fx-pass", "mine:drop", *QUICK, "-v")
     assert result.ret == 0
     result.stdout.fnmatch_lines("mine:one_sample, training mode *drop *not judged: eager raises ValueError*")
+    result = mine.runpytest("--fx-model", "mine:one_sample", "--fx-pass", "mine:drop", *QUICK, "--fx-strict")
+    assert result.parseoutcomes()["failed"] == 1
+    result.stdout.fnmatch_lines("E *CoarseVerdict: drop is not judged on mine:one_sample, training mode")
 
 
 def test_a_mode_that_makes_no_difference_is_not_asked_for_twice(mine):

@@ -1,7 +1,8 @@
 """Files as users have them: each is copied into a user's folder, and imports nothing from here.
 
 ``faults`` has faults that engineers make, each with a model that it gets right all but once; ``documented`` has
-transforms as the documentation of torch.fx shows them; ``mine``, ``other`` and ``theirs`` have passes on small models.
+transforms as the documentation of torch.fx shows them; ``mine``, ``other`` and ``theirs`` have passes on small models,
+``asked`` for options of a run.
 """
 
 from pathlib import Path

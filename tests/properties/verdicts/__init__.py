@@ -53,6 +53,6 @@ def case(item: str, says: str, expected: str) -> Callable[[Callable[[], str]], C
     return enter
 
 
-from . import judged, quantized, reported, users_models  # noqa: E402  # they enter their cases
+from . import asked, judged, quantized, reported, users_models  # noqa: E402  # they enter their cases
 
-__all__ = ["CASES", "Case", "case", "judged", "quantized", "reported", "users_models"]
+__all__ = ["CASES", "Case", "asked", "case", "judged", "quantized", "reported", "users_models"]

@@ -108,7 +108,7 @@ EFFECTS = {
 }
 """Each option by its flag, but those of :data:`OF_ANY_RUN`."""
 OF_ANY_RUN = ("annotate", "isolate", "memory-limit", "no-timing", "report")
-"""Options that any run obeys: they say how it is done and told."""
+"""Options about how tests run and are reported, which any run obeys."""
 
 
 def require_effects(session: pytest.Session, items: Sequence[pytest.Item]) -> None:

@@ -137,7 +137,7 @@ def expand(options: Options, folder: Path) -> list[Any]:
 
 
 def load_factory(name: str) -> Any:
-    """Return the factory ``package.module:attribute``, or what stands for it where that is a model itself.
+    """Return the factory ``package.module:attribute``; a model of that name becomes one.
 
     Raises ``CannotLoadError`` for what is neither.
     """

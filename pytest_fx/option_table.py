@@ -101,7 +101,7 @@ class GivenModel:
 
 
 def as_factory(model: Any) -> Any:
-    """Return what stands for a model in the place of a factory, or else ``model``, which may be a name or a factory."""
+    """Return a factory for a module or a pair of one and its inputs; anything else, such as a name, as it is."""
     return GivenModel(model) if _is_module(model) or _is_pair(model) else model
 
 

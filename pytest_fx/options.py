@@ -98,8 +98,7 @@ class Options:
     estimate: bool = False
     """Whether estimated times stand beside the measured ones."""
     explicit: frozenset[str] = frozenset()
-    """Flags of the options that are asked for by the command line or a marker. The ini file and ``addopts`` say what
-    holds by default."""
+    """Flags of the options on the command line and in markers. The ini file and ``addopts`` have defaults."""
 
     @property
     def used(self) -> bool:

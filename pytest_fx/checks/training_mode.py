@@ -47,8 +47,8 @@ def _differ(eager: Run, in_training: Run) -> bool:
     if eager.state.keys() != in_training.state.keys() or eager.rewritten.keys() != in_training.rewritten.keys():
         return True
     return not all(
-        same_tensor(one, other) if isinstance(one, torch.Tensor) else one == other
-        for one, other in zip(_values(eager), _values(in_training), strict=True)
+        same_tensor(value, other) if isinstance(value, torch.Tensor) else value == other
+        for value, other in zip(_values(eager), _values(in_training), strict=True)
     )
 
 

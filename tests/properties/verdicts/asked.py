@@ -1,4 +1,4 @@
-"""Runs that ask for something: it is done and told, or refused where nothing in the run could do it."""
+"""Runs with options: each acts and is reported, or is refused where it could not act."""
 
 from __future__ import annotations
 

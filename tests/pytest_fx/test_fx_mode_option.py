@@ -170,3 +170,20 @@ def test_a_marker_chooses_the_mode_and_parameters_of_a_test_have_that_of_the_run
         """
     )
     mine.runpytest(path, "--fx-mode", "train").assert_outcomes(passed=2)
+
+
+def test_a_timing_in_training_mode_puts_statistics_back(mine):
+    path = mine.makepyfile(
+        """
+        import mine, pytest, torch
+
+        @pytest.mark.fx(model=mine.training, mode="train", rounds=3)
+        def test_own(fx_model, fx_timing, fx_equal):
+            mean = fx_model.captured.bn.running_mean
+            before = mean.clone()
+            fx_timing("canonicalize")
+            assert torch.equal(mean, before)
+            fx_equal("canonicalize")
+        """
+    )
+    mine.runpytest(path).assert_outcomes(passed=1)

@@ -17,7 +17,7 @@ from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.failure_facts import failure_facts
 from pytest_fx.checks.match_counts import require_changes, require_no_less, row_of
-from pytest_fx.checks.training_mode import makes_difference, why_not_in_training
+from pytest_fx.checks.training_mode import computes_otherwise, makes_difference, why_not_in_training
 from pytest_fx.collection import label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import shortened
@@ -75,7 +75,8 @@ class EqualityCheck:
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
-        ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name.
+        ``transform`` is a program, or what ``--fx-pass`` takes: a pass, or its name. A program in training mode is
+        compared with the model in that mode, if its factory gives it so.
         ``contract``, or its text, stands in for what the command line or the pass itself says, or for ``close`` if
         ``transform`` is a program; ``label`` is what the summary calls it. A pass is applied to a capture in functions
         only if ``leaves`` is false. The program is called with as many sets of inputs as ``input_sets`` says, or as it
@@ -90,8 +91,16 @@ class EqualityCheck:
         self._require_working_model()
         with threads(self._subject.threads):  # also while it is found out where a pass goes wrong
             if isinstance(transform, nn.Module):
-                return self._of_program(transform, contract, label, leaves, input_sets)
+                check = EqualityCheck(self._subject_like(transform), self._item)
+                return check._of_program(transform, contract, label, leaves, input_sets)
             return self._of_pass_in_modes(transform, contract, label, leaves, input_sets, unless_reported)
+
+    def _subject_like(self, program: nn.Module) -> Subject:
+        """Return the model in the mode of a program, as far as the model's factory gives it in that mode."""
+        in_training = self._subject.in_training
+        if in_training is None or not all(part.training for part in program.modules()):
+            return self._subject
+        return in_training if computes_otherwise(self._subject, in_training) else self._subject
 
     def _of_program(
         self, program: nn.Module, contract: Contract | None, label: str | None, leaves: bool, input_sets: int | None

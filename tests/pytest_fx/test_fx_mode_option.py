@@ -187,3 +187,27 @@ def test_a_timing_in_training_mode_puts_statistics_back(mine):
         """
     )
     mine.runpytest(path).assert_outcomes(passed=1)
+
+
+def test_a_program_is_compared_with_the_model_in_its_own_mode(mine):
+    path = mine.makepyfile(
+        """
+        import copy, mine, pytest
+
+        NET = mine.training()
+
+        @pytest.mark.fx(model=NET)
+        @pytest.mark.parametrize("training", [True, False])
+        def test_own(fx_equal, training):
+            fx_equal(copy.deepcopy(NET[0]).train(training), contract="exact", label="copy")
+
+        @pytest.mark.fx(model=NET)
+        def test_without_dropout(fx_equal):
+            candidate = copy.deepcopy(NET[0])
+            candidate.dropout.p = 0.0
+            with pytest.raises(AssertionError, match="training mode"):
+                fx_equal(candidate)
+        """
+    )
+    mine.runpytest(path).assert_outcomes(passed=3)
+    assert ("Net, training mode", "copy") in verdicts(mine) and ("Net", "copy") in verdicts(mine)

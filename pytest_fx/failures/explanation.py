@@ -191,10 +191,10 @@ class Explanation:
                 return
         self.input_set = 0
         largest = self.compared[-1][1].largest
-        if largest is None:
+        if not self.compared[-1][1].errors:
             text = "no node of the transformed program stands for one of the original, so none could be compared"
             self.lines.append(text)
-        elif largest.made > 0 and self.judged != "kinds":
+        elif largest is not None and largest.made > 0 and self.judged != "kinds":
             text = "no node alone is wrong by more than is allowed; the one that adds most:"
             self.lines += [text, _indented(largest)]
         else:

@@ -16,9 +16,9 @@ from torch.fx._symbolic_trace import _assert_is_none
 import fx
 from fx.interop import adapt
 from fx.operators.effects import effect_of
-from fx.passes import FuseConvBN
+from fx.passes import FuseConvBN, approximate
 
-from .rows import Case, bypass, calls, node_of, of, right, substitute, wrong
+from .rows import Case, bypass, calls, case, node_of, of, right, substitute, wrong
 
 
 def model(dtype: torch.dtype = torch.float32) -> Case:
@@ -373,3 +373,44 @@ def copy_small_elements(graph_module: Any) -> None:
 
 
 copy_small_elements.may_change = ("sizes",)  # it is made for two columns
+
+
+# Decibels.
+
+
+def _noisy(forward: Callable[..., Any]) -> Any:
+    def witness() -> Case:
+        torch.manual_seed(0)
+        module = case(forward, first=nn.Linear(16, 32), last=nn.Linear(32, 16)).module
+        return Case(module, (torch.randn(64, 16),), torch.float32)
+
+    return witness
+
+
+def _drawing(self: Any, x: torch.Tensor) -> Any:
+    """An output of random numbers alone, and another of what is computed of them."""
+    hidden = torch.relu(self.first(x))
+    return x + torch.randn_like(x), self.last(hidden + torch.randn_like(hidden))
+
+
+def _counting(self: Any, x: torch.Tensor) -> Any:
+    found = self.last(torch.relu(self.first(x)))
+    return found.histc(100), found.argmax(-1).float()
+
+
+def _with_weights(graph_module: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    graph_module.last = copy.deepcopy(graph_module.last)
+    graph_module.last.weight.data = change(graph_module.last.weight.data)
+
+
+@wrong("decibels", "contract", on=_noisy(_drawing), contract=approximate(sqnr_db=20), programs=0)
+def flip_signs(graph_module: Any) -> None:
+    """The weights of a layer have the other sign, beside random numbers."""
+    _with_weights(graph_module, torch.neg)
+
+
+@right(_noisy(_drawing), _noisy(_counting), kind="decibels", contract=approximate(sqnr_db=20), programs=0)
+def round_weights(graph_module: Any) -> None:
+    """Weights of five bits, beside random numbers and below a histogram and an index."""
+    step = graph_module.last.weight.detach().abs().max() / 16
+    _with_weights(graph_module, lambda weight: (weight / step).round() * step)

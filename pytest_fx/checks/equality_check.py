@@ -83,7 +83,7 @@ class EqualityCheck:
         __tracebackhide__ = True
         contract = None if contract is None else load_contract(contract)
         require_inputs(self._subject)
-        self._require_working_model()
+        self._require_working_model(captured=not isinstance(transform, nn.Module))
         with threads(self._subject.threads):  # also while it is found out where a pass goes wrong
             if isinstance(transform, nn.Module):
                 return self._of_program(transform, contract, label, leaves, input_sets)
@@ -146,10 +146,10 @@ class EqualityCheck:
         require_no_less(self._item, pass_run)
         return comparison
 
-    def _require_working_model(self) -> None:
-        """Raise what the model raises when it is captured or called: that is not a failure of a pass."""
+    def _require_working_model(self, *, captured: bool) -> None:
+        """Raise what the model raises when it is called, or captured for a pass: that is not a failure of a pass."""
         __tracebackhide__ = True
-        error = self._subject.capture_error or self._subject.eager().error
+        error = (self._subject.capture_error if captured else None) or self._subject.eager().error
         if error is not None:
             raise error
 

@@ -46,7 +46,7 @@ def locate_in(pass_run: PassRun, law: str) -> str:
     It is run in its own dtype, beside the model in float64.
     """
     program, subject = pass_run.program, pass_run.subject
-    if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule):
+    if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule) or subject.capture_error:
         return ""
     captured = subject.capture()
     captured64 = captured if subject.is_float64 else subject.capture(float64=True)

@@ -29,7 +29,7 @@ from pytest_fx.harness.tolerances import (
     NUDGES,
     PERTURBATIONS,
 )
-from pytest_fx.laws.conditioning import Movement, Perturbed
+from pytest_fx.laws.conditioning import Movement, perturbed
 from pytest_fx.laws.counterparts import counterparts, is_folded, require_roles
 from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of, gradients_of_eager
 from pytest_fx.laws.judging import wherever_values_lie
@@ -373,7 +373,6 @@ def _move(
     """
     met = set[str]()
     for number in runs if movements else ():
-        program = pass_run.capture(float64)
         met.clear()
 
         def take(name: str, gradient: torch.Tensor, number: int = number) -> None:
@@ -383,7 +382,8 @@ def _move(
                 one = torch.tensor(leaf.largest_error, dtype=torch.float64) if pass_run.subject.is_large else None
                 movements[name].note(leaf.errors.cpu() if one is None else one, number)
 
-        error: Any = gradients_by(by(Perturbed(program, number)), arguments, dtype, program, take=take)
+        with perturbed(pass_run, float64, number) as (program, call):
+            error: Any = gradients_by(call or program, arguments, dtype, program, take=take)
         for name in list(movements):
             if isinstance(error, Exception) or name not in met:
                 del movements[name]

@@ -88,6 +88,8 @@ class Options:
     """Whether what cannot be told fails as well: a timing that is too noisy, a pass that changes less than before."""
     estimate: bool = False
     """Whether estimated times stand beside the measured ones."""
+    inference: bool = False
+    """Whether passes are for inference: no gradients are asked for, and random programs are in evaluation mode."""
 
     @property
     def used(self) -> bool:
@@ -139,7 +141,7 @@ def read_options(config: pytest.Config) -> Options:
     """
     _require_settings(config)
     values = {option.name: _read(config, option) for option in TABLE}
-    flags = {name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate")}
+    flags = {name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate", "inference")}
     return Options(timing=not is_set(config, "no-timing"), **flags, **values)
 
 
@@ -187,7 +189,7 @@ def _read(config: pytest.Config, option: PluginOption) -> Any:
 
 
 _KEYWORDS = {option.keyword: option for option in TABLE if option.flag not in OF_RUNS}
-_FLAGS = {"no_timing": "timing", "strict": "strict", "estimate": "estimate"}
+_FLAGS = {"no_timing": "timing", "strict": "strict", "estimate": "estimate", "inference": "inference"}
 """Keywords that are true or false, and the fields of :class:`Options` that they are about."""
 
 

@@ -70,8 +70,8 @@ def wrap(fn_or_name: F) -> F:
 def is_marked(function: FunctionType) -> bool:
     """Return whether a function is marked where it is defined; a pass may call one that no trace has met."""
     key = id(function.__globals__), function.__name__
-    found = next((marks[key].get(function.__name__) for marks in _registries() if key in marks), None)
-    return found is function or getattr(found, "__wrapped__", None) is function
+    marked = next((marks[key].get(function.__name__) for marks in _registries() if key in marks), None)
+    return marked is function or getattr(marked, "__wrapped__", None) is function
 
 
 def _registries() -> tuple[dict[tuple[int, str], dict[str, Any]], ...]:

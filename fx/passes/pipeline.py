@@ -249,10 +249,14 @@ class _Run:
         if not is_rewriting:
             self.refuse(find_stale_code(result), f"{self.place} left a program that is out of date")
         after = ProgramSnapshot.of(result)
-        asked = {name: kept for name, kept in KEPT.items() if name not in getattr(pass_, "may_change", ())}
-        found = {name: violation for name, (compare, _) in asked.items() if (violation := compare(self.before, after))}
-        for name, violation in found.items():  # raises for the first, and tells all
-            way_out = f"or let the pass say that it may: {says_may_change(found)}"
+        excused = getattr(pass_, "may_change", ())
+        violations = {
+            name: violation
+            for name, (compare, _) in KEPT.items()
+            if name not in excused and (violation := compare(self.before, after))
+        }
+        for name, violation in violations.items():  # raises for the first, and names all
+            way_out = f"or let the pass say that it may: {says_may_change(violations)}"
             self.refuse(violation, f"{self.place} changed {KEPT[name][1]}", way_out)
         return after
 

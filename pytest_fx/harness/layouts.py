@@ -32,7 +32,7 @@ class Unchanged(KernelMode):
 
 
 class LayoutIndependent(KernelMode):
-    """Inside its block, no kernel is told how the tensors that it reads lie in memory: each gets contiguous ones.
+    """Inside its block, each kernel gets contiguous tensors.
 
     PyTorch draws random numbers for elements in the order in which they lie in memory, and has other kernels for other
     layouts. They add in another order, which the norm of a constant image magnifies, or spread a NaN further. No law
@@ -44,12 +44,12 @@ class LayoutIndependent(KernelMode):
         schema = func._schema
         if any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
             return func(*args, **kwargs)
-        given = tree_map_only(torch.Tensor, _contiguous, (tuple(args), dict(kwargs)))
-        result = func(*given[0], **given[1])
-        for argument, one, other in zip(schema.arguments, args, given[0], strict=False):
-            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(one, torch.Tensor):
-                written = one if one is other else one.copy_(other)
-                result = written if result is other else result
+        values, keywords = tree_map_only(torch.Tensor, _contiguous, (tuple(args), dict(kwargs)))
+        result = func(*values, **keywords)
+        for argument, own, copied in zip(schema.arguments, args, values, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(own, torch.Tensor):
+                written = own if own is copied else own.copy_(copied)
+                result = written if result is copied else result
         return result
 
 

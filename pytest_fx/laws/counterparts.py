@@ -62,41 +62,41 @@ def counterparts(pass_run: PassRun) -> Counterparts:
 def _find(pass_run: PassRun) -> Counterparts:
     eager, program = pass_run.subject.eager_runner().program, pass_run.program
     assert program is not None, "asked for the parameters of a program that there is not"
-    made = Counterparts(dict(eager.named_parameters()), dict(program.named_parameters()))
-    _find_sure(pass_run, eager, program, made)
-    taken = {own for some in made.sure.values() for own in some}
-    held = dict(eager.named_buffers())
-    parameters, buffers = _Values(made.model), _Values(held)
-    for own, tensor in made.program.items():
-        if own in taken:
+    pairs = Counterparts(dict(eager.named_parameters()), dict(program.named_parameters()))
+    _find_sure(pass_run, eager, program, pairs)
+    certain = {own for some in pairs.sure.values() for own in some}
+    own_buffers = dict(eager.named_buffers())
+    parameters, buffers = _Values(pairs.model), _Values(own_buffers)
+    for own, tensor in pairs.program.items():
+        if own in certain:
             continue
         names = parameters.equal_to(tensor)
         # Layers that were copied have equal values until they are trained: one without counterpart is meant.
-        for name in [name for name in names if name not in made.sure] or names:
-            made.equal.setdefault(name, []).append(own)
-        others = [own] if own in held and same_tensor(held[own], tensor) else buffers.equal_to(tensor)
+        for name in [name for name in names if name not in pairs.sure] or names:
+            pairs.equal.setdefault(name, []).append(own)
+        others = [own] if own in own_buffers and same_tensor(own_buffers[own], tensor) else buffers.equal_to(tensor)
         if others and not names:
-            made.of_buffers[own] = others[0]
+            pairs.of_buffers[own] = others[0]
     constants = _Values(_new_constants(pass_run, eager, program))
-    for name, tensor in made.model.items():
+    for name, tensor in pairs.model.items():
         if equal := constants.equal_to(tensor):
-            made.constants[name] = equal[0]
-    return made
+            pairs.constants[name] = equal[0]
+    return pairs
 
 
-def _find_sure(pass_run: PassRun, eager: nn.Module, program: nn.Module, made: Counterparts) -> None:
+def _find_sure(pass_run: PassRun, eager: nn.Module, program: nn.Module, pairs: Counterparts) -> None:
     """Find parameters that are the same objects, or have the same name and values. A tied one has several names."""
     before = {} if pass_run.before is None else pass_run.before.module.tensors
     shared = {id(tensor): name for name, (tensor, _) in before.items()}
-    first = {id(tensor): name for name, tensor in made.model.items()}
+    first = {id(tensor): name for name, tensor in pairs.model.items()}
     paths = {path: first[id(tensor)] for path, tensor in eager.named_parameters(remove_duplicate=False)}
-    names = {id(tensor): name for name, tensor in made.program.items()}
+    names = {id(tensor): name for name, tensor in pairs.program.items()}
     for path, tensor in program.named_parameters(remove_duplicate=False):
-        for name in dict.fromkeys((shared.get(id(tensor)), paths.get(path))):
-            if name not in made.model or names[id(tensor)] in made.sure.get(name, ()):
+        for name in dict.fromkeys((shared.get(id(tensor), ""), paths.get(path, ""))):
+            if name not in pairs.model or names[id(tensor)] in pairs.sure.get(name, ()):
                 continue
-            if made.model[name] is tensor or same_tensor(made.model[name], tensor):
-                made.sure.setdefault(name, []).append(names[id(tensor)])
+            if pairs.model[name] is tensor or same_tensor(pairs.model[name], tensor):
+                pairs.sure.setdefault(name, []).append(names[id(tensor)])
 
 
 def require_roles(pass_run: PassRun, parameters: Counterparts) -> None:
@@ -176,8 +176,8 @@ def is_folded(pass_run: PassRun, name: str) -> bool:
 
 def _uses(program: GraphModule, name: str) -> int:
     """Return how many nodes fetch a parameter, by whichever name, or call a module that holds it."""
-    held = dict(program.named_parameters(remove_duplicate=False))
-    paths = [path for path, tensor in held.items() if tensor is held.get(name)] or [name]
+    parameters = dict(program.named_parameters(remove_duplicate=False))
+    paths = [path for path, tensor in parameters.items() if tensor is parameters.get(name)] or [name]
     nodes = [node for node in program.graph.nodes if node.op in ("get_attr", "call_module")]
     return sum(any(f"{path}.".startswith(f"{node.target}.") for path in paths) for node in nodes)
 
@@ -187,11 +187,11 @@ def _holds_new_values(pass_run: PassRun) -> bool:
     program, eager = pass_run.program, pass_run.subject.eager_runner().program
     assert program is not None, "asked for the values of a program that there is not"
     sure = {own for some in counterparts(pass_run).sure.values() for own in some}
-    known = _Values({**dict(eager.named_parameters()), **dict(eager.named_buffers())}, plain=True)
+    originals = _Values({**dict(eager.named_parameters()), **dict(eager.named_buffers())}, plain=True)
     constants = () if pass_run.before is None else pass_run.before.constants
-    held = {**dict(program.named_parameters()), **dict(program.named_buffers())}
-    new = (tensor for name, tensor in held.items() if name not in sure and name not in constants)
-    return any(tensor.is_floating_point() and not known.equal_to(tensor) for tensor in new)
+    tensors = {**dict(program.named_parameters()), **dict(program.named_buffers())}
+    new = (tensor for name, tensor in tensors.items() if name not in sure and name not in constants)
+    return any(tensor.is_floating_point() and not originals.equal_to(tensor) for tensor in new)
 
 
 class _Values:
@@ -207,10 +207,10 @@ class _Values:
 
     def equal_to(self, tensor: torch.Tensor) -> list[str]:
         """Return the names of the tensors with the values of ``tensor``."""
-        known = self._known.get(self._key(tensor), {})
-        if not known or not (self._plain or _varies(tensor)):
+        candidates = self._known.get(self._key(tensor), {})
+        if not candidates or not (self._plain or _varies(tensor)):
             return []
-        return [name for name, other in known.items() if other is tensor or same_tensor(other, tensor)]
+        return [name for name, other in candidates.items() if other is tensor or same_tensor(other, tensor)]
 
     @staticmethod
     def _key(tensor: torch.Tensor) -> Any:
@@ -233,19 +233,19 @@ def _new_constants(pass_run: PassRun, eager: nn.Module, program: nn.Module) -> d
     They are buffers, attributes, and what functions in the graph hold.
     """
     before = pass_run.before
-    known = {id(tensor) for tensor, _ in before.module.tensors.values()} if before is not None else set[int]()
+    excluded = {id(tensor) for tensor, _ in before.module.tensors.values()} if before is not None else set[int]()
     names = {name for name, _ in eager.named_buffers()} | (before.constants if before is not None else set[str]())
-    held = {name: tensor for name, tensor in program.named_buffers() if name not in names}
+    tensors = {name: tensor for name, tensor in program.named_buffers() if name not in names}
     for path, part in program.named_modules():
         for name, value in vars(part).items():
             if name not in ("_parameters", "_buffers", "_modules"):
-                held.update(_tensors_in(f"{path}.{name}".lstrip("."), value))
+                tensors.update(_tensors_in(f"{path}.{name}".lstrip("."), value))
     if isinstance(program, GraphModule):
         for node in program.graph.nodes:
             for number, value in enumerate(_captured_by(node.target)):
-                held.update(_tensors_in(f"{node.name}, variable {number}", value))
-    known |= set(map(id, program.parameters()))
-    return {name: tensor for name, tensor in held.items() if id(tensor) not in known}
+                tensors.update(_tensors_in(f"{node.name}, variable {number}", value))
+    excluded |= set(map(id, program.parameters()))
+    return {name: tensor for name, tensor in tensors.items() if id(tensor) not in excluded}
 
 
 def _tensors_in(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:

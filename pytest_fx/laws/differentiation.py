@@ -92,9 +92,11 @@ def gradients_by(
                 _give_each(total, wanted, take)
                 return {}
             gradients = gradients_at(total, wanted, owner.parameters())
-            for name in gradients if take is not None else ():
-                take(name, gradients[name])
-            return gradients if take is None else {}
+            if take is None:
+                return gradients
+            for name, gradient in gradients.items():
+                take(name, gradient)
+            return {}
     except Exception as error:
         return error
 
@@ -121,8 +123,8 @@ def _accumulated(
 
     A backward pass inside of that one, as a reentrant checkpoint starts, refuses ``torch.autograd.grad``.
     """
-    held = {id(tensor): tensor for tensor in (*wanted, *parameters, *_leaves_of(total))}
-    earlier = [(tensor, tensor.grad) for tensor in held.values() if tensor.is_leaf]
+    leaves_at = {id(tensor): tensor for tensor in (*wanted, *parameters, *_leaves_of(total))}
+    earlier = [(tensor, tensor.grad) for tensor in leaves_at.values() if tensor.is_leaf]
     try:
         for tensor, _ in earlier:
             tensor.grad = None

@@ -155,12 +155,12 @@ def _may_depend_on_layout(pass_run: PassRun) -> bool:
 
 def _layouts(program: GraphModule) -> tuple[int, list[tuple[int, ...]]]:
     """Return how often a program asks for a layout, and the strides of what it holds."""
-    asked = sum(
+    requests = sum(
         _name(node) == "contiguous" or any(isinstance(leaf, torch.memory_format) for _, leaf in leaves(node.kwargs))
         for node in program.graph.nodes
     )
-    held = [tensor.stride() for tensor in tensors_of(program).values() if is_strided(tensor)]
-    return asked, sorted(strides for strides in held if len(strides) > 1)
+    strides = [tensor.stride() for tensor in tensors_of(program).values() if is_strided(tensor)]
+    return requests, sorted(each for each in strides if len(each) > 1)
 
 
 def _name(node: Node) -> str:
@@ -215,7 +215,7 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
         if violation is None:
             pass_run.waive("ill-conditioned: eager itself moves as far when its values change in their last bits")
             return normals
-        # 7. What has no decibels, as a histogram of what is approximated.
+        # 7. A histogram of approximated values, and other outputs to which noise does more than there is of it.
         promise = pass_run.contract
         if isinstance(promise, Approximate) and is_lost_to_noise(pass_run, inputs, parts, comparison, promise.sqnr_db):
             pass_run.waive(f"without decibels: noise of {promise.sqnr_db:g} dB in eager's own values loses as many")

@@ -64,10 +64,10 @@ def approximated(pass_run: PassRun) -> list[Node]:
     def is_changed(node: Node) -> bool:
         if printed.get(node.name) != describe(node):
             return True
-        held = before.module.values if node.op in ("call_module", "get_attr") else {}
+        tensors = before.module.values if node.op in ("call_module", "get_attr") else {}
         return any(
             name not in own or not same_tensor(own[name], tensor)
-            for name, tensor in held.items()
+            for name, tensor in tensors.items()
             if f"{name}.".startswith(f"{node.target}.")
         )
 

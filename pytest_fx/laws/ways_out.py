@@ -10,7 +10,6 @@ from fx.interop import AdaptedPass
 from fx.passes import PassPipeline
 from fx.passes.verification import says_may_change
 from pytest_fx.errors import LawViolation
-from pytest_fx.harness.pass_run import may_change
 from pytest_fx.laws import TABLE
 
 _ALONE = "leave programs in training mode alone (if graph_module.training: return graph_module), or "
@@ -25,26 +24,25 @@ def with_ways_out(
     ``mode`` is that of the program, and ``earlier`` has the names of laws that the pass breaks on another one. There is
     no such line where a pass computes other values: that is a mistake.
     """
-    told = violation.with_others(others)
     names = {violation.law, *(each.law for each in others), *earlier}
+    violation = violation.with_others(others)
     laws = [law for law in TABLE if law.name in names]  # not those of a user's
     kinds = tuple(dict.fromkeys(law.may_change for law in laws if law.may_change))
     is_mistaken = any(law.judges == "values" and not law.may_change for law in laws)
     # Other laws have a remedy of their own, which says so where one of them is broken alone.
     if pass_ is None or is_mistaken or not ("gradients" in kinds or len(kinds) > 1):
-        return told
+        return violation
     is_for_inference = "gradients" in kinds
     alone = _ALONE if is_for_inference and mode == "train" else ""
     reason = "is for inference" if is_for_inference else "changes these on purpose"
-    said = _said(pass_, tuple(dict.fromkeys((*sorted(may_change(pass_)), *kinds))))
-    line = f"{alone}say that the pass {reason}: {said}{_FOR_A_RUN if is_for_inference else ''}"
-    return told.with_details(f"  try    {line}")
+    line = f"{alone}say that the pass {reason}: {_said(pass_, kinds)}{_FOR_A_RUN if is_for_inference else ''}"
+    return violation.with_details(f"  try    {line}")
 
 
 def _said(pass_: Any, kinds: tuple[str, ...]) -> str:
     """Return the line of Python by which a function, or a class, says what it changes on purpose."""
     inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
-    listed = says_may_change(kinds)
+    listed = says_may_change(dict.fromkeys((*getattr(inner, "may_change", ()), *kinds)))
     if isinstance(inner, FunctionType) and inner.__name__.isidentifier():
         return f"{inner.__name__}.{listed}"
     if isinstance(inner, (FunctionType, PassPipeline)):

@@ -394,8 +394,8 @@ def _drawing(self: Any, x: torch.Tensor) -> Any:
 
 
 def _counting(self: Any, x: torch.Tensor) -> Any:
-    found = self.last(torch.relu(self.first(x)))
-    return found.histc(100), found.argmax(-1).float()
+    scores = self.last(torch.relu(self.first(x)))
+    return scores.histc(100), scores.argmax(-1).float()
 
 
 def _with_weights(graph_module: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -414,3 +414,41 @@ def round_weights(graph_module: Any) -> None:
     """Weights of five bits, beside random numbers and below a histogram and an index."""
     step = graph_module.last.weight.detach().abs().max() / 16
     _with_weights(graph_module, lambda weight: (weight / step).round() * step)
+
+
+# Layouts.
+
+
+def _constant_images() -> Case:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 1)).train()
+    return Case(module, (torch.full((2, 3, 8, 8), 0.3),))
+
+
+def _in_channels_last(graph_module: Any) -> Any:
+    """Convert the input, and return the converted output."""
+    graph, output = graph_module.graph, graph_module.graph.output_node()
+    (given,) = graph.find_nodes(op="placeholder")
+    with graph.inserting_before(given.next):
+        converted = graph.call_method("contiguous", (given,), {"memory_format": torch.channels_last})
+    for user in [user for user in given.users if user is not converted]:
+        user.replace_input_with(given, converted)
+    with graph.inserting_before(output):
+        output.args = (graph.call_method("contiguous", (output.args[0],)),)
+    graph_module.recompile()
+    return output.args[0]
+
+
+@right(_constant_images, kind="layouts", modes=("train",), programs=0)
+def to_channels_last(graph_module: Any) -> None:
+    """Channels last, for the norm of a constant image in training mode."""
+    _in_channels_last(graph_module)
+
+
+@wrong("layouts", "contract", on=_constant_images, modes=("train",), programs=0)
+def to_channels_last_and_larger(graph_module: Any) -> None:
+    """Channels last, with an output that is larger by a hundredth."""
+    node = _in_channels_last(graph_module)
+    with graph_module.graph.inserting_before(node):
+        node.args = (graph_module.graph.call_function(torch.mul, (node.args[0], 1.01)),)
+    graph_module.recompile()

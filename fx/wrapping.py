@@ -69,9 +69,14 @@ def wrap(fn_or_name: F) -> F:
 
 def is_marked(function: FunctionType) -> bool:
     """Return whether a function is marked where it is defined; a pass may call one that no trace has met."""
-    namespace = _registered.get((id(function.__globals__), function.__name__), {})
-    found = namespace.get(function.__name__)
-    return found is function or getattr(found, "__wrapped__", None) is function
+    key = id(function.__globals__), function.__name__
+    marked = next((marks[key].get(function.__name__) for marks in _registries() if key in marks), None)
+    return marked is function or getattr(marked, "__wrapped__", None) is function
+
+
+def _registries() -> tuple[dict[tuple[int, str], dict[str, Any]], ...]:
+    """The marks: our own, and those that ``torch.fx.wrap`` notes in a registry of its own."""
+    return _registered, getattr(sys.modules.get("torch.fx._symbolic_trace"), "_wrapped_fns_to_patch", {})
 
 
 def wrap_generated(function: FunctionType, names: list[str]) -> None:
@@ -81,12 +86,8 @@ def wrap_generated(function: FunctionType, names: list[str]) -> None:
 
 
 def wrapped_globals() -> Iterator[tuple[dict[str, Any], str]]:
-    """The globals to replace while tracing: a dictionary and a name each.
-
-    Libraries mark theirs with ``torch.fx.wrap``, which notes them in a registry of its own.
-    """
-    of_torch = getattr(sys.modules.get("torch.fx._symbolic_trace"), "_wrapped_fns_to_patch", {})
-    for marked in (_registered, of_torch):
+    """The globals to replace while tracing: a dictionary and a name each."""
+    for marked in _registries():
         for (_, name), namespace in list(marked.items()):
             yield namespace, name
     for reference in _generated.keyrefs():  # other threads may be generating functions

@@ -133,8 +133,8 @@ def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
 def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
     """Tries a pass on random programs: ``fx_check_pass(my_pass)``; what came of it is in the summary of the run.
 
-    It is :func:`pytest_fx.check_pass`. ``--fx-contract``, ``--fx-examples``, ``--fx-isolate`` and the limits of one
-    program, ``--fx-timeout`` and ``--fx-memory-limit``, stand in for what is not said.
+    It is :func:`pytest_fx.check_pass`. ``--fx-contract``, ``--fx-examples``, ``--fx-inference``, ``--fx-isolate`` and
+    the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, stand in for what is not said.
     """
     options = options_of(request.node)
 
@@ -146,6 +146,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             "contract": _module("loading").contract_for(options, made),
             "max_examples": options.examples,
             **_limits(options),
+            **({"without": ("gradients",), "modes": ("eval",)} if options.inference else {}),
             "folder": request.config.rootpath / _module("search.counterexample").FOLDER,
             "on_program": progress.show_program,
             **arguments,

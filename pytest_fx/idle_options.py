@@ -95,7 +95,7 @@ EFFECTS = {
     "examples": Effect(("fx_check_pass",), "--fx-check NAME, or a test that asks for fx_check_pass"),
     "device": replace(_MODEL, fixtures=("fx_model", "fx_device")),
     "threads": replace(_MODEL, need=_times_with_each),
-    "contract": _CONTRACT,
+    **dict.fromkeys(("contract", "inference"), _CONTRACT),
     "detect": replace(_CONTRACT, fixtures=("fx_equal",)),
     **dict.fromkeys(("budget", "fail-slower"), _TIMING),
     "rounds": replace(_TIMING, fixtures=("fx_timing", "table"), is_missed=False),

@@ -341,6 +341,8 @@ SWITCHES = {
     "estimate": "Show estimated times beside the measured ones, on the CPU: this machine is measured in a quarter of a "
     "minute the first time, and each kernel once for its sizes; both are kept in .pytest_fx. "
     "Example: --fx-model resnet50 --fx-estimate",
+    "inference": "Take passes for such as are for inference: ask for no gradients, and let --fx-check try programs in "
+    "evaluation mode alone. Example: --fx-check mypackage.passes:fold_scales --fx-inference",
     "tables-afresh": "Let --fx-tables measure every row again.",
 }
 """Flags that are given or not, with their help: true or false in the ini file."""

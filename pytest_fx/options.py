@@ -99,6 +99,8 @@ class Options:
     """Whether estimated times stand beside the measured ones."""
     explicit: frozenset[str] = frozenset()
     """Flags of the options on the command line and in markers. The ini file and ``addopts`` have defaults."""
+    inference: bool = False
+    """Whether passes are for inference: no gradients are asked for, and random programs are in evaluation mode."""
 
     @property
     def used(self) -> bool:
@@ -150,7 +152,9 @@ def read_options(config: pytest.Config) -> Options:
     """
     _require_settings(config)
     values = {option.name: _read(config, option) for option in TABLE}
-    flags = {name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate")}
+    flags = {name: is_set(config, name) for name in ("annotate", "strict", "isolate", "estimate", "inference")}
+    if flags["inference"]:
+        values["mode"] = values["mode"] or "eval"
     if values["budget"] is None:
         values["budget"] = 0.0 if _is_given(config, "fx_rounds") else TIMING_BUDGET
     values["min_changes"] = values["min_changes"] or int(is_set(config, "require-change"))
@@ -208,7 +212,8 @@ def _read(config: pytest.Config, option: PluginOption) -> Any:
 
 _KEYWORDS = {option.keyword: option for option in TABLE if option.flag not in OF_RUNS}
 _SWITCHES = {
-    "require_change": "min_changes", "no_timing": "timing", "strict": "strict", "estimate": "estimate"
+    "require_change": "min_changes", "no_timing": "timing", "strict": "strict", "estimate": "estimate",
+    "inference": "inference",
 }  # fmt: skip
 """Keywords that are true or false, and the fields of :class:`Options` that they are about."""
 

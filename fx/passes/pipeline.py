@@ -23,7 +23,14 @@ from fx.passes.pass_options import make_pass
 from fx.passes.pass_report import PassReport, PipelineListener, PipelineResult
 from fx.passes.registered_passes import Pass, parse_pipeline, pass_name, write_pass
 from fx.passes.rewriting import Edit, RewritingPass, take_edits
-from fx.passes.verification import KEPT, MAY_CHANGE, ProgramSnapshot, find_stale_code, find_violation_in
+from fx.passes.verification import (
+    KEPT,
+    MAY_CHANGE,
+    ProgramSnapshot,
+    find_stale_code,
+    find_violation_in,
+    says_may_change,
+)
 
 Answer = TypeVar("Answer")
 
@@ -242,10 +249,15 @@ class _Run:
         if not is_rewriting:
             self.refuse(find_stale_code(result), f"{self.place} left a program that is out of date")
         after = ProgramSnapshot.of(result)
-        for name, (compare, what) in KEPT.items():
-            if name not in getattr(pass_, "may_change", ()):
-                way_out = f'or let the pass say that it may: may_change = ("{name}",)'
-                self.refuse(compare(self.before, after), f"{self.place} changed {what}", way_out)
+        excused = getattr(pass_, "may_change", ())
+        violations = {
+            name: violation
+            for name, (compare, _) in KEPT.items()
+            if name not in excused and (violation := compare(self.before, after))
+        }
+        for name, violation in violations.items():  # raises for the first, and names all
+            way_out = f"or let the pass say that it may: {says_may_change(violations)}"
+            self.refuse(violation, f"{self.place} changed {KEPT[name][1]}", way_out)
         return after
 
     def recompile(self, program: GraphModule) -> None:

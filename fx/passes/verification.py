@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -140,6 +140,16 @@ MAY_CHANGE = (*KEPT, "gradients", "non-finite", "metadata", "checks", "sizes", "
 """What a pass may list in ``may_change``. Pytest's plugin looks at the last six: at gradients, at outputs for NaN and
 infinities, at what nodes keep in ``meta``, at the checks by which a program refuses inputs, at inputs of other sizes,
 and at whether its code can be captured again."""
+
+
+def says_may_change(names: Iterable[str]) -> str:
+    """Return the line of Python by which a pass says what it changes on purpose.
+
+    >>> says_may_change(["gradients"])
+    'may_change = ("gradients",)'
+    """
+    quoted = [f'"{name}"' for name in names]
+    return f"may_change = ({', '.join(quoted)}{',' if len(quoted) == 1 else ''})"
 
 
 def _programs(graph_module: GraphModule) -> list[tuple[str, GraphModule]]:

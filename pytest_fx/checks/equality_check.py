@@ -41,6 +41,7 @@ from pytest_fx.laws import (
     laws_not_asked,
 )
 from pytest_fx.laws.judging import both_take, compared
+from pytest_fx.laws.ways_out import with_ways_out
 from pytest_fx.loading import chosen_pass, importable_name, load_contract, with_tolerances
 from pytest_fx.options import options_of
 from pytest_fx.records.running import FOLDER, announce
@@ -88,7 +89,7 @@ class EqualityCheck:
         __tracebackhide__ = True
         contract = None if contract is None else load_contract(contract)
         require_inputs(self._subject)
-        self._require_working_model()
+        self._require_working_model(captured=not isinstance(transform, nn.Module))
         with threads(self._subject.threads):  # also while it is found out where a pass goes wrong
             if isinstance(transform, nn.Module):
                 check = EqualityCheck(self._subject_like(transform), self._item)
@@ -198,17 +199,21 @@ class EqualityCheck:
         require_no_less(self._item, pass_run)
         return comparison
 
-    def _require_working_model(self) -> None:
-        """Raise what the model raises when it is captured or called: that is not a failure of a pass."""
+    def _require_working_model(self, *, captured: bool) -> None:
+        """Raise what the model raises when it is called, or captured for a pass: that is not a failure of a pass."""
         __tracebackhide__ = True
-        error = self._subject.capture_error or self._subject.eager().error
+        error = (self._subject.capture_error if captured else None) or self._subject.eager().error
         if error is not None:
             raise error
 
     def _broken(self, pass_run: PassRun) -> list[LawViolation]:
         """Return how the laws are broken that can be afforded, where the capture itself keeps them."""
         pass_ = pass_run.pass_
-        laws = affordable(choose_laws((), (), may_change(pass_) if pass_ else ()), pass_run)
+        excused = may_change(pass_) if pass_ else set[str]()
+        if self._options.inference:
+            excused.add("gradients")
+            pass_run.leave_out("gradients", "the run is for inference (--fx-inference)")
+        laws = affordable(choose_laws((), (), excused), pass_run)
         violations = broken_laws(laws, pass_run)
         if pass_run.before is None:
             return violations
@@ -349,7 +354,7 @@ class EqualityCheck:
         self._subject.reported_failures.append((pass_, explanation.cause))
         details = explanation.write(self._item.config.rootpath / FOLDER)
         self._report(pass_run, comparison, violation, explanation)
-        message = violation.with_others(violations[1:])
+        message = with_ways_out(violation, violations[1:], pass_, pass_run.mode)
         return violation.with_message(f"{shortened(str(message))}\n{details}")
 
     def _warn_of_layouts(self, pass_run: PassRun) -> None:

@@ -46,7 +46,7 @@ def locate_in(pass_run: PassRun, law: str) -> str:
     It is run in its own dtype, beside the model in float64.
     """
     program, subject = pass_run.program, pass_run.subject
-    if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule):
+    if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule) or subject.capture_error:
         return ""
     captured = subject.capture()
     captured64 = captured if subject.is_float64 else subject.capture(float64=True)
@@ -191,10 +191,10 @@ class Explanation:
                 return
         self.input_set = 0
         largest = self.compared[-1][1].largest
-        if largest is None:
+        if not self.compared[-1][1].errors:
             text = "no node of the transformed program stands for one of the original, so none could be compared"
             self.lines.append(text)
-        elif largest.made > 0 and self.judged != "kinds":
+        elif largest is not None and largest.made > 0 and self.judged != "kinds":
             text = "no node alone is wrong by more than is allowed; the one that adds most:"
             self.lines += [text, _indented(largest)]
         else:

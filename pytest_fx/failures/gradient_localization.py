@@ -19,7 +19,7 @@ from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_n
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.snapshot import tensors_of
 from pytest_fx.harness.subject import Subject
-from pytest_fx.laws.differentiation import gradients_of, weighted_sum
+from pytest_fx.laws.differentiation import gradients_at, gradients_of, weighted_sum
 from pytest_fx.laws.gradient_law import differ
 
 
@@ -120,16 +120,11 @@ def _gradients(program: GraphModule, arguments: Arguments, dtype: torch.dtype) -
             total = weighted_sum(running.run(*positional(program, given.args, given.kwargs)))
             if total is None:
                 return {}
-            values = running.values
-            found: Any = torch.autograd.grad(total, list(values.values()), allow_unused=True)
+            return gradients_at(total, running.values)
     finally:
         with torch.no_grad():
             for name, tensor in program.named_buffers():
                 tensor.copy_(before[name])
-    return {
-        node: torch.zeros_like(value) if gradient is None else gradient.detach()
-        for (node, value), gradient in zip(values.items(), found, strict=True)
-    }
 
 
 def gradients_are_kept(subject: Subject) -> Callable[[GraphModule], bool]:

@@ -58,7 +58,7 @@ def localize(
         torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]
         is_original = program is original
         dtype = dtypes[0] if is_original else dtypes[1] if program is transformed else own
-        return StepwiseProgram(program, arguments, dtype, to_float64=to_float64 and is_original)
+        return StepwiseProgram(program, arguments, dtype, to_float64=to_float64 and is_original, draws_in=own)
 
     match = Match(original, transformed)
     with torch.no_grad(), random_state:

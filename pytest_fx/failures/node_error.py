@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,8 +17,8 @@ Limit = Callable[[Leaf, float], torch.Tensor]
 
 
 def any_error(leaf: Leaf, eager: float) -> torch.Tensor:
-    """A limit for passes that promise a ratio for the whole program, and so none for a node."""
-    return torch.full_like(leaf.errors, torch.inf)
+    """A limit for passes that promise a ratio for the whole program, and so none for a node but to stay finite."""
+    return torch.full_like(leaf.errors, torch.finfo(leaf.errors.dtype).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class NodeError:
             if self.in_float64:
                 extent = f"{found.count_wrong}, both in float64"
             lines.append(f"         {extent}")
+        if found is not None and found.sqnr_db is None:  # integers have no error that could be more or less
+            return "\n".join(lines)
         own = "" if self.eager is None else f", rounding {self.eager:.2g}"
         lines.append(f"  error  added by this node {self.made:.2g}, by its inputs {self.inherited:.2g}{own}")
         return "\n".join(lines)
@@ -92,5 +95,6 @@ class Localization:
 
     @property
     def largest(self) -> NodeError | None:
-        """The node that makes the largest error for the size of its value."""
-        return max(self.errors, key=lambda error: error.made / (error.scale or 1.0), default=None)
+        """The node that makes the largest finite error for the size of its value."""
+        finite = (error for error in self.errors if math.isfinite(error.made))
+        return max(finite, key=lambda error: error.made / (error.scale or 1.0), default=None)

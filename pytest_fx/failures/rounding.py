@@ -62,11 +62,14 @@ class RoundingErrors:
 
 
 def distance(expected: Any, actual: Any) -> float:
-    """The largest distance of two values, element by element; infinite where they cannot be compared."""
+    """The largest distance of two values, element by element; infinite where they cannot be compared.
+
+    Integers have none: an index or a class is another one, or is not.
+    """
     try:
         pairs = pair_leaves(expected, actual, same_dtype=False)
     except ComparisonError:  # what cannot be compared by its kind is taken for equal
         return 0.0
     if isinstance(pairs, Mismatch):
         return float("inf")
-    return max((float(leaf.errors.max()) for leaf in pairs if leaf.errors.numel()), default=0.0)
+    return max((leaf.largest_error for leaf in pairs if leaf.is_float), default=0.0)

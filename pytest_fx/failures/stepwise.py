@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from fx.interpreter import positional
 from fx.operators.effects import effect_of
 from pytest_fx.failures.pairing import Fingerprint
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype
+from pytest_fx.harness.shared_draws import SharedDraws
 from pytest_fx.harness.shared_weights import in_dtype
 from pytest_fx.harness.structure import leaves, map_tensors
 
@@ -28,14 +29,16 @@ class StepwiseProgram(Interpreter):
         dtype: torch.dtype = torch.float64,
         *,
         to_float64: bool = False,
+        draws_in: torch.dtype = torch.float64,
     ) -> None:
         """Get ready to run ``program`` on copies of ``arguments``, with its values in float64 if ``to_float64``.
 
-        They are in ``dtype`` where the program has no tensors that say so.
+        They are in ``dtype`` where the program has no tensors that say so. Random numbers are drawn in ``draws_in``.
         """
         super().__init__(program)
         self.program = program
         self._to_float64 = to_float64
+        self._draws_in = draws_in
         own = (tensor.dtype for tensor in (*program.parameters(), *program.buffers()) if tensor.is_floating_point())
         dtype = torch.float64 if to_float64 else next(own, dtype)
         copies = arguments.copies(dtype)
@@ -61,7 +64,8 @@ class StepwiseProgram(Interpreter):
             torch.set_rng_state(self.random_states[0])
             for device, state in zip(self.devices, self.random_states[1:], strict=True):
                 torch.cuda.set_rng_state(state, device)
-        with default_dtype(self.dtype):
+        shares_draws = draws and self.dtype == torch.float64 != self._draws_in
+        with default_dtype(self.dtype), SharedDraws(self._draws_in) if shares_draws else nullcontext():
             value = self.env[node] = self.run_node(node)
         if draws:
             self.random_states = self._random_states()

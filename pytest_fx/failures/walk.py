@@ -194,7 +194,7 @@ class Walk:
             errors, limits = leaf.errors, self.limit(leaf, eager or 0.0)
             scale = max(scale, leaf.scale)
             largest = worst_difference(leaf, errors > 0, errors, errors.new_zeros(()).expand_as(errors))
-            if largest is not None and largest.error > made:
+            if largest is not None and largest.error > made and leaf.is_float:
                 made, ulps = largest.error, largest.ulps
             if worst is None and (worst := worst_difference(leaf, errors > limits, errors, limits)) is not None:
                 heat_map = HeatMap.of(errors, errors > limits)

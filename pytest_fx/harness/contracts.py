@@ -11,6 +11,7 @@ import torch
 from fx.passes import Approximate, Close, Contract, Exact, close
 from pytest_fx.errors import ContractViolation
 from pytest_fx.harness.equality import Difference, Leaf, Mismatch, decibels, pair_leaves, worst_difference
+from pytest_fx.harness.snapshot import same_tensor
 from pytest_fx.harness.tolerances import ERROR_FLOOR_ULPS, FAR_OUTSIDE
 
 CONTINUED = "\n" + " " * 9
@@ -111,7 +112,7 @@ class Comparison:
         __tracebackhide__ = True
         for path, ratio in self.sqnr_db().items():
             if not ratio >= sqnr_db:
-                leaf = max((leaf for leaf in self._against_best(self.actual) if leaf.path == path), key=_largest)
+                leaf = max(self.noisy_outputs()[path], key=_largest)
                 errors = leaf.errors
                 worst = worst_difference(leaf, errors > 0, errors, torch.zeros_like(errors))
                 value = f"signal-to-quantization-noise ratio {ratio:.1f} dB"
@@ -131,11 +132,15 @@ class Comparison:
         return {path: decibels(*map(sum, zip(*power, strict=True))) for path, power in powers.items()}
 
     def noisy_outputs(self) -> dict[str, list[Leaf]]:
-        """Return the floating-point tensors at each place, beside the best reference that there is."""
+        """Return the floating-point tensors at each place, beside the best reference that there is.
+
+        That is eager's own tensor where the program's equals it: an output that is kept keeps every ratio.
+        """
         found: dict[str, list[Leaf]] = {}
-        for leaf in self._against_best(self.actual):
-            if leaf.actual.is_floating_point() or leaf.actual.is_complex():
-                found.setdefault(leaf.path, []).append(leaf)
+        for best, own in zip(self._against_best(self.actual), self._leaves(self.eager, self.actual), strict=True):
+            if own.is_float:
+                is_kept = same_tensor(own.expected, own.actual)
+                found.setdefault(own.path, []).append(own if is_kept else best)
         return found
 
     def float_leaves(self, expected: Sequence[Any], actual: Sequence[Any]) -> list[Leaf]:
@@ -144,23 +149,25 @@ class Comparison:
 
     def largest_error(self) -> float:
         """Return the largest error of the program in the working dtype against eager in float64, where that ran."""
-        return max((_largest(leaf) for leaf in self._against_float64(self.actual)), default=0.0)
+        return _largest_of(self._against_float64(self.actual))
 
     def bound_of_largest_error(self, contract: Close) -> float:
         """Return what the element with the largest error may be off in the working dtype."""
-        bounds = [bound for bound in self.rounding_bounds(contract) if bound.leaf.errors.numel()]
+        bounds = [
+            bound for bound in self.rounding_bounds(contract) if bound.leaf.errors.numel() and bound.leaf.is_float
+        ]
         worst = max(bounds, key=lambda bound: bound.leaf.largest_error, default=None)
         return 0.0 if worst is None else float(worst.limits.flatten()[worst.leaf.errors.argmax()])
 
     def largest_eager_error(self) -> float:
         """Return the largest error of eager itself in the working dtype against eager in float64."""
-        return max((_largest(leaf) for leaf in self._against_float64(self.eager)), default=0.0)
+        return _largest_of(self._against_float64(self.eager))
 
     def largest_error64(self) -> float | None:
         """Return the largest error in float64, or None if there are no such outputs."""
         if self.actual64 is None:
             return None
-        return max((_largest(leaf) for leaf in self._leaves(self.eager64, self.actual64)), default=0.0)
+        return _largest_of(self._leaves(self.eager64, self.actual64))
 
     def _leaves_in_float64(self, contract: Close) -> list[Leaf]:
         """Return the leaves of outputs in float64, where a program may return another dtype than in its own."""
@@ -335,7 +342,7 @@ def rounding_error(leaf: Leaf) -> float:
     Errors far outside of the others are those of elements that lie at a step, such as an index at a tie. Integers have
     no others.
     """
-    if not (leaf.actual.is_floating_point() or leaf.actual.is_complex()):
+    if not leaf.is_float:
         return 0.0
     errors = leaf.errors[(leaf.expected != 0) & leaf.actual.isfinite()]  # a ReLU's zeros are exact
     if not errors.numel():
@@ -364,6 +371,11 @@ def _floor(dtype: torch.dtype, scale: float) -> float:
 
 def _values(difference: Difference) -> str:
     return f"eager {difference.expected!r}, transformed {difference.actual!r}"
+
+
+def _largest_of(leaves: Sequence[Leaf]) -> float:
+    """Return the largest error of floating-point tensors: an index or a class is another one, or is not."""
+    return max((_largest(leaf) for leaf in leaves if leaf.is_float), default=0.0)
 
 
 def _largest(leaf: Leaf) -> float:

@@ -41,6 +41,11 @@ class Leaf:
             distance.clamp_(min=1)
         return distance.masked_fill_(same, 0.0).nan_to_num_(nan=torch.inf, posinf=torch.inf)
 
+    @property
+    def is_float(self) -> bool:
+        """Whether it has numbers between integers, so that an element may be off by more or less."""
+        return self.actual.is_floating_point() or self.actual.is_complex()
+
     def pieces(self) -> Iterator[Leaf]:
         """Parts of a large one, whose errors take little memory."""
         for expected, actual in in_pieces(self.expected, self.actual):
@@ -199,7 +204,7 @@ def worst_difference(leaf: Leaf, wrong: torch.Tensor, errors: torch.Tensor, limi
         size=wrong.numel(),
         dtype=leaf.actual.dtype,
         ulps=ulps_apart(leaf.expected[index], leaf.actual[index]),
-        sqnr_db=decibels(*leaf.power) if leaf.actual.is_floating_point() or leaf.actual.is_complex() else None,
+        sqnr_db=decibels(*leaf.power) if leaf.is_float else None,
     )
 
 

@@ -13,6 +13,7 @@ from pytest_fx.harness.snapshot import is_strided, overlaps
 from pytest_fx.harness.structure import leaves, map_tensors, skeleton
 
 _C: Any = torch._C
+_equal = torch.equal  # a program may put another function in its place
 _COARSE = ("tf32", "bf16")
 """Precisions of products of float32 that are none of float32."""
 SEED = 0
@@ -217,9 +218,10 @@ def threads(count: int | None) -> Generator[None]:
 
 
 @contextmanager
-def same_random_numbers(arguments: Arguments | None = None) -> Generator[None]:
+def same_random_numbers(arguments: Arguments | None = None) -> Generator[Callable[[], bool]]:
     """Draw the same numbers inside the block each time, where ``arguments`` are too, and leave the global state alone.
 
+    What it yields tells whether any was drawn so far.
     ``torch.manual_seed`` seeds the generators of all devices, which takes longer than to run a small program.
     """
     tensors = [] if arguments is None else arguments.tensors
@@ -228,8 +230,11 @@ def same_random_numbers(arguments: Arguments | None = None) -> Generator[None]:
     states = [generator.get_state() for generator in generators]
     for generator in generators:
         generator.manual_seed(SEED)
+    seeded = [generator.get_state() for generator in generators]
     try:
-        yield
+        yield lambda: any(
+            not _equal(generator.get_state(), state) for generator, state in zip(generators, seeded, strict=True)
+        )
     finally:
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)

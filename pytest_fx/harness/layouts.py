@@ -12,11 +12,6 @@ from torch.utils._pytree import tree_map_only
 
 from fx.analysis.kernel_run import KernelMode
 
-_aten: Any = torch.ops.aten
-_WRONG = frozenset({_aten.native_batch_norm_backward.default})
-"""Operations that are wrong in some layouts: gradients of ``(2, 2, 3, 1)`` with the strides ``(6, 1, 2, 1)``, say,
-in evaluation mode (torch 2.13)."""
-
 
 @contextmanager
 def uncompiled() -> Generator[None]:
@@ -37,19 +32,26 @@ class Unchanged(KernelMode):
 
 
 class LayoutIndependent(KernelMode):
-    """Inside its block, random numbers and gradients do not depend on how tensors lie in memory.
+    """Inside its block, each kernel gets contiguous tensors.
 
-    PyTorch draws random numbers for elements in the order in which they lie in memory. No law says that a pass keeps
-    that order for values inside of a program, so what differs by it alone is not held against the pass.
+    PyTorch draws random numbers for elements in the order in which they lie in memory, and has other kernels for other
+    layouts. They add in another order, which the norm of a constant image magnifies, or spread a NaN further. No law
+    says that a pass keeps a layout, so what differs by it alone is not held against the pass.
     """
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Call ``func``, on contiguous tensors if its output depends on that."""
-        if torch.Tag.nondeterministic_seeded not in func.tags and func not in _WRONG:
+        """Call ``func``, on contiguous tensors unless it returns a view of one."""
+        schema = func._schema
+        if any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
             return func(*args, **kwargs)
-        given = tree_map_only(torch.Tensor, torch.Tensor.contiguous, args)
-        result = func(*given, **kwargs)
-        for argument, one, other in zip(func._schema.arguments, args, given, strict=False):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                return one if one is other else one.copy_(other)
+        values, keywords = tree_map_only(torch.Tensor, _contiguous, (tuple(args), dict(kwargs)))
+        result = func(*values, **keywords)
+        for argument, own, copied in zip(schema.arguments, args, values, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write and isinstance(own, torch.Tensor):
+                written = own if own is copied else own.copy_(copied)
+                result = written if result is copied else result
         return result
+
+
+def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous() if tensor.layout == torch.strided and not tensor.is_nested else tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,15 @@ from pytest_fx.harness.layouts import uncompiled
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner, hidden
 from pytest_fx.harness.shared_weights import release
-from pytest_fx.harness.snapshot import ModuleSnapshot, held_by, memory_of, same_tensor, settings_of, tensors_of
+from pytest_fx.harness.snapshot import (
+    ModuleSnapshot,
+    held_by,
+    memory_of,
+    place_of,
+    same_tensor,
+    settings_of,
+    tensors_of,
+)
 from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.processes.deadline import TookTooLong, Watchdog
 
@@ -316,7 +324,7 @@ class PassRun:
         if self.written != before.code or _layers(after) != before.layers:
             return True
         held, values = before.module.tensors, before.module.values
-        return any(
+        return _ties(after, held) or any(
             name not in held
             or not ((tensor is held[name][0] and self.damage is None) or same_tensor(tensor, values[name]))
             or tensor.requires_grad != held[name][1]
@@ -588,6 +596,17 @@ def _is_check(node: Node) -> bool:
 def _layers(program: GraphModule) -> dict[str, tuple[Any, ...]]:
     """The settings of the modules of a program, but its own: of these there is only the mode."""
     return {**settings_of(program), "": (program.training,)}
+
+
+def _ties(program: GraphModule, held: Mapping[str, tuple[torch.Tensor, bool]]) -> bool:
+    """Return whether tensors of a program are one where those with their names are not."""
+    first: dict[int, str] = {}
+    for named in (program.named_parameters, program.named_buffers):
+        for name, tensor in named(remove_duplicate=False):
+            other = first.setdefault(place_of(tensor), name) if name in held else name
+            if other != name and place_of(held[other][0]) != place_of(held[name][0]):
+                return True
+    return False
 
 
 def leave_alone(program: GraphModule) -> GraphModule:

@@ -45,6 +45,8 @@ class Run:
     """Pairs of an output and an input, or of two outputs, that have memory in common."""
     error: Exception | None = None
     """What it raised, if it did not return."""
+    draws: bool = False
+    """Whether it drew random numbers."""
 
     @property
     def writes(self) -> bool:
@@ -115,7 +117,7 @@ class Runner:
     def _run(self, copies: Arguments, dtype: torch.dtype, *, is_last: bool) -> Run:
         versions = {name: kept.tensor._version for name, kept in self._state.items()}
         try:
-            output = self._output(copies, dtype)
+            output, draws = self._output(copies, dtype)
             snapshot = map_tensors(_snapshot, output)  # at once: another thread may still write to the output
         except Exception as error:
             return Run(error=error)
@@ -130,18 +132,19 @@ class Runner:
         written = {name: tensor.detach().clone() for name, tensor in written.items()}
         if not is_last:  # the tensors are filled again
             inputs = {place: tensor.detach().clone() for place, tensor in inputs.items()}
-        return Run(snapshot, inputs, written, rewritten, shared)
+        return Run(snapshot, inputs, written, rewritten, shared, draws=draws)
 
-    def _output(self, copies: Arguments, dtype: torch.dtype) -> Any:
+    def _output(self, copies: Arguments, dtype: torch.dtype) -> tuple[Any, bool]:
+        """Return the output, and whether random numbers were drawn."""
         with (
             torch.no_grad(),
             default_dtype(dtype),
-            same_random_numbers(copies),
+            same_random_numbers(copies) as has_drawn,
             threads(self._threads),
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # what the program warns of, eager warns of, too
-            return self.call(*copies.args, **copies.kwargs)
+            return self.call(*copies.args, **copies.kwargs), has_drawn()
 
     def restore(self) -> None:
         """Put the state back to what it was when this was made."""

@@ -177,6 +177,11 @@ def memory_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr() if is_strided(tensor) else id(tensor)
 
 
+def place_of(tensor: torch.Tensor) -> int:
+    """Something that tensors have in common whose elements begin at the same place in memory."""
+    return tensor.data_ptr() if is_strided(tensor) and tensor.numel() else id(tensor)
+
+
 def held_by(module: nn.Module) -> Iterator[torch.Tensor]:
     """The tensors of a module, also what modules in it keep beside their parameters and buffers."""
     for part in module.modules():

@@ -21,7 +21,9 @@ from fx.modules.kept_tensors import KeptTensor
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.float64_casts import Float64Casts
+from pytest_fx.harness.layouts import uncompiled
 from pytest_fx.harness.run import Run, Runner
+from pytest_fx.harness.shared_draws import SharedDraws
 from pytest_fx.harness.shared_weights import FULL_SIZE, SharedWeights, in_dtype, release
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.variants import (
@@ -506,7 +508,17 @@ class Subject:
     def run_in_a_row(self, runner: Runner, inputs: Inputs, float64: bool = False) -> list[Run]:
         """Call a program with ``inputs`` after the calls before these; return one run for each call."""
         arguments = [self.arguments(each, float64) for each in self.calls(inputs)]
-        return runner.in_a_row(arguments, torch.float64 if float64 else self.dtype)
+        with self._shared_draws() if float64 else nullcontext():
+            return runner.in_a_row(arguments, torch.float64 if float64 else self.dtype)
+
+    @contextmanager
+    def _shared_draws(self) -> Generator[None]:
+        """Draw in the block, in float64, what is drawn in the working dtype."""
+        if self.is_float64 or not self.eager().draws:
+            yield
+            return
+        with uncompiled(), SharedDraws(self.dtype):
+            yield
 
     def _run_eager_with_casts(self, inputs: Inputs) -> Run | None:
         """Return what the module does in float64 where its casts are to float64; None if it does not run so either."""

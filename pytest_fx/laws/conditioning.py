@@ -8,15 +8,20 @@ more tolerance than the contract gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from fx import Interpreter, Node
+from fx.analysis.kernel_run import KernelMode
 from fx.operators.families import find_in_place, find_operator
 from pytest_fx.harness.equality import Mismatch, pair_leaves
+from pytest_fx.harness.layouts import uncompiled
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run, by
 from pytest_fx.harness.snapshot import is_strided, overlaps, same_tensor
@@ -95,9 +100,66 @@ class Movement:
 
 
 def _perturbed_run(pass_run: PassRun, inputs: Inputs, float64: bool, number: int) -> Run:
-    subject, program = pass_run.subject, pass_run.to_perturb(float64)
-    runner = subject.runner(program, by(Perturbed(program, number)), float64=float64)
-    return subject.run_in_a_row(runner, inputs, float64)[-1]
+    subject = pass_run.subject
+    with perturbed(pass_run, float64, number) as (program, call):
+        runner = subject.eager_runner(float64) if call is None else subject.runner(program, call, float64=float64)
+        return subject.run_in_a_row(runner, inputs, float64)[-1]
+
+
+@contextmanager
+def perturbed(pass_run: PassRun, float64: bool, number: int) -> Generator[tuple[nn.Module, Callable[..., Any] | None]]:
+    """Yield a program that does what the model does, and what calls it with other rounding errors in the block.
+
+    A model that cannot be captured is called itself, for None, and kernels are perturbed in place of nodes.
+    """
+    if pass_run.subject.capture_error is None:
+        program = pass_run.to_perturb(float64)
+        yield program, by(Perturbed(program, number))
+        return
+    with uncompiled(), PerturbedKernels(number):
+        yield pass_run.subject.eager_runner(float64).program, None
+
+
+class Noise:
+    """A few rounding errors for each element of a tensor."""
+
+    def __init__(self, number: int) -> None:
+        """``number`` chooses the random numbers; perturbations are small where it is even, and else large."""
+        self._generator = torch.Generator().manual_seed(number)
+        self._number = number
+
+    def of(self, value: torch.Tensor) -> torch.Tensor:
+        """Return what is to be added to the elements of ``value``."""
+        own = value.double().abs().nan_to_num(0.0, 0.0, 0.0)
+        return (self.direction(value) * self.largest(value) * own).to(value.dtype)
+
+    def largest(self, value: torch.Tensor) -> float:
+        """The largest perturbation, relative to the element."""
+        return _largest_perturbation(value.dtype, self._number) * torch.finfo(value.dtype).eps
+
+    def direction(self, value: torch.Tensor) -> torch.Tensor:
+        """Return a number between -1 and 1 for each element."""
+        return (torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1).to(value.device)
+
+
+class PerturbedKernels(KernelMode):
+    """Inside its block, each new floating-point tensor that an operation computes has a few other rounding errors."""
+
+    def __init__(self, number: int) -> None:
+        """``number`` is that of the noise."""
+        super().__init__()
+        self._noise = Noise(number)
+
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call ``func``, and perturb its result unless that is a view, or of integers."""
+        result = func(*args, **kwargs)
+        shares = any(each.alias_info is not None for each in func._schema.returns)
+        return result if shares else tree_map_only(torch.Tensor, self._perturbed, result)
+
+    def _perturbed(self, value: torch.Tensor) -> torch.Tensor:
+        if not _can_be_perturbed(value) or bool((value == value.round()).all()):
+            return value
+        return value + self._noise.of(value)
 
 
 class Perturbed(Interpreter):
@@ -109,8 +171,7 @@ class Perturbed(Interpreter):
     def __init__(self, program: Any, number: int) -> None:
         """``number`` chooses the random numbers; perturbations are small where it is even, and else large."""
         super().__init__(program, garbage_collect_values=False)
-        self._generator = torch.Generator().manual_seed(number)
-        self._number = number
+        self._noise = Noise(number)
         self._integers: set[Node] = set()
         self.coarsest = 0.0
         """The ulp of 1 in the least precise dtype among the values."""
@@ -124,11 +185,11 @@ class Perturbed(Interpreter):
         if self._is_cast(n, value):
             return value
         if isinstance(value, torch.Tensor) and value.requires_grad and _can_be_perturbed(value):
-            return value + self._noise(value.detach()) if self._is_new(n, value) else value
+            return value + self._noise_of(value.detach()) if self._is_new(n, value) else value
         if n.op not in ("get_attr", "output"):
             for _, leaf in leaves(value):
                 if isinstance(leaf, torch.Tensor) and _can_be_perturbed(leaf) and not overlaps(leaf):
-                    leaf.data.add_(self._noise(leaf.detach()))
+                    leaf.data.add_(self._noise_of(leaf.detach()))
         return value
 
     def fetch_args_kwargs_from_env(self, n: Node) -> Any:
@@ -140,7 +201,7 @@ class Perturbed(Interpreter):
         if not value.requires_grad or not _can_be_perturbed(value):
             return value
         used = value.view_as(value)
-        factor = 1 + self._direction(value) * self._largest(value)
+        factor = 1 + self._noise.direction(value) * self._noise.largest(value)
         used.register_hook(lambda gradient: (gradient * factor).to(gradient.dtype))
         return used
 
@@ -173,17 +234,9 @@ class Perturbed(Interpreter):
         is_alone = not value._is_view() and value._version == 0 and all(value is not other for other in given)
         return is_alone and node.op not in ("get_attr", "output")
 
-    def _noise(self, value: torch.Tensor) -> torch.Tensor:
+    def _noise_of(self, value: torch.Tensor) -> torch.Tensor:
         self.coarsest = max(self.coarsest, torch.finfo(value.dtype).eps)
-        own = value.double().abs().nan_to_num(0.0, 0.0, 0.0)
-        return (self._direction(value) * self._largest(value) * own).to(value.dtype)
-
-    def _largest(self, value: torch.Tensor) -> float:
-        """The largest perturbation, relative to the element."""
-        return _largest_perturbation(value.dtype, self._number) * torch.finfo(value.dtype).eps
-
-    def _direction(self, value: torch.Tensor) -> torch.Tensor:
-        return (torch.rand(value.shape, generator=self._generator, dtype=torch.float64) * 2 - 1).to(value.device)
+        return self._noise.of(value)
 
 
 def _can_be_perturbed(value: torch.Tensor) -> bool:

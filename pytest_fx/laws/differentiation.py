@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 
 from pytest_fx.harness.evaluation import Arguments, default_dtype, places, same_random_numbers
 from pytest_fx.harness.run import Runner
@@ -17,6 +18,7 @@ from pytest_fx.harness.stored import StoredTensors
 from pytest_fx.harness.structure import leaves
 from pytest_fx.harness.subject import Subject
 
+Key = TypeVar("Key")
 Gradients = Mapping[str, torch.Tensor]
 _OF_EAGER = "gradients of eager"
 """Where a subject keeps them."""
@@ -86,28 +88,68 @@ def gradients_by(
             total = weighted_sum(call(*passed.args, **passed.kwargs))
             if total is None:
                 return {}
-            if take is not None:
+            if take is not None and not _may_call_backward(total):
                 _give_each(total, wanted, take)
                 return {}
-            found: Any = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
+            gradients = gradients_at(total, wanted, owner.parameters())
+            if take is None:
+                return gradients
+            for name, gradient in gradients.items():
+                take(name, gradient)
+            return {}
     except Exception as error:
         return error
-    pairs = zip(wanted.items(), found, strict=True)
-    return {name: torch.zeros_like(tensor) if grad is None else dense(grad) for (name, tensor), grad in pairs}
+
+
+def gradients_at(
+    total: torch.Tensor, wanted: Mapping[Key, torch.Tensor], parameters: Iterable[torch.Tensor] = ()
+) -> dict[Key, torch.Tensor]:
+    """Return the gradient of a sum with respect to each of some tensors, zeros where there is none.
+
+    The ``grad`` of these and of ``parameters`` is left as it is.
+    """
+    if _may_call_backward(total):
+        gradients: Any = _accumulated(total, list(wanted.values()), parameters)
+    else:
+        gradients = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
+    pairs = zip(wanted.items(), gradients, strict=True)
+    return {key: torch.zeros_like(tensor) if grad is None else dense(grad) for (key, tensor), grad in pairs}
+
+
+def _accumulated(
+    total: torch.Tensor, wanted: Sequence[torch.Tensor], parameters: Iterable[torch.Tensor]
+) -> list[torch.Tensor | None]:
+    """Return what ``total.backward()`` adds to the ``grad`` of tensors.
+
+    A backward pass inside of that one, as a reentrant checkpoint starts, refuses ``torch.autograd.grad``.
+    """
+    leaves_at = {id(tensor): tensor for tensor in (*wanted, *parameters, *_leaves_of(total))}
+    earlier = [(tensor, tensor.grad) for tensor in leaves_at.values() if tensor.is_leaf]
+    try:
+        for tensor, _ in earlier:
+            tensor.grad = None
+        for tensor in wanted:
+            if tensor.requires_grad:
+                tensor.retain_grad()
+        total.backward()
+        return [tensor.grad for tensor in wanted]
+    finally:
+        for tensor, gradient in earlier:
+            tensor.grad = gradient
 
 
 def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Take) -> None:
     """Call ``take`` with each gradient of ``total`` when it is there, so that they need not be there all at once."""
-    left = dict(wanted)
+    pending = dict(wanted)
     handles: list[Any] = []
 
     def hook(name: str, tensor: torch.Tensor) -> None:
         gradient, tensor.grad = tensor.grad, None
         assert gradient is not None, "called with a gradient"
-        del left[name]
+        del pending[name]
         take(name, dense(gradient))
 
-    had = [(tensor, tensor.grad) for tensor in wanted.values()]
+    earlier = [(tensor, tensor.grad) for tensor in wanted.values()]
     try:
         for name, tensor in wanted.items():
             tensor.grad = None
@@ -116,10 +158,33 @@ def _give_each(total: torch.Tensor, wanted: Mapping[str, torch.Tensor], take: Ta
     finally:
         for handle in handles:
             handle.remove()
-        for tensor, gradient in had:
+        for tensor, gradient in earlier:
             tensor.grad = gradient
-    for name, tensor in left.items():
+    for name, tensor in pending.items():
         take(name, torch.zeros_like(tensor))
+
+
+def _may_call_backward(total: torch.Tensor) -> bool:
+    """Return whether a part of the backward pass of ``total`` is written in Python, and may start another one."""
+    return any(isinstance(node, BackwardCFunction) for node in _backward_nodes(total))
+
+
+def _leaves_of(total: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors whose ``grad`` the backward pass of ``total`` adds to, as far as it shows."""
+    for node in _backward_nodes(total):
+        if isinstance(variable := getattr(node, "variable", None), torch.Tensor):
+            yield variable
+
+
+def _backward_nodes(total: torch.Tensor) -> Iterator[Any]:
+    """Yield the functions of the backward pass of a tensor, each once."""
+    pending, met = [total.grad_fn], set[Any]()
+    while pending:
+        node = pending.pop()
+        if node is not None and node not in met:
+            met.add(node)
+            yield node
+            pending += [following for following, _ in node.next_functions]
 
 
 def weighted_sum(output: Any) -> torch.Tensor | None:

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
 
 from fx import GraphModule, Interpreter, Node
 from fx.operators.effects import effect_of
@@ -19,7 +18,7 @@ from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Runner, by
-from pytest_fx.harness.snapshot import in_pieces, is_finite, is_strided, same_tensor
+from pytest_fx.harness.snapshot import in_pieces, is_finite, is_strided
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.tolerances import (
     BESIDE_ZEROS,
@@ -30,7 +29,8 @@ from pytest_fx.harness.tolerances import (
     NUDGES,
     PERTURBATIONS,
 )
-from pytest_fx.laws.conditioning import Movement, Perturbed
+from pytest_fx.laws.conditioning import Movement, perturbed
+from pytest_fx.laws.counterparts import counterparts, is_folded, require_roles
 from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of, gradients_of_eager
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
@@ -39,6 +39,8 @@ from pytest_fx.laws.law import broken
 def gradients(pass_run: PassRun) -> None:
     """Inputs and parameters get the gradients that they get in eager; a pass that approximates need not keep them.
 
+    A parameter is one of the program that is the same object, has the same name and values, or has equal values under
+    any name. It can be trained if it can be in eager, and shares its memory with another one only if it does in eager.
     Parameters may be merged with others and in evaluation mode folded away, for all or some of their uses; in training
     mode as many numbers can be trained as before. Where the program itself writes to a value in place, the pass may
     compute it by an operation that keeps its result for the gradients, as ``rsqrt`` does and a division does not, or
@@ -47,12 +49,13 @@ def gradients(pass_run: PassRun) -> None:
     in memory.
 
     Of a program that was made elsewhere, if it can be differentiated, inputs and those parameters are compared that it
-    has by the same names, with the same values.
+    has; others it may have frozen, or hold as constants.
     """
     before, made = pass_run.before, pass_run.program
-    if made is None or isinstance(pass_run.contract, Approximate):
+    if made is None or isinstance(pass_run.contract, Approximate) or not pass_run.changed:
         return
-    if not pass_run.changed or pass_run.eager().error is not None:
+    require_roles(pass_run, counterparts(pass_run))
+    if pass_run.eager().error is not None:
         return
     tensors = pass_run.subject.tensors if before is None else before.module.values
     held = (pass_run.subject.arguments().tensors, tensors.values())
@@ -99,19 +102,20 @@ def _look_kept(pass_run: PassRun) -> bool:
     pass_run.subject.claim_float64(None)  # there is no room for gradients beside it
     arguments, dtype = pass_run.subject.arguments(), pass_run.subject.dtype
     eager, actual = pass_run.subject.eager_runner(), pass_run.runner()
-    kept = _kept_parameters(pass_run, eager.program, actual.program)
-    expected = gradients_of_eager(pass_run.subject, kept)
+    parameters = counterparts(pass_run)
+    trained = parameters.kept
+    expected = gradients_of_eager(pass_run.subject, trained)
     if isinstance(expected, Exception) or not expected:
         return False
-    held = {name for name, original in pass_run.names.items() if original in kept}
+    names = {parameters.trained(name)[0]: name for name in trained}
     with pass_run.watched(calls=True):
-        errors = _distances(actual, arguments, dtype, held, expected, pass_run.names)
+        errors = _distances(actual, arguments, dtype, set(names), expected, names)
     if isinstance(errors, Exception) or errors.keys() != expected.keys():
         return False
     limits = {name: _norm(wanted) * GRADIENTS.get(dtype, GRADIENTS_OF_HALVES)[0] for name, wanted in expected.items()}
     if all(errors[name] <= limits[name] for name in expected):
         return True
-    nudged = _distances(eager, arguments.map(_nudged), dtype, kept, expected, {})
+    nudged = _distances(eager, arguments.map(_nudged), dtype, trained, expected, {})
     return not isinstance(nudged, Exception) and all(
         errors[name] <= limits[name] + NUDGES * nudged[name] for name in expected
     )
@@ -164,9 +168,6 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
     expected = gradients_of(subject.eager_runner(float64), arguments, dtype, stored=subject.is_large)
     if isinstance(expected, Exception) or not expected:
         return  # not every program that can be run can be differentiated
-    both = float64 and not subject.is_large  # else they are not there in float64 at the same time
-    original = subject.eager_runner(both).program
-    kept = _kept_parameters(pass_run, original, pass_run.runner(both).program)
     actual = pass_run.runner(float64)
     with pass_run.watched(calls=True):
         found = gradients_of(actual, arguments, dtype, stored=subject.is_large)
@@ -184,20 +185,47 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
             )
     if is_given and not found:
         return  # it is for outputs alone, as an engine is
-    names = {pass_run.names.get(name, name): name for name in found}
-    fewer = _trainable(actual.program) < _trainable(original)
-    del actual, original  # a large one is let go of where eager is perturbed
-    suspects: dict[str, Leaf] = {}
-    for name, wanted in expected.items():
-        if name not in kept and not name.startswith("input["):
-            if not is_given and pass_run.mode == "train" and bool(wanted.any()) and fewer:
-                broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
-            continue
-        leaf = Leaf(name, wanted, found[names[name]] if name in names else torch.zeros_like(wanted))
-        if differ(leaf) and not _is_folded(pass_run, name):
-            suspects[name] = leaf
+    del actual  # a large one is let go of where eager is perturbed
+    suspects = _suspects(pass_run, expected, found)
     if suspects:
         _require_explained(pass_run, arguments, dtype, float64, suspects)
+
+
+def _suspects(pass_run: PassRun, expected: Gradients, found: Gradients) -> dict[str, Leaf]:
+    """Return the gradients that are others, each beside that of the counterpart that is nearest to it."""
+    parameters, suspects, assigned = counterparts(pass_run), dict[str, Leaf](), set[str]()
+    pending = dict.fromkeys(expected)
+    for is_last in (False, True):  # of several counterparts, each first gets the one that has its gradient
+        for name in list(pending):
+            wanted, is_input = expected[name], name.startswith("input[")
+            own = [name] if is_input else [each for each in parameters.trained(name) if each not in assigned]
+            nearest, leaf = _nearest(name, wanted, {each: found[each] for each in own if each in found})
+            if own and not differ(leaf):
+                assigned.add(nearest)
+                del pending[name]
+            elif own and is_last and (is_input or not is_folded(pass_run, name)):
+                suspects[name] = leaf
+            elif is_last and not own:
+                _require_as_many(pass_run, name, wanted)
+    return suspects
+
+
+def _nearest(name: str, wanted: torch.Tensor, found: Gradients) -> tuple[str, Leaf]:
+    """Return the one of some gradients that is nearest to another, with its name; zeros where there is none."""
+    leaves = {each: Leaf(name, wanted, gradient) for each, gradient in found.items()}
+    if not leaves:
+        return "", Leaf(name, wanted, torch.zeros_like(wanted))
+    nearest = min(leaves, key=lambda each: leaves[each].largest_error) if len(leaves) > 1 else next(iter(leaves))
+    return nearest, leaves[nearest]
+
+
+def _require_as_many(pass_run: PassRun, name: str, gradient: torch.Tensor) -> None:
+    """Report a parameter without counterpart if fewer numbers can be trained than before, in training mode."""
+    parameters = counterparts(pass_run)
+    if pass_run.before is None or pass_run.mode != "train" or not bool(gradient.any()):
+        return
+    if _trainable(parameters.program) < _trainable(parameters.model):
+        broken("gradients", f"the parameter {name!r} of the program can no longer be trained")
 
 
 def _require_explained(
@@ -289,32 +317,6 @@ def _writers(program: GraphModule) -> set[Node]:
     return {node for node, effect in effects if effect is not None and effect.written == 0}
 
 
-def _is_folded(pass_run: PassRun, name: str) -> bool:
-    """Return whether a parameter was folded into others, in evaluation mode, for some of its uses at least.
-
-    Those are new, or have other values than they had, whatever they are called.
-    """
-    after, before = pass_run.after, pass_run.before
-    if pass_run.mode == "train":
-        return False
-    if before is None:
-        return isinstance(after, GraphModule) and _uses(after, name) < _uses(pass_run.capture(), name)
-    assert after is not None
-    names, known = pass_run.names, before.module.values
-    held = dict(after.named_parameters(remove_duplicate=False))
-    originals = {own: known.get(names.get(own, own)) for own in held}
-    if all(value is not None and same_tensor(value, held[own]) for own, value in originals.items()):
-        return False
-    now = sum(_uses(after, own) for own in held if names.get(own, own) == name)
-    return now < _uses(pass_run.capture(), name)
-
-
-def _uses(program: GraphModule, name: str) -> int:
-    """Return how many nodes fetch a parameter or call a module that holds it."""
-    nodes = (node for node in program.graph.nodes if node.op in ("get_attr", "call_module"))
-    return sum(f"{name}.".startswith(f"{node.target}.") for node in nodes)
-
-
 def _report(pass_run: PassRun, leaf: Leaf, moved: torch.Tensor) -> None:
     errors, limits = leaf.errors, _limits(leaf, moved)
     worst = worst_difference(leaf, errors > limits, errors, limits)
@@ -328,24 +330,8 @@ def _report(pass_run: PassRun, leaf: Leaf, moved: torch.Tensor) -> None:
     )
 
 
-def _trainable(program: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in program.parameters() if parameter.requires_grad)
-
-
-def _kept_parameters(pass_run: PassRun, eager: nn.Module, actual: nn.Module) -> set[str]:
-    """The parameters of eager that the program still has, with the values that they had, under other names maybe."""
-    names, is_given = pass_run.names, pass_run.before is None
-    held = actual.named_parameters(remove_duplicate=False)
-    now = {names.get(name, name): parameter for name, parameter in held}
-    kept: set[str] = set()
-    for name, parameter in eager.named_parameters():
-        if name in now and same_tensor(parameter, now[name]):
-            if parameter.requires_grad and not now[name].requires_grad:
-                if is_given:  # it may be made for outputs alone
-                    continue
-                broken("gradients", f"the parameter {name!r} of the program no longer requires a gradient")
-            kept.add(name)
-    return kept
+def _trainable(parameters: Mapping[str, torch.Tensor]) -> int:
+    return sum(parameter.numel() for parameter in parameters.values() if parameter.requires_grad)
 
 
 def differ(leaf: Leaf) -> bool:
@@ -387,7 +373,6 @@ def _move(
     """
     met = set[str]()
     for number in runs if movements else ():
-        program = pass_run.capture(float64)
         met.clear()
 
         def take(name: str, gradient: torch.Tensor, number: int = number) -> None:
@@ -397,7 +382,8 @@ def _move(
                 one = torch.tensor(leaf.largest_error, dtype=torch.float64) if pass_run.subject.is_large else None
                 movements[name].note(leaf.errors.cpu() if one is None else one, number)
 
-        error: Any = gradients_by(by(Perturbed(program, number)), arguments, dtype, program, take=take)
+        with perturbed(pass_run, float64, number) as (program, call):
+            error: Any = gradients_by(call or program, arguments, dtype, program, take=take)
         for name in list(movements):
             if isinstance(error, Exception) or name not in met:
                 del movements[name]

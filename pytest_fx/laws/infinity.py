@@ -45,7 +45,10 @@ def without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
 
 
 def _without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
-    subject, program = pass_run.subject, pass_run.untouched().after
+    subject = pass_run.subject
+    if subject.capture_error is not None:  # it is not known which operations overflow
+        return WithoutInfinities([], overflows=False)
+    program = pass_run.untouched().after
     arguments = subject.arguments(inputs)
     given = any(map(_is_extreme, _floating_point(arguments, subject)))
     runs: list[Run] = []

@@ -30,6 +30,7 @@ from pytest_fx.harness.pass_run import LARGEST_TIME, PassRun, may_change
 from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
 from pytest_fx.laws import Law, affordable, broken_laws, choose_laws
+from pytest_fx.laws.ways_out import with_ways_out
 from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.counterexample import FOLDER
@@ -225,7 +226,7 @@ def check_program(
 
     violations = judge() if limits is None else judge_isolated(judge, pass_name(made), limits)
     if violations:
-        raise violations[0].with_others(violations[1:])
+        raise with_ways_out(violations[0], violations[1:], made, mode)
 
 
 @dataclass(frozen=True, slots=True)

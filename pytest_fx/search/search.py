@@ -17,6 +17,7 @@ from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.pass_run import PassRun, leave_alone
 from pytest_fx.harness.subject import ProgramSource, Subject
 from pytest_fx.laws import Law, broken_laws, why_not_asked
+from pytest_fx.laws.ways_out import with_ways_out
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.counterexample import describe
@@ -103,6 +104,7 @@ class Search:
         self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
         self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
         self._found: _Found | None = None
+        self._first: PassRun | None = None  # on which a law was found broken, before it was made smaller
 
     def check(self, program: ProgramSource, mode: str, sample: int) -> bool:
         """Apply the pass to one program and raise the violation of a law that it breaks, on numbers if there is one.
@@ -130,7 +132,7 @@ class Search:
         violations = broken_laws([law for law in self._laws if self._applies(law, example, sample)], example)
         blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
         if blamed is not None:
-            self._found = _Found(self._law_of(blamed), blamed, example)
+            self._found, self._first = _Found(self._law_of(blamed), blamed, example), example
             raise blamed
         self._unjudged += bool(violations)
         if program.source:
@@ -245,7 +247,9 @@ class Search:
         assert self._found is not None
         violation, example = self._found.violation, self._found.example
         others = self._broken_on(example, [law for law in self._laws if law is not self._found.law])
-        return violation.with_others(others).with_details(f"{self.tried}\n{describe(example, violation, folder)}")
+        earlier = () if self._first is None or self._first is example else self._broken_on(self._first, self._laws)
+        told = with_ways_out(violation, others, self._pass, example.mode, [each.law for each in earlier])
+        return told.with_details(f"{self.tried}\n{describe(example, violation, folder)}")
 
     def _broken_on(self, example: PassRun, laws: list[Law]) -> list[LawViolation]:
         """Return how the pass breaks those of ``laws`` that it breaks on one program, on numbers first."""

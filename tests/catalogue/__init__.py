@@ -4,9 +4,9 @@ the laws that catch it and the words that are then said, and right ones.
 Most are found on random programs, too. Kinds of mistakes are files: ``operands``, ``shapes``, ``uses``, ``effects``,
 ``values``, ``interface``, ``state``, ``plumbing``, ``fusions``, ``algebra``, ``planning`` and ``rare``; ``correct`` and
 ``correct_by_api`` hold the passes without one, ``arguments``, ``options`` and ``formula_rows`` some of either. Others
-are shown by their witness alone: those of ``single_laws`` and ``single_laws_of_outputs`` break one law each, those of
-``on_models`` and ``folding`` and the programs of ``made_elsewhere`` and ``fooling`` were once judged wrongly, and those
-of ``in_files`` are found by pytest on the command line, in a user's files, which are in ``users/``.
+are shown by their witness alone. Those of ``single_laws`` and ``single_laws_of_outputs`` break one law each. Those of
+``on_models``, ``folding``, ``training``, ``made_elsewhere`` and ``fooling`` were once judged wrongly. Those of
+``in_files`` are found by pytest on the command line, in a user's files, which are in ``users/``.
 """
 
 from importlib import import_module
@@ -20,7 +20,7 @@ __all__ = ["RIGHT", "WRONG", "Right", "Wrong", "of_theme"]
 _THEMES = (
     "algebra arguments correct correct_by_api effects folding fooling formula_rows fusions in_files interface "
     "made_elsewhere on_models operands options planning plumbing rare shapes single_laws single_laws_of_outputs state "
-    "uses values"
+    "training uses values"
 )
 with torch.random.fork_rng(devices=()):  # layers of witnesses have the same weights in each run
     torch.manual_seed(0)

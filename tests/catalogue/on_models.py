@@ -16,9 +16,9 @@ from torch.fx._symbolic_trace import _assert_is_none
 import fx
 from fx.interop import adapt
 from fx.operators.effects import effect_of
-from fx.passes import FuseConvBN
+from fx.passes import FuseConvBN, approximate
 
-from .rows import Case, bypass, calls, node_of, of, right, substitute, wrong
+from .rows import Case, bypass, calls, case, node_of, of, right, substitute, wrong
 
 
 def model(dtype: torch.dtype = torch.float32) -> Case:
@@ -373,3 +373,82 @@ def copy_small_elements(graph_module: Any) -> None:
 
 
 copy_small_elements.may_change = ("sizes",)  # it is made for two columns
+
+
+# Decibels.
+
+
+def _noisy(forward: Callable[..., Any]) -> Any:
+    def witness() -> Case:
+        torch.manual_seed(0)
+        module = case(forward, first=nn.Linear(16, 32), last=nn.Linear(32, 16)).module
+        return Case(module, (torch.randn(64, 16),), torch.float32)
+
+    return witness
+
+
+def _drawing(self: Any, x: torch.Tensor) -> Any:
+    """An output of random numbers alone, and another of what is computed of them."""
+    hidden = torch.relu(self.first(x))
+    return x + torch.randn_like(x), self.last(hidden + torch.randn_like(hidden))
+
+
+def _counting(self: Any, x: torch.Tensor) -> Any:
+    scores = self.last(torch.relu(self.first(x)))
+    return scores.histc(100), scores.argmax(-1).float()
+
+
+def _with_weights(graph_module: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    graph_module.last = copy.deepcopy(graph_module.last)
+    graph_module.last.weight.data = change(graph_module.last.weight.data)
+
+
+@wrong("decibels", "contract", on=_noisy(_drawing), contract=approximate(sqnr_db=20), programs=0)
+def flip_signs(graph_module: Any) -> None:
+    """The weights of a layer have the other sign, beside random numbers."""
+    _with_weights(graph_module, torch.neg)
+
+
+@right(_noisy(_drawing), _noisy(_counting), kind="decibels", contract=approximate(sqnr_db=20), programs=0)
+def round_weights(graph_module: Any) -> None:
+    """Weights of five bits, beside random numbers and below a histogram and an index."""
+    step = graph_module.last.weight.detach().abs().max() / 16
+    _with_weights(graph_module, lambda weight: (weight / step).round() * step)
+
+
+# Layouts.
+
+
+def _constant_images() -> Case:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 1)).train()
+    return Case(module, (torch.full((2, 3, 8, 8), 0.3),))
+
+
+def _in_channels_last(graph_module: Any) -> Any:
+    """Convert the input, and return the converted output."""
+    graph, output = graph_module.graph, graph_module.graph.output_node()
+    (given,) = graph.find_nodes(op="placeholder")
+    with graph.inserting_before(given.next):
+        converted = graph.call_method("contiguous", (given,), {"memory_format": torch.channels_last})
+    for user in [user for user in given.users if user is not converted]:
+        user.replace_input_with(given, converted)
+    with graph.inserting_before(output):
+        output.args = (graph.call_method("contiguous", (output.args[0],)),)
+    graph_module.recompile()
+    return output.args[0]
+
+
+@right(_constant_images, kind="layouts", modes=("train",), programs=0)
+def to_channels_last(graph_module: Any) -> None:
+    """Channels last, for the norm of a constant image in training mode."""
+    _in_channels_last(graph_module)
+
+
+@wrong("layouts", "contract", on=_constant_images, modes=("train",), programs=0)
+def to_channels_last_and_larger(graph_module: Any) -> None:
+    """Channels last, with an output that is larger by a hundredth."""
+    node = _in_channels_last(graph_module)
+    with graph_module.graph.inserting_before(node):
+        node.args = (graph_module.graph.call_function(torch.mul, (node.args[0], 1.01)),)
+    graph_module.recompile()

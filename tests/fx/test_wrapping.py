@@ -87,6 +87,22 @@ def test_a_wrapped_function_that_a_pass_calls_is_kept_whole_when_traced_again() 
     assert leaf in targets(fx.symbolic_trace(traced))
 
 
+def test_a_function_marked_with_torch_fx_that_a_pass_calls_is_kept_whole_when_traced_again() -> None:
+    library = types.ModuleType("helpers_for_wrap")
+    source = "import torch.fx\n@torch.fx.wrap\ndef marked(x):\n    return x if x.sum() > 0 else -x\n"
+    exec(source + "def unmarked(x):\n    return -x\n", library.__dict__)
+    sys.modules["helpers_for_wrap"] = library
+    traced = fx.symbolic_trace(lambda x: x + 1)
+    output = traced.graph.output_node()
+    with traced.graph.inserting_before(output):
+        output.args = (traced.graph.call_function(library.marked, (output.args[0],)),)
+    traced.recompile()
+    assert targets(fx.symbolic_trace(fx.symbolic_trace(traced)))[-1] is library.marked
+    output.args[0].target = library.unmarked
+    traced.recompile()
+    assert library.unmarked not in targets(fx.symbolic_trace(traced))
+
+
 def test_another_function_of_the_same_name_is_not_taken_for_the_wrapped_one() -> None:
     def leaf(x: torch.Tensor) -> torch.Tensor:
         return x + 2

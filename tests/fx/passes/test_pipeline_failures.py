@@ -371,3 +371,14 @@ def test_a_pipeline_of_nothing_runs_and_prints() -> None:
     assert result.graph_module is program
     assert str(result).split() == ["pass", "edits", "nodes", "seconds", "changed"]
     assert PassPipeline([]).bisect(program, lambda _: True) is None
+
+
+def test_a_pass_that_changes_several_things_is_told_all_that_it_would_have_to_list() -> None:
+    def drops_an_input_and_boxes_the_result(graph_module: fx.GraphModule) -> None:
+        drops_an_input(graph_module)
+        output = graph_module.graph.output_node()
+        output.args = ([output.args[0]],)
+        graph_module.recompile()
+
+    said = refused(drops_an_input_and_boxes_the_result, fx.symbolic_trace(two))
+    assert 'may_change = ("signature", "result")' in said

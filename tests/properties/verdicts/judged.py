@@ -29,7 +29,7 @@ from pytest_fx.timing.paired import time_pairs
 
 from . import case
 
-THEMES = ("fooling", "on_models", "made_elsewhere", "folding")
+THEMES = ("fooling", "on_models", "made_elsewhere", "folding", "training")
 """Files of the catalogue whose passes are judged on their witnesses."""
 
 

@@ -97,6 +97,25 @@ def test_of_what_is_approximate_the_node_that_adds_most_is_shown(tmp_path):
     assert text.startswith("no node alone is wrong by more than is allowed; the one that adds most:\n  %sigmoid = ")
 
 
+def test_of_what_is_approximate_a_node_that_is_not_finite_is_wrong(tmp_path):
+    def to_infinity(program):
+        retarget(program, torch.sigmoid, torch.logit)
+
+    text, _ = explained(tmp_path, to_infinity, contract=approximate(20), inputs=torch.ones(2, 3))
+    assert text.startswith("the first node that goes wrong:\n  %sigmoid = ")
+    assert "error  added by this node inf" in text
+
+
+def test_a_class_that_is_another_one_has_no_error_but_both_values(tmp_path):
+    def last(program):
+        retarget(program, torch.argmax, torch.argmin)
+
+    module = Calling(lambda m, x: torch.argmax(torch.sigmoid(x), -1))
+    text, _ = explained(tmp_path, last, module=module)
+    assert "%argmax" in text and "here" in text
+    assert "error  added" not in text
+
+
 def test_a_second_failure_of_the_same_test_replaces_the_files_of_the_first(tmp_path):
     explained(tmp_path, with_tanh)
     (folder,) = (folder for folder in tmp_path.iterdir() if folder.is_dir())

@@ -133,3 +133,16 @@ def test_errors_are_pooled_over_draws():
     assert several.largest_error() == pytest.approx(1e-4, rel=1e-2)
     assert several.largest_eager_error() == pytest.approx(1e-4, rel=1e-2)
     assert several.largest_error64() is None
+
+
+def test_an_integer_is_another_one_or_is_not_and_adds_no_error():
+    eager, actual = [EAGER, torch.tensor([7])], [EAGER, torch.tensor([3])]
+    several = Comparison("model", "pass", [eager], [actual], [[EXACT, torch.tensor([7])]], None)
+    assert several.largest_error() == several.largest_eager_error() < 1e-3
+    assert several.bound_of_largest_error(Close()) < 1e-3
+    with pytest.raises(ContractViolation, match="eager 7, transformed 3"):
+        several.require_close(Close())
+
+
+def test_an_output_that_equals_eagers_keeps_any_ratio_however_far_eager_is_from_float64():
+    comparison(EAGER, None, eager64=EXACT * 2).require_sqnr(300)

@@ -1,10 +1,13 @@
 """pytest_fx.laws.gradient_law: when a gradient is another one."""
 
+import copy
+
 import pytest
 import torch
 from building import Calling
 from catalogue import RIGHT
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from fx.passes import close
 from pytest_fx.errors import LawViolation
@@ -166,3 +169,48 @@ def test_rounding_errors_that_are_all_of_a_gradient_may_differ_by_chance():
     inputs = Arguments((torch.arange(24.0).add(1).sin().reshape(4, 6, 1),))
     subject = Subject("cancelling", CancellingWholly(), lambda input_set: inputs)
     gradients(PassRun(subject, RIGHT["attention"].pass_))
+
+
+class Checkpointed(nn.Module):
+    """Computes a layer once more in the backward pass, which it starts itself."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return checkpoint(self.layer, x, use_reentrant=True)
+
+
+def checkpointed(change):
+    """A pass that computes a copy of the first layer in a checkpoint."""
+
+    def pass_(program):
+        layer = copy.deepcopy(program.get_submodule("0"))
+        change(layer)
+        program.delete_submodule("0")
+        program.add_submodule("checkpointed", Checkpointed(layer))
+        for node in program.graph.nodes:
+            if node.target == "0":
+                node.target = "checkpointed"
+        program.recompile()
+
+    return pass_
+
+
+@pytest.mark.parametrize("mode", ["eval", "train"])
+def test_a_reentrant_checkpoint_has_gradients_and_wrong_ones_are_found(mode):
+    layers = nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)
+    subject = deep(*layers, inputs=torch.randn(16, 8), mode=mode)
+    gradients(PassRun(subject, checkpointed(lambda layer: None)))
+    twice = checkpointed(lambda layer: layer.weight.register_hook(lambda gradient: gradient * 2))
+    with pytest.raises(LawViolation, match=r"changes the gradient of 0\.weight"):
+        gradients(PassRun(subject, twice))
+
+
+def test_a_model_with_a_reentrant_checkpoint_keeps_its_own_gradients():
+    subject = deep(Checkpointed(nn.Linear(8, 8)), nn.Linear(8, 4), inputs=torch.randn(16, 8))
+    gradients(PassRun(subject, scaled))
+    assert all(parameter.grad is None for parameter in subject.eager_runner().program.parameters())
+    with pytest.raises(LawViolation, match="changes the gradient"):
+        gradients(PassRun(subject, detached))

@@ -223,3 +223,78 @@ def test_a_model_that_cannot_be_captured_fails_once_with_the_users_line(user):
             ]
         )
         assert not [line for line in result.outlines if "fx/capture/tracer.py" in line or "pytest_fx/harness/" in line]
+
+
+def test_a_model_that_asks_for_gradients_of_its_parameters_is_captured_again_as_the_same_calls(pytester):
+    pytester.makepyfile(
+        mine="""
+        import torch
+
+        class Step(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)
+
+            def forward(self, x):
+                with torch.enable_grad():
+                    parameters = list(self.parameters())
+                    loss = self.last(torch.tanh(self.first(x))).sum()
+                    gradients = torch.autograd.grad(loss, parameters)
+                    return [p - 0.1 * g for p, g in zip(parameters, gradients)]
+
+        def factory():
+            return Step(), torch.ones(3, 4)
+        """
+    )
+    result = pytester.runpytest("--fx-model", "mine:factory", "-k", "captured_again", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
+
+
+def test_a_program_is_compared_with_a_model_that_cannot_be_captured(pytester):
+    pytester.makepyfile(
+        mine="""
+        import torch
+
+        class Branching(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = torch.nn.Linear(4, 4)
+
+            def forward(self, x):
+                y = self.linear(x)
+                return torch.floor(y * 10) if y.sum() > 1e6 else (torch.tanh(y), torch.round(y * 2 + 0.5 - 2 * y))
+
+        class Otherwise(Branching):
+            def forward(self, x):
+                y = self.linear(x)
+                return torch.tanh(y), torch.round(y + 0.5 + y - 2 * y)
+
+        def factory():
+            torch.manual_seed(0)
+            return Branching(), torch.randn(3, 4)
+        """,
+        test_mine="""
+        import pytest
+        from mine import Otherwise
+
+        def test_a_copy(fx_model, fx_equal):
+            fx_equal(fx_model.fresh())
+
+        def test_a_step_that_rounding_decides(fx_model, fx_equal):
+            program = Otherwise()
+            program.load_state_dict(fx_model.fresh().state_dict())
+            fx_equal(program.eval())
+
+        def test_other_weights(fx_model, fx_equal):
+            program = fx_model.fresh()
+            program.linear.weight.data.mul_(1.001)
+            with pytest.raises(AssertionError, match="law 'contract'"):
+                fx_equal(program)
+
+        def test_a_pass(fx_model, fx_equal):
+            with pytest.raises(Exception, match="control flow"):
+                fx_equal("remove-dead-code")
+        """,
+    )
+    result = pytester.runpytest("--fx-model", "mine:factory", "test_mine.py", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=4)

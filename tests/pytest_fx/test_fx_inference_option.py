@@ -1,0 +1,123 @@
+"""--fx-inference: passes for inference, and what is said of gradients without it."""
+
+import pytest
+
+PASSES = """
+import copy
+import torch
+from torch import nn
+import fx
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+def model():
+    torch.manual_seed(0)
+    return Model(), (torch.randn(3, 4),)
+
+def cut_relu(program):
+    for node in program.graph.find_nodes(op="call_function", target=torch.relu):
+        with program.graph.inserting_after(node):
+            detached = program.graph.call_method("detach", (node,))
+        node.replace_all_uses_with(detached)
+        detached.args = (node,)
+    program.recompile()
+
+def cut_and_forget(program):
+    cut_relu(program)
+    for node in program.graph.nodes:
+        node.meta.clear()
+
+class Cut:
+    may_change = ("checks",)
+
+    def __call__(self, program):
+        cut_relu(program)
+
+def cut_and_double(program):
+    cut_relu(program)
+    program.linear = copy.deepcopy(program.linear)
+    program.linear.weight.data.mul_(2)
+
+def in_training_mode(program):
+    if program.training:
+        cut_relu(program)
+"""
+
+
+@pytest.fixture
+def run(pytester):
+    pytester.makepyfile(passes=PASSES)
+    pytester.syspathinsert()
+
+    def run_suite(pass_, *more):
+        chosen = ("--fx-model", "passes:model", "--fx-pass", f"passes:{pass_}", "-k", "test_pass_keeps_its_contract")
+        return pytester.runpytest(*chosen, "--fx-no-timing", "-v", "-p", "no:cacheprovider", *more)
+
+    return run_suite
+
+
+@pytest.mark.parametrize(
+    "pass_, said",
+    [
+        ("cut_relu", "say that the pass is for inference: cut_relu.may_change = (*gradients*,)*--fx-inference*"),
+        (
+            "cut_and_forget",
+            'say that the pass is for inference: cut_and_forget.may_change = ("gradients", "metadata")*',
+        ),
+        ("Cut", 'say that the pass is for inference: may_change = ("checks", "gradients") in the class Cut*'),
+    ],
+)
+def test_a_broken_law_on_gradients_says_how_a_pass_says_so_and_all_of_it_at_once(run, pass_, said):
+    result = run(pass_)
+    result.assert_outcomes(failed=1)
+    text = " ".join(result.stdout.str().split())
+    start = text.index("try say that")
+    for part in said.split("*"):
+        assert part in text[start : start + 300]
+
+
+def test_a_pass_that_computes_something_else_gets_no_such_advice(run):
+    result = run("cut_and_double")
+    result.assert_outcomes(failed=1)
+    assert "for inference" not in result.stdout.str()
+
+
+def test_under_the_option_no_gradients_are_asked_for_and_the_row_says_so(run):
+    result = run("cut_relu", "--fx-inference")
+    result.assert_outcomes(passed=1)
+    assert "gradients" in result.stdout.str() and "--fx-inference" in result.stdout.str()
+
+
+def test_random_programs_are_in_evaluation_mode_under_the_option(pytester):
+    pytester.makepyfile(passes=PASSES)
+    pytester.syspathinsert()
+    chosen = ("--fx-check", "passes:cut_relu", "--fx-examples", "20", "-p", "no:cacheprovider", "-q")
+    failing = pytester.runpytest(*chosen)
+    failing.assert_outcomes(failed=1)
+    assert "cut_relu.may_change" in failing.stdout.str()
+    pytester.runpytest(*chosen, "--fx-inference").assert_outcomes(passed=1)
+    trained = ("--fx-check", "passes:in_training_mode", "--fx-examples", "20", "-p", "no:cacheprovider", "-q")
+    failing = pytester.runpytest(*trained)
+    failing.assert_outcomes(failed=1)
+    assert "leave programs in training mode alone" in failing.stdout.str()
+
+
+def test_a_marker_says_so_for_one_test(pytester):
+    pytester.makepyfile(
+        passes=PASSES,
+        test_mine="""
+        import pytest
+
+        @pytest.mark.fx(inference=True)
+        def test_it(fx_equal):
+            fx_equal("passes:cut_relu")
+        """,
+    )
+    pytester.syspathinsert()
+    pytester.runpytest("--fx-model", "passes:model", "test_mine.py", "-p", "no:cacheprovider").assert_outcomes(passed=1)

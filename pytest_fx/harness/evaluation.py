@@ -101,7 +101,7 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that lies behind as many elements of its memory as the tensor does."""
     if not is_strided(tensor) or not tensor.storage_offset():
         return tensor.clone()
-    return behind(tensor, tensor.storage_offset())
+    return behind(tensor, int(tensor.storage_offset()))
 
 
 def behind(tensor: torch.Tensor, offset: int) -> torch.Tensor:

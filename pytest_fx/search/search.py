@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from fx.errors import TraceError
+from fx.errors import InteropError, TraceError
 from fx.passes import Contract, pass_name
 from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.pass_run import PassRun, leave_alone
@@ -25,44 +25,69 @@ from pytest_fx.search.nearness import nearest, running, variations
 from pytest_fx.search.reduction import reduced
 from pytest_fx.search.references import PassReferences
 
+_NOT_BY_EDITS = "by none of its edits, but by a call of eliminate_dead_code(), for example"
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
 SHRINKING = 60.0
 """Seconds for which the first program that breaks a law is made smaller, at most."""
 SHORT = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
-Counts = tuple[int, int, int, int, tuple[frozenset[Point], frozenset[Point]]]
-"""Programs tried, changed, refused and not judged; what there is of the code of the pass, and what they reached."""
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What a search found that found no broken law."""
+class Counts:
+    """What became of the programs of a search."""
 
-    name: str
-    """The pass."""
-    programs: int
-    """Programs that it was tried on."""
-    changed: int
-    """Those that it changed."""
-    refused: int
+    programs: int = 0
+    """Programs that the pass was tried on."""
+    changed: int = 0
+    """Those that its edits changed."""
+    tidied: int = 0
+    """Those that changed although none of its edits did so: by ``eliminate_dead_code()`` alone, say."""
+    refused: int = 0
     """Those that it refused with a ``PassError``."""
-    unjudged: int
+    untranslated: int = 0
+    """Those that torch.fx, for which it is written, cannot hold; the pass was not run on them."""
+    unjudged: int = 0
     """Those on which the capture itself, before the pass, breaks the law that is broken after it, or what torch.fx
     offers to passes does."""
-    laws: tuple[str, ...]
+
+    def plus(self, **more: int) -> Counts:
+        """Return the counts with so many more of some."""
+        return replace(self, **{name: getattr(self, name) + number for name, number in more.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport(Counts):
+    """What a search found that found no broken law."""
+
+    name: str = ""
+    """The pass."""
+    laws: tuple[str, ...] = ()
     """The laws that it kept."""
     coverage: Coverage | None = None
     """How much of its own code they reached; None if it has none that could be seen to run."""
+    wanted: int = 0
+    """How many programs were to be changed before the search ended; it also ends after as many programs again."""
 
     def __str__(self) -> str:
         refused = f", refused {self.refused}" if self.refused else ""
         counts = (
             f"{self.name} changed {self.changed} of {self.programs} programs{refused} and kept {len(self.laws)} laws"
         )
-        if self.coverage is None:
-            return counts
-        return "\n  ".join([f"{counts}; {self.coverage}", *self.coverage.listed.splitlines()])
+        reached, listed = ("", "") if self.coverage is None else (f"; {self.coverage}", self.coverage.listed)
+        return "\n  ".join([f"{counts}{reached}", *self._notes(), *listed.splitlines()])
+
+    def _notes(self) -> Iterator[str]:
+        """What the counts do not say, a line each."""
+        if self.changed < self.wanted:
+            yield f"it looked for {self.wanted} that are changed, and did not find as many in {self.programs} programs"
+        if self.tidied:
+            yield f"{self.tidied} others were changed {_NOT_BY_EDITS}"
+        if self.untranslated:
+            yield f"{self.untranslated} were not judged: torch.fx cannot hold them"
+        if self.unjudged:
+            yield f"{self.unjudged} were not judged: without the pass, the law that it seems to break is broken, too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +100,10 @@ class _Found:
     """What it says."""
     example: PassRun
     """The pass on the program on which it is broken."""
+
+
+Progress = tuple[Counts, frozenset[Point], frozenset[Point]]
+"""Counts, what there is of the code of the pass, and what was reached of it."""
 
 
 class Search:
@@ -99,7 +128,8 @@ class Search:
         """How many programs are to be tried, as far as that is known."""
         self.on_program: Callable[[int, int | None], object] = lambda number, count: None
         """Called with the number of each program and :attr:`planned`, or None while that program is made smaller."""
-        self._tried = self._changed = self._refused = self._unjudged = 0
+        self.counts = Counts()
+        """What became of the programs so far."""
         self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
         self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
         self._found: _Found | None = None
@@ -118,21 +148,20 @@ class Search:
         key = (mode, program.source or f"program {id(program)}")
         if key in self._kept or key in self._skipped:
             return False
-        self.on_program(self._tried + 1, max(self.planned, self._tried + 1))
+        number = self.counts.programs + 1
+        self.on_program(number, max(self.planned, number))
         example = self._example(program, mode, self._seconds, recorded=True)
         if program.source:
             self._reached[program.source] = self.code.latest | self._reached.get(program.source, frozenset())
         if example.after is not None:
             self.code.leave_out_what_runs_in(example.after)
-        self._tried += 1
-        self._changed += example.changed
-        self._refused += example.refusal is not None
+        self._count_one(example)
         violations = broken_laws([law for law in self._laws if self._applies(law, example, sample)], example)
         blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
         if blamed is not None:
             self._found = _Found(self._law_of(blamed), blamed, example)
             raise blamed
-        self._unjudged += bool(violations)
+        self.counts = self.counts.plus(unjudged=bool(violations))
         if program.source:
             self._kept[key] = None
         return True
@@ -143,15 +172,24 @@ class Search:
         return pass_name(self._pass)
 
     @property
-    def counts(self) -> Counts:
-        """Return how many programs were tried, changed, refused and not judged, and what they reached."""
-        code = self.code.points, self.code.reached
-        return self._tried, self._changed, self._refused, self._unjudged, code
+    def progress(self) -> Progress:
+        """Return what became of the programs so far, and what they reached."""
+        return self.counts, self.code.points, self.code.reached
 
-    def count(self, counts: Counts) -> None:
-        """Take the counts of the same search in another process."""
-        self._tried, self._changed, self._refused, self._unjudged, code = counts
-        self.code.points, self.code.reached = code
+    def resume(self, progress: Progress) -> None:
+        """Take the progress of the same search in another process."""
+        self.counts, self.code.points, self.code.reached = progress
+
+    def _count_one(self, example: PassRun) -> None:
+        changed = self.code.may_have_edited and self._blame.changed_by_pass(example)
+        untranslated = _is_untranslated(example)
+        self.counts = self.counts.plus(
+            programs=1,
+            changed=changed,
+            tidied=example.changed and not changed,
+            refused=example.refusal is not None and not untranslated,
+            untranslated=untranslated,
+        )
 
     def skip(self, source: str, mode: str) -> None:
         """Do not try this program."""
@@ -190,7 +228,7 @@ class Search:
         That is done to the text of the program; one without a text stays as it is. Where a law on numbers is broken,
         too, in another mode say, that is reported first, so the program is made smaller by that one.
         """
-        self.on_program(self._tried, None)
+        self.on_program(self.counts.programs, None)
         self._lead_with_numbers(modes)
         self._shrink(modes)
         if self._lead_with_numbers(modes):
@@ -257,14 +295,15 @@ class Search:
         """A line on how many programs it took, and how much of the code of the pass they reached."""
         coverage = self.code.coverage()
         reached = "" if coverage is None else f"; {coverage}"
-        return f"found after {self._tried} program(s), of which {self.name} changed {self._changed}{reached}"
+        count = self.counts
+        return f"found after {count.programs} program(s), of which {self.name} changed {count.changed}{reached}"
 
     def lacks(self, least: float) -> bool:
         """Return whether the pass changed fewer programs than ``least``, a number or a part."""
-        return self._changed < self._wanted(least)
+        return self.counts.changed < self._wanted(least)
 
     def _wanted(self, least: float) -> float:
-        return least * self._tried if least < 1 else least
+        return least * self.counts.programs if least < 1 else least
 
     def nearest(self) -> list[str]:
         """The programs on which the pass went furthest."""
@@ -284,10 +323,21 @@ class Search:
         if self.lacks(least):
             coverage = self.code.coverage()
             unreached = "" if coverage is None else coverage.listed
-            raise NothingJudged(self.name, self._tried, self._changed, self._wanted(least), unreached)
+            tidied = f"{self.counts.tidied} others were changed {_NOT_BY_EDITS}" if self.counts.tidied else ""
+            where = "\n".join(filter(None, (tidied, unreached)))
+            raise NothingJudged(self.name, self.counts.programs, self.counts.changed, self._wanted(least), where)
 
-    def report(self) -> CheckReport:
-        """Return what the search found."""
+    def report(self, wanted: int = 0) -> CheckReport:
+        """Return what the search found, of which ``wanted`` programs were to be changed."""
         names = tuple(law.name for law in self._laws if law.of != "programs")
-        counts = self._tried, self._changed, self._refused, self._unjudged
-        return CheckReport(self.name, *counts, names, self.code.coverage())
+        return CheckReport(
+            **asdict(self.counts), name=self.name, laws=names, coverage=self.code.coverage(), wanted=wanted
+        )
+
+
+def _is_untranslated(example: PassRun) -> bool:
+    """Return whether the pass is written for torch.fx, which cannot hold the program."""
+    error: BaseException | None = example.refusal
+    while error is not None and not isinstance(error, InteropError):
+        error = error.__cause__
+    return error is not None

@@ -188,6 +188,75 @@ def test_a_pass_that_refuses_keeps_the_laws_and_is_counted(check):
     assert "refused 24" in str(report)
 
 
+def never_then_clean_up(graph_module):
+    """A rewrite that finds nothing, and torch's clean-up of what it would leave behind."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        if len(node.users) > 99:
+            node.target = torch.tanh
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def never_then_clean_up_in_torch(graph_module: torch.fx.GraphModule):
+    never_then_clean_up(graph_module)
+
+
+def never_then_retrace(graph_module):
+    """A rewrite that finds nothing, after a step that changes programs without editing any."""
+    retraced = fx.Transformer(graph_module).transform()
+    for node in retraced.graph.nodes:
+        node._rename(f"{node.name}_again")
+        if len(node.users) > 99:
+            node.target = torch.tanh
+    retraced.recompile()
+    return retraced
+
+
+@pytest.mark.parametrize("pass_", [never_then_clean_up, never_then_clean_up_in_torch, never_then_retrace])
+def test_changes_by_clean_up_alone_are_not_the_passes(check, pass_):
+    with pytest.raises(NothingJudged) as caught:
+        check(pass_, min_changed=0.05)
+    assert caught.value.changed == 0
+    assert "others were changed by none of its edits" in str(caught.value)
+    assert "node.target = torch.tanh" in str(caught.value)
+    report = check(pass_)
+    assert report.changed == 0 and report.tidied > 2
+    assert f"{report.tidied} others were changed by none of its edits" in str(report)
+
+
+def relu_as_function_then_clean_up(graph_module):
+    relu_method_as_function(graph_module)
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def erase_what_nothing_uses(graph_module):
+    """Remove dead code by itself, where torch's clean-up would remove the same."""
+    for node in reversed(graph_module.graph.nodes):
+        if not node.users and not node.is_impure():
+            graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("pass_", [relu_as_function_then_clean_up, erase_what_nothing_uses])
+def test_a_pass_that_also_cleans_up_or_only_does_so_itself_is_judged(check, pass_):
+    report = check(pass_, min_changed=0.05)
+    assert report.changed > 2
+
+
+def relu_in_torch_unless_in_place(graph_module: torch.fx.GraphModule):
+    relu_in_torch(graph_module)
+    if graph_module.graph.find_nodes(op="call_method", target="neg_"):
+        raise PassError("it writes in place")
+
+
+def test_programs_that_torch_cannot_hold_are_not_counted_as_refused(check):
+    report = check(relu_in_torch_unless_in_place, max_examples=60)
+    assert 0 < report.untranslated < 30
+    assert f"{report.untranslated} were not judged: torch.fx cannot hold them" in str(report)
+    assert report.refused == 0 or f"refused {report.refused}" in str(report)
+
+
 @pytest.mark.thorough
 def test_a_pass_that_changes_too_few_programs_is_not_judged(check):
     with pytest.raises(NothingJudged) as caught:

@@ -26,11 +26,12 @@ class Blame:
         self._tools: list[AdaptedPass] = []
         self._replaces = False
         about = about or references_of(pass_)
-        clean_ups = [_remove_dead_code, _remove_dead_code_and_modules] if about.removes else []
-        self._no_changes: list[Any] = clean_ups
+        clean_ups: list[Any] = [_remove_dead_code, _remove_dead_code_and_modules] if about.removes else []
+        self._no_changes = clean_ups
         if any(isinstance(part, AdaptedPass) for part in parts_of(pass_)):
             self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
-            self._no_changes = [adapt(tool) for tool in (leave_alone, _pass_through, *clean_ups)]
+            tools: list[Any] = [leave_alone, _pass_through, *clean_ups]
+            self._no_changes = [adapt(tool) for tool in tools]
             self._replaces = about.replaces
 
     def changed_by_pass(self, pass_run: PassRun) -> bool:

@@ -21,7 +21,7 @@ from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.counterexample import describe
 from pytest_fx.search.coverage import Coverage, PassCode, Point
-from pytest_fx.search.nearness import nearest, running, variations
+from pytest_fx.search.nearness import cuts, nearest, running, variations
 from pytest_fx.search.reduction import reduced
 from pytest_fx.search.references import PassReferences
 
@@ -122,6 +122,8 @@ class Search:
         self.code = PassCode(about.codes, pass_)
         """The code of the pass, and what was reached of it."""
         self._reached: dict[str, frozenset[Point]] = {}  # by each program
+        self._reached_in_changed: dict[str, frozenset[Point]] = {}  # by each that the pass changed
+        self._changed_modes: dict[str, str] = {}  # the modes of these
         self.announce: Callable[[ProgramSource, str], None] = lambda program, mode: None
         """Told of each program, and the mode, before the pass is applied to it."""
         self.planned = 0
@@ -155,7 +157,9 @@ class Search:
             self._reached[program.source] = self.code.latest | self._reached.get(program.source, frozenset())
         if example.after is not None:
             self.code.leave_out_what_runs_in(example.after)
-        self._count_one(example)
+        if self._count_one(example) and program.source:
+            self._reached_in_changed[program.source] = self._reached[program.source]
+            self._changed_modes[program.source] = mode
         violations = broken_laws([law for law in self._laws if self._applies(law, example, sample)], example)
         blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
         if blamed is not None:
@@ -180,7 +184,8 @@ class Search:
         """Take the progress of the same search in another process."""
         self.counts, self.code.points, self.code.reached = progress
 
-    def _count_one(self, example: PassRun) -> None:
+    def _count_one(self, example: PassRun) -> bool:
+        """Count a program, and return whether the pass changed it."""
         changed = self.code.may_have_edited and self._blame.changed_by_pass(example)
         untranslated = _is_untranslated(example)
         self.counts = self.counts.plus(
@@ -190,6 +195,7 @@ class Search:
             refused=example.refusal is not None and not untranslated,
             untranslated=untranslated,
         )
+        return changed
 
     def skip(self, source: str, mode: str) -> None:
         """Do not try this program."""
@@ -305,14 +311,34 @@ class Search:
     def _wanted(self, least: float) -> float:
         return least * self.counts.programs if least < 1 else least
 
-    def nearest(self) -> list[str]:
-        """The programs on which the pass went furthest."""
-        return nearest(self._reached)
+    @property
+    def changed_modes(self) -> tuple[str, ...]:
+        """The modes in which the pass changed programs."""
+        return tuple(dict.fromkeys(self._changed_modes.values()))
 
-    def vary(self, constants: Sequence[Any], modes: Sequence[str], most: int, is_enough: Callable[[], bool]) -> None:
-        """Try variations of the programs on which the pass went furthest, until it is enough, and ``most`` at most."""
-        random = Random(0)
-        for program in itertools.islice(variations(self._reached, constants, random), most):
+    def nearest(self) -> list[str]:
+        """The programs on which the pass went furthest: if it changed some, parts of those that it changes, too."""
+        return list(map(self._cut, nearest(self._reached_in_changed))) or nearest(self._reached)
+
+    def _cut(self, source: str) -> str:
+        """Return the shortest part of a changed program that the pass changes, too."""
+        mode = self._changed_modes[source]
+        for program in cuts(source):
+            with contextlib.suppress(TraceError):
+                if self._blame.changed_by_pass(self._example(program, mode, self._seconds)):
+                    self.check(program, mode, 1)
+                    return program.source
+        return source
+
+    def vary(
+        self, constants: Sequence[Any], modes: Sequence[str], most: int, is_enough: Callable[[], bool], *, changed: bool
+    ) -> None:
+        """Try variations of the programs on which the pass went furthest, until it is enough, and ``most`` at most.
+
+        Only of those that it ``changed``, if that is asked for and there are some.
+        """
+        random, reached = Random(0), (changed and self._reached_in_changed) or self._reached
+        for program in itertools.islice(variations(reached, constants, random), most):
             with contextlib.suppress(TraceError):
                 self.check(program, random.choice(modes), random.randrange(ONE_IN))
             if is_enough():

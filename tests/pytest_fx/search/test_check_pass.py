@@ -1,5 +1,6 @@
 """check_pass: the search for a program on which a pass breaks a law, and what it says of it."""
 
+import importlib
 import math
 import operator
 import re
@@ -14,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase
+from selection import thorough_except
 from torch import nn
+from torch.nn.utils.fusion import fuse_linear_bn_eval
 
 import fx
 from fx.errors import FxError, PassError
@@ -677,6 +680,78 @@ def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(chec
         keep = lambda program: runs[-1].append(re.sub(r"<program \d+>", "", program.code))  # noqa: E731
         check(keep, settings=settings, seed=None, without=("deterministic",))
     assert runs[0] == runs[1] and len(set(runs[0])) > 20
+
+
+@pytest.mark.parametrize("given", [None, programs(steps=4)], ids=["drawn", "of a strategy"])
+def test_programs_of_a_seed_do_not_depend_on_what_other_modules_mention(check, tmp_path, monkeypatch, given):
+    def run():
+        seen = []
+        keep = lambda program: seen.append((program.training, re.sub(r"<program \d+>", "", program.code)))  # noqa: E731
+        check(keep, programs=given, without=("deterministic",), max_examples=40)
+        return seen
+
+    def modes(seen):
+        return [mode for mode, _ in seen]
+
+    before = run()
+    constants = [*range(300), 0.25, -7.5, float("inf"), "reflect"]
+    (tmp_path / "an_unrelated_module.py").write_text(f"inf = float('inf')\nmentioned = {constants}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("an_unrelated_module")
+    after = run()
+    if given is None:
+        assert after == before
+    else:  # what the caller's strategy draws is Hypothesis's
+        assert modes(after)[:10] == modes(before)[:10]
+
+
+def only_two_dimensions(graph_module: torch.fx.GraphModule):
+    """Fold a batch norm into a linear layer by torch's own condition, which holds for (N, C, L) where L is C."""
+    modules = dict(graph_module.named_modules())
+    for node in list(graph_module.graph.find_nodes(op="call_module")):
+        norm, before = modules[node.target], node.args[0]
+        if not isinstance(norm, nn.BatchNorm1d) or before.op != "call_module" or len(before.users) > 1:
+            continue
+        layer, calls = modules[before.target], [each.target for each in graph_module.graph.nodes]
+        is_plain = norm.affine and norm.track_running_stats and not norm.training and calls.count(before.target) == 1
+        if is_plain and isinstance(layer, nn.Linear) and layer.out_features == norm.num_features:
+            modules[before.target] = fuse_linear_bn_eval(layer, norm)
+            parent, _, name = before.target.rpartition(".")
+            setattr(graph_module.get_submodule(parent), name, modules[before.target])
+            node.replace_all_uses_with(before)
+            graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("seed", thorough_except([0, 1], range(6)))
+def test_a_fold_that_is_right_for_other_sizes_is_found_wrong_where_two_are_equal(check, seed):
+    found = violation_of(check, only_two_dimensions, seed=seed, max_examples=100, min_changed=0.05)
+    assert found.law in ("contract", "gradients", "batch sizes")
+
+
+def relu_of_the_first_three():
+    """A pass that changes three programs, and no other."""
+    changed = set()
+
+    def relu_as_function(graph_module):
+        code = graph_module.code
+        if graph_module.graph.find_nodes(op="call_method", target="relu") and (code in changed or len(changed) < 3):
+            changed.add(code)
+            relu_method_as_function(graph_module)
+
+    return relu_as_function
+
+
+def test_the_search_goes_on_until_enough_programs_were_changed_and_says_if_not(check):
+    options = {"max_examples": 24, "without": ("gradients", "deterministic", "retraceable")}
+    usual = check(relu_method_as_function, min_changed=1, **options)
+    assert usual.changed >= usual.wanted == 7 and usual.programs == 24
+    more = check(linear_to_the_same_size_on_three_dimensions, min_changed=0.01, **options)
+    assert 24 < more.programs <= 48
+    assert check(relu_of_the_first_three(), min_changed=0.01, enough_changed=0, **options).programs == 24
+    few = check(relu_of_the_first_three(), min_changed=0.01, **options)
+    assert 0 < few.changed < 7 and 40 < few.programs <= 48
+    assert f"it looked for 7 that are changed, and did not find as many in {few.programs} programs" in str(few)
 
 
 def test_shrinking_ends_when_its_time_is_over(check, monkeypatch, smallest):

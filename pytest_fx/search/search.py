@@ -19,7 +19,7 @@ from pytest_fx.harness.subject import ProgramSource, Subject
 from pytest_fx.laws import Law, broken_laws, why_not_asked
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
-from pytest_fx.search.counterexample import describe
+from pytest_fx.search.counterexample import describe, visibility
 from pytest_fx.search.coverage import Coverage, PassCode, Point
 from pytest_fx.search.nearness import cuts, nearest, running, variations
 from pytest_fx.search.reduction import reduced
@@ -30,6 +30,10 @@ ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
 SHRINKING = 60.0
 """Seconds for which the first program that breaks a law is made smaller, at most."""
+VISIBLE = 1e-2
+"""An error of an output, as a part of its largest element, that is seen when both are printed."""
+REMAINS = 0.1
+"""The part of an error that is left, at least, in smaller programs, where it is not as large as that."""
 SHORT = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
 
@@ -135,6 +139,7 @@ class Search:
         self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
         self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
         self._found: _Found | None = None
+        self._least_visibility = 0.0
 
     def check(self, program: ProgramSource, mode: str, sample: int) -> bool:
         """Apply the pass to one program and raise the violation of a law that it breaks, on numbers if there is one.
@@ -256,6 +261,7 @@ class Search:
     def _shrink(self, modes: Sequence[str]) -> None:
         assert self._found is not None, "there is nothing to make smaller"
         source, mode = self._found.example.subject.source, self._found.example.mode
+        self._least_visibility = min(VISIBLE, REMAINS * visibility(self._found.example, self._found.violation))
         if not self._shows(source, mode):  # no text that makes a program, or a pass that is wrong at times
             return
         if "eval" in modes and self._shows(source, "eval"):
@@ -263,7 +269,10 @@ class Search:
         reduced(source, lambda text: self._shows(text, mode), SHRINKING)
 
     def _shows(self, source: str, mode: str) -> bool:
-        """Return whether the pass breaks the same law on another program, too; if so, that is what was found."""
+        """Return whether the pass breaks the same law on another program, too; if so, that is what was found.
+
+        Where outputs differ, they must go on to do so visibly: a batch norm with fresh statistics does next to nothing.
+        """
         assert self._found is not None
         law, before = self._found.law, self._found.example
         seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
@@ -275,7 +284,9 @@ class Search:
         except TraceError:
             return False
         violation = law.find_violation(example)
-        if violation is None or not self._blame.caused_by_pass(law, example):
+        if violation is None or visibility(example, violation) < self._least_visibility:
+            return False
+        if not self._blame.caused_by_pass(law, example):
             return False
         self._found = _Found(law, violation, example)
         return True

@@ -754,6 +754,43 @@ def test_the_search_goes_on_until_enough_programs_were_changed_and_says_if_not(c
     assert f"it looked for 7 that are changed, and did not find as many in {few.programs} programs" in str(few)
 
 
+def without_norms(graph_module):
+    modules = dict(graph_module.named_modules())
+    for node in graph_module.graph.find_nodes(op="call_module"):
+        if isinstance(modules[node.target], nn.BatchNorm1d) and modules[node.target].track_running_stats:
+            node.replace_all_uses_with(node.args[0])
+            graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+def test_the_smallest_program_still_shows_the_difference(check):
+    options = {"modes": ("eval",), "settings": SHRINKING, "max_examples": 100}
+    text = str(violation_of(check, without_norms, **options))
+    program = text.partition("mode:\n")[2].partition("code before")[0]
+    assert program.count("self.batchnorm1d") == 2 and " = self.batchnorm1d" in program
+    assert "uniform_" in program  # with fresh statistics it would do next to nothing
+    eager, actual = re.findall(r"returns:\n((?:    .*\n)+)", text)
+    assert eager != actual
+    assert "approximate(" not in text
+
+
+def slightly_more(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        node.target, node.kwargs = scaled_relu, {}
+    graph_module.recompile()
+
+
+def scaled_relu(x, *_):
+    return (torch.relu(x).double() * (1 + 3e-6)).to(x.dtype)
+
+
+def test_outputs_are_shown_with_as_many_digits_as_differ(check):
+    short = programs(ops=[torch.relu], steps=2)
+    text = str(violation_of(check, slightly_more, contract="exact", max_examples=200, programs=short))
+    eager, actual = re.findall(r"returns:\n((?:    .*\n)+)", text)
+    assert eager != actual
+
+
 def test_shrinking_ends_when_its_time_is_over(check, monkeypatch, smallest):
     monkeypatch.setattr("pytest_fx.search.search.SHRINKING", 0)
     short = str(violation_of(check, add_as_sub, settings=SHRINKING, max_examples=200))

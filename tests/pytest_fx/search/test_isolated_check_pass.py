@@ -3,8 +3,8 @@
 import ctypes
 import itertools
 import os
-import subprocess
 import re
+import subprocess
 import sys
 import time
 

@@ -11,6 +11,7 @@ from fx.interop import AdaptedPass, adapt
 from fx.passes import exact
 from pytest_fx.harness.pass_run import PassRun, leave_alone, parts_of
 from pytest_fx.laws import Law, broken_laws, is_kept_without
+from pytest_fx.search.coverage import PassCode
 from pytest_fx.search.placement import PutBack
 from pytest_fx.search.references import PassReferences, references_of
 
@@ -26,7 +27,8 @@ class Blame:
         self._tools: list[AdaptedPass] = []
         self._replaces = False
         about = about or references_of(pass_)
-        clean_ups: list[Any] = [_remove_dead_code, _remove_dead_code_and_modules] if about.removes else []
+        removes = about.removes and not PassCode(about.codes, pass_).only_cleans_up
+        clean_ups: list[Any] = [_remove_dead_code, _remove_dead_code_and_modules] if removes else []
         self._no_changes = clean_ups
         if any(isinstance(part, AdaptedPass) for part in parts_of(pass_)):
             self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
@@ -37,7 +39,8 @@ class Blame:
     def changed_by_pass(self, pass_run: PassRun) -> bool:
         """Return whether the pass itself changed a program, which need not be what its clean-up does to any program.
 
-        A call of ``eliminate_dead_code`` at the end of a pass changes programs in which the pass finds nothing.
+        A call of ``eliminate_dead_code`` at the end of a pass changes programs in which the pass finds nothing. Where a
+        pass does nothing else, it is what the pass is for.
         """
         if not pass_run.changed:
             return False

@@ -98,6 +98,8 @@ class PassCode:
         self._codes = {code: _Layout(code) for code in own}
         self.points = self._all_points()
         """All that there are."""
+        self.only_cleans_up = not any(layout.may_edit for layout in self._codes.values())
+        """Whether no line is known that edits programs, beside calls of ``eliminate_dead_code``."""
         self.reached = frozenset[Point]()
         """Those that were reached."""
         self.latest = frozenset[Point]()

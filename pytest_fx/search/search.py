@@ -327,9 +327,12 @@ class Search:
         """The modes in which the pass changed programs."""
         return tuple(dict.fromkeys(self._changed_modes.values()))
 
-    def nearest(self) -> list[str]:
-        """The programs on which the pass went furthest: if it changed some, parts of those that it changes, too."""
-        return list(map(self._cut, nearest(self._reached_in_changed))) or nearest(self._reached)
+    def nearest(self, most: int) -> list[str]:
+        """The programs on which the pass went furthest: if it changed some, parts of those that it changes, too.
+
+        At most as many parts are tried as ``most``.
+        """
+        return list(map(self._cut, nearest(self._reached_in_changed)[:most])) or nearest(self._reached)
 
     def _cut(self, source: str) -> str:
         """Return the shortest part of a changed program that the pass changes, too."""

@@ -241,7 +241,12 @@ def erase_what_nothing_uses(graph_module):
     graph_module.recompile()
 
 
-@pytest.mark.parametrize("pass_", [relu_as_function_then_clean_up, erase_what_nothing_uses])
+def only_clean_up(graph_module):
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("pass_", [relu_as_function_then_clean_up, erase_what_nothing_uses, only_clean_up])
 def test_a_pass_that_also_cleans_up_or_only_does_so_itself_is_judged(check, pass_):
     report = check(pass_, min_changed=0.05)
     assert report.changed > 2

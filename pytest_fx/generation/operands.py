@@ -27,9 +27,9 @@ def _size(builder: Drawing) -> int:
 
 def size_beside(choices: Choices, sizes: Sequence[int], *, empty: bool = False) -> int:
     """A size, now and then one of those that other dimensions have."""
-    known = [size for size in sizes if 1 < size <= SMALL_SIZE]
-    if known and choices.sometimes(ANOTHER_SIZE):
-        return choices.pick(known)
+    others = [size for size in sizes if 1 < size <= SMALL_SIZE]
+    if others and choices.sometimes(ANOTHER_SIZE):
+        return choices.pick(others)
     return draw_size(choices, empty=empty)
 
 

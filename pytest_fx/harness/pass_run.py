@@ -293,10 +293,10 @@ class PassRun:
 
     def left_the_same_as(self, other: PassRun) -> bool:
         """Return whether another pass left the same program: its code, its modules' settings, and its tensors."""
-        one, two = self.after, other.after
-        if one is None or two is None or self.written != other.written or _layers(one) != _layers(two):
+        after, beside = self.after, other.after
+        if after is None or beside is None or self.written != other.written or _layers(after) != _layers(beside):
             return False
-        tensors, others = tensors_of(one), tensors_of(two)
+        tensors, others = tensors_of(after), tensors_of(beside)
         return tensors.keys() == others.keys() and all(
             same_tensor(tensor, others[name]) and tensor.requires_grad == others[name].requires_grad
             for name, tensor in tensors.items()

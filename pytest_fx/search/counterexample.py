@@ -68,11 +68,11 @@ def describe(example: PassRun, violation: LawViolation, folder: Path, *, isolate
         parts.append(f"code before the pass:\n{_indented(example.before.code)}")
     if example.after is not None:
         parts.append(f"code after the pass:\n{_indented(example.after.code)}")
-        shown = _outputs(example.eager(violation.inputs), example.actual(violation.inputs))
+        outputs = _outputs(example.eager(violation.inputs), example.actual(violation.inputs))
         on = f", on {violation.inputs}" if isinstance(violation.inputs, str) else ""
         parts += [
             f"{who}{on}:\n{_indented(text)}"
-            for who, text in zip(("eager returns", "the transformed program returns"), shown, strict=True)
+            for who, text in zip(("eager returns", "the transformed program returns"), outputs, strict=True)
             if text
         ]
     return "\n".join([*parts, test])
@@ -158,12 +158,12 @@ def _part_of_scale(leaf: Leaf) -> float:
 
 def _outputs(eager: Run, actual: Run) -> tuple[str, str]:
     """Return both outputs as text, with as many digits as it takes to see a difference."""
-    shown = "", ""
+    texts = "", ""
     for digits in DIGITS:
         with printoptions(precision=digits):
-            shown = _output(eager), _output(actual)
-        if shown[0] != shown[1]:
-            return shown
+            texts = _output(eager), _output(actual)
+        if texts[0] != texts[1]:
+            return texts
     with printoptions(precision=DIGITS[0]):  # they are the same
         return _output(eager), _output(actual)
 

@@ -157,16 +157,18 @@ def check_pass(
                 if min_changed and is_free and not is_enough():
                     search.planned += most
                     bound = search.counts.programs + most
-                    found = [running(source) for source in search.nearest(-(-most // 4))]
-                    near = tuple(capture(program.module, program.inputs) for program in found if program)
+                    sources = search.nearest(-(-most // 4))
+                    near = tuple(
+                        capture(program.module, program.inputs) for program in map(running, sources) if program
+                    )
                     half = max(1, (bound - search.counts.programs) // 2)
                     again = hypothesis.settings(examples.settings, max_examples=half, database=None)
                     nearer = _near(near, about, search.changed_modes) or _Drawing(modes, _biases(about, near))
                     replace(examples, drawn=nearer.examples(), settings=again).try_on(
                         search.check, lambda left: is_enough()
                     )
-                    left = max(0, bound - search.counts.programs)
-                    search.vary(about.constants, modes, left, is_enough, changed=True)
+                    rest = max(0, bound - search.counts.programs)
+                    search.vary(about.constants, modes, rest, is_enough, changed=True)
             except LawViolation:
                 pass
             else:

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from pytest_fx.generation.productions import OMITTED, Argument, Drawing, NewTensor, Operand
+from pytest_fx.generation.productions import OMITTED, Argument, Choices, Drawing, NewTensor, Operand
 from pytest_fx.generation.tensor_expressions import Shape, draw_extent, draw_size
 
 MOST_OF_A_SIZE = 64
 """The largest number that is asked for and becomes a size."""
 
 
+SMALL_SIZE = 8
+"""The largest size that is drawn again for another dimension."""
+ANOTHER_SIZE = 3
+"""In one of so many cases, a size is that of another dimension: a pass may take one for the other."""
+
+
 def _size(builder: Drawing) -> int:
-    return draw_size(builder.choices)
+    return size_beside(builder.choices, builder.sizes)
+
+
+def size_beside(choices: Choices, sizes: Sequence[int], *, empty: bool = False) -> int:
+    """A size, now and then one of those that other dimensions have."""
+    others = [size for size in sizes if 1 < size <= SMALL_SIZE]
+    if others and choices.sometimes(ANOTHER_SIZE):
+        return choices.pick(others)
+    return draw_size(choices, empty=empty)
 
 
 def _is_tensor(value: Any) -> bool:
@@ -306,7 +320,7 @@ def size(of: int) -> Drawn:
 
 
 def size_like(of: int) -> Drawn:
-    """A size, often that of the first operand in a dimension, or at a bound or beyond it, of those that are asked for.
+    """A size, often that of the first operand in a dimension, or in any, or at a bound of those asked for or beyond it.
 
     Such as 13 for a pass that compares with 8: it may do something to what is larger, and not be right about the rest.
     """
@@ -314,6 +328,8 @@ def size_like(of: int) -> Drawn:
     def draw(builder: Drawing, objects: list[Any]) -> int:
         if builder.choices.sometimes(4):
             return int(objects[0].shape[of])
+        if builder.choices.sometimes(ANOTHER_SIZE):
+            return max(1, builder.choices.pick(objects[0].shape))
         asked = [each for each in builder.constants if type(each) is int and MOST_OF_A_SIZE >= each > 2]
         if asked and builder.choices.sometimes(3):
             return builder.choices.pick(asked) + builder.choices.pick((1, 0, 5))

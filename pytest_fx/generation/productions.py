@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -34,14 +35,18 @@ def _up_to(count: int) -> st.SearchStrategy[int]:
 class Choices:
     """Decisions of one example, drawn through Hypothesis one integer each: few and small, so that drawing is fast."""
 
-    __slots__ = ("draw",)
+    __slots__ = ("_draw",)
 
     def __init__(self, draw: st.DrawFn) -> None:
-        self.draw = draw
+        self._draw = draw
 
     def below(self, count: int) -> int:
         """An integer from 0 to ``count - 1``; nothing is drawn where there is no choice."""
-        return self.draw(_up_to(count)) if count > 1 else 0
+        return self._draw(_up_to(count)) if count > 1 else 0
+
+    def part(self, decide: Callable[[Choices], T]) -> T:
+        """Return what ``decide`` makes of decisions that Hypothesis takes out all at once when it shrinks."""
+        return self._draw(_part(decide))
 
     def pick(self, alternatives: Sequence[T]) -> T:
         """One of ``alternatives``, the first after shrinking."""
@@ -62,6 +67,32 @@ class Choices:
         return values[-1 - max(0, number - count)]
 
 
+@st.composite
+def _part(draw: st.DrawFn, decide: Callable[[Choices], T]) -> T:
+    return decide(Choices(draw))
+
+
+class SeededChoices(Choices):
+    """Decisions that depend on a random number generator alone.
+
+    Hypothesis also draws integers, floats and texts that stand in the modules of the user, whatever these are about.
+    """
+
+    __slots__ = ("_random",)
+
+    def __init__(self, random: Random | None) -> None:
+        """Take what decides; None for the first alternative in each case."""
+        self._random = random
+
+    def below(self, count: int) -> int:
+        """An integer from 0 to ``count - 1``."""
+        return self._random.randrange(count) if self._random is not None and count > 1 else 0
+
+    def part(self, decide: Callable[[Choices], T]) -> T:
+        """Return what ``decide`` makes of further decisions."""
+        return decide(self)
+
+
 class Drawing(Protocol):
     """What rows of the grammar see of the program that is being written."""
 
@@ -69,6 +100,11 @@ class Drawing(Protocol):
     """Decides."""
     constants: tuple[float | str, ...]
     """Arguments that are to be frequent."""
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Return the sizes of the dimensions of the latest value."""
+        ...
 
 
 MODULE = "module "

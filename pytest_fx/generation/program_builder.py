@@ -169,6 +169,12 @@ class ProgramBuilder:
     numbers: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for attributes."""
 
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Return the sizes of the dimensions of the latest value that is a tensor."""
+        tensors = (value.object for value in reversed(self.values) if isinstance(value.object, torch.Tensor))
+        return next((tensor.shape for tensor in tensors), ())
+
     def attempt(self, action: Callable[[], bool]) -> bool:
         """Do ``action``, which appends lines; if it says that it did not, or raises, undo what it prepared."""
         growing = (self.inputs, self.state, self.values, self.modules, self.nested, self.lines)

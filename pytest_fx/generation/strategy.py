@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from numbers import Real
+from random import Random
 from types import NoneType
 from typing import Any, cast
 
@@ -25,12 +26,13 @@ from fx.errors import FxError
 from pytest_fx.generation import composition
 from pytest_fx.generation.bias import Chain, chains, compounds, formulas_about, walks
 from pytest_fx.generation.grammar import FAMILIES
-from pytest_fx.generation.productions import Choices
+from pytest_fx.generation.operands import size_beside
+from pytest_fx.generation.productions import Choices, SeededChoices
 from pytest_fx.generation.program_builder import ProgramBuilder, Value, evaluated
 from pytest_fx.generation.record import Input, Program, load, seeded
 from pytest_fx.generation.source import source
 from pytest_fx.generation.spelled_targets import CHECK
-from pytest_fx.generation.tensor_expressions import draw_extent, draw_size, draw_tensor
+from pytest_fx.generation.tensor_expressions import draw_extent, draw_tensor
 
 COMPOSED: dict[str, Callable[[ProgramBuilder], bool]] = {
     "repeat": composition.repeat_line,
@@ -69,6 +71,8 @@ DTYPES = (torch.float32,) * 10 + (torch.float64, torch.bfloat16, torch.float16) 
 """Dtypes of inputs."""
 MIXED = (torch.float32,) * 6 + (torch.float64, torch.bfloat16, torch.float16) * 2
 """Dtypes of inputs where arithmetic with numbers is wanted, which take no part in promotion."""
+STEPS = 14
+"""Lines that programs have at most, unless it is said otherwise."""
 MOST_STEPS = 1000
 """Lines that a program can be asked to have; Hypothesis draws no more choices than a few thousand."""
 CHECKED = 6
@@ -111,7 +115,7 @@ IDIOMS = chains(FAMILIAR)
 
 
 def programs(
-    *, like: Any = None, ops: Iterable[Any] = (), constants: Iterable[float | str] = (), steps: int = 14
+    *, like: Any = None, ops: Iterable[Any] = (), constants: Iterable[float | str] = (), steps: int = STEPS
 ) -> st.SearchStrategy[Program]:
     """Random programs: modules with what they are called with.
 
@@ -127,11 +131,17 @@ def programs(
             among the other arguments, where they have a place.
         steps: about as many lines ``forward`` has at most, not counting those of nested modules.
     """
+    bias = bias_toward(ops, like, constants)
+    if type(steps) is not int or not 0 < steps <= MOST_STEPS:
+        raise refusal(f"steps= is a number of lines from 1 to {MOST_STEPS}", steps, error=FxError)
+    return _programs(bias, steps)
+
+
+def bias_toward(ops: Iterable[Any] = (), like: Any = None, constants: Iterable[float | str] = ()) -> Bias:
+    """Return what programs lean toward, for what :func:`programs` is asked for."""
     what = "constants= holds numbers and texts"
     asked = expect_all(constants, lambda one: isinstance(one, (Real, str)), what, error=FxError)
     expect(like, (GraphModule, NoneType), "like= is a captured program", error=FxError)
-    if type(steps) is not int or not 0 < steps <= MOST_STEPS:
-        raise refusal(f"steps= is a number of lines from 1 to {MOST_STEPS}", steps, error=FxError)
     what = "ops= holds functions, names of methods, classes of modules, and tuples of these"
     targets = list(expect_all(ops, _can_be_asked, what, error=FxError))
     bias = _bias_to([target for target in targets if target is not CHECK], like)
@@ -139,7 +149,7 @@ def programs(
         bias = replace(bias, kinds=(*bias.kinds, *("checks",) * (len(bias.kinds) // CHECKED)))
     if "call_module" in asked and not bias.wanted:
         bias = replace(bias, kinds=ANY_MODULES)
-    return _programs(replace(bias, constants=asked), steps)
+    return replace(bias, constants=asked)
 
 
 def _can_be_asked(target: Any) -> bool:
@@ -199,8 +209,22 @@ def _bias_to(ops: list[Any], like: Any) -> Bias:
 
 @st.composite
 def _programs(draw: st.DrawFn, bias: Bias, steps: int) -> Program:
+    program = _drawn(Choices(draw), bias, steps)
+    assume(program is not None)
+    assert program is not None
+    return program
+
+
+def program_of(random: Random | None, bias: Bias, steps: int) -> Program:
+    """Return a program that depends on a random number generator alone; None for the simplest."""
+    while (program := _drawn(SeededChoices(random), bias, steps)) is None:
+        pass
+    return program
+
+
+def _drawn(choices: Choices, bias: Bias, steps: int) -> Program | None:
     with seeded(), warnings_as_errors():
-        return _draw_program(Choices(draw), bias, steps)
+        return _draw_program(choices, bias, steps)
 
 
 @contextlib.contextmanager
@@ -220,7 +244,8 @@ def warnings_as_errors() -> Generator[None]:
             torch.set_warn_always(before)
 
 
-def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
+def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program | None:
+    """Draw a program, or None where what was drawn refuses its own inputs."""
     builder = ProgramBuilder(choices, "Program", extreme_values=choices.sometimes(7), constants=bias.constants)
     if builder.extreme_values:
         builder.features.add("non-finite")
@@ -231,12 +256,9 @@ def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
     builder.input(draw_tensor(choices, shape, dtype, extreme_values=builder.extreme_values))
     _add_unusual_input(builder)
     if bias.wanted:  # in two of three programs at once, while what it takes is there or can be made
-        choices.draw(_line(builder, replace(bias, kinds=("nothing", "wanted", "wanted"))))
-        builder.choices = choices
-    line = _line(builder, bias)
+        _add_line(builder, replace(bias, kinds=("nothing", "wanted", "wanted")), choices)
     for _ in range(steps):
-        choices.draw(line)
-    builder.choices = choices
+        _add_line(builder, bias, choices)
     result = _result(builder)
     if choices.sometimes(4):
         _reverse_inputs(builder)
@@ -250,7 +272,7 @@ def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program:
     text = source(builder, result)
     program = load(text, frozenset(builder.features), tuple(builder.inputs), batch)
     if "check" in builder.features and builder.features & {"norm", "batch-norm"}:
-        assume(program.takes(program.inputs))  # its norms were others when the check held
+        return program if program.takes(program.inputs) else None  # its norms were others when the check held
     return program
 
 
@@ -289,18 +311,22 @@ def _first_shape(choices: Choices, batch: int) -> tuple[int, ...]:
     if rank == 0:
         return ()
     if rank == 4 and choices.mostly(3):  # an image
-        return (batch, draw_size(choices), draw_extent(choices), draw_extent(choices))
-    return (batch, *(draw_size(choices, empty=choices.sometimes(30)) for _ in range(rank - 1)))
+        return (batch, size_beside(choices, (batch,)), draw_extent(choices), draw_extent(choices))
+    shape = (batch,)
+    for _ in range(rank - 1):
+        shape += (size_beside(choices, shape, empty=choices.sometimes(30)),)
+    return shape
 
 
-@st.composite
-def _line(draw: st.DrawFn, builder: ProgramBuilder, bias: Bias) -> bool:
-    """Append a line, or nothing where what was chosen has no place; True if there is a new line.
+def _add_line(builder: ProgramBuilder, bias: Bias, choices: Choices) -> None:
+    """Append a line, or nothing where what was chosen has no place."""
 
-    A strategy of its own, so that Hypothesis takes out all choices of a line at once when it shrinks.
-    """
-    builder.choices = Choices(draw)
-    return builder.attempt(lambda: _step(builder, bias))
+    def add(part: Choices) -> None:
+        builder.choices = part
+        builder.attempt(lambda: _step(builder, bias))
+
+    choices.part(add)
+    builder.choices = choices
 
 
 def _step(builder: ProgramBuilder, bias: Bias) -> bool:
@@ -314,7 +340,7 @@ def _step(builder: ProgramBuilder, bias: Bias) -> bool:
         case "idiom":
             return composition.follow(builder, choices.pick(IDIOMS))
         case "nest":
-            return composition.nest(builder, lambda inner: choices.draw(_line(inner, bias)))
+            return composition.nest(builder, lambda inner: _add_line(inner, bias, choices))
         case _ if name in COMPOSED:
             return COMPOSED[name](builder)
         case _:

@@ -299,6 +299,17 @@ class PassRun:
         """Return whether what the pass made is written otherwise, or holds other modules or values, than before."""
         return self.once("changed", self._is_changed)
 
+    def left_the_same_as(self, other: PassRun) -> bool:
+        """Return whether another pass left the same program: its code, its modules' settings, and its tensors."""
+        after, beside = self.after, other.after
+        if after is None or beside is None or self.written != other.written or _layers(after) != _layers(beside):
+            return False
+        tensors, others = tensors_of(after), tensors_of(beside)
+        return tensors.keys() == others.keys() and all(
+            same_tensor(tensor, others[name]) and tensor.requires_grad == others[name].requires_grad
+            for name, tensor in tensors.items()
+        )
+
     @property
     def written(self) -> str:
         """The code of the graph that the pass left, whether or not that is what the program runs."""

@@ -1,4 +1,4 @@
-"""Whose fault a broken law is: the pass's, the capture's, or that of what torch.fx offers to passes."""
+"""Whose work a change is, and whose fault a broken law: the pass's, the capture's, or that of torch.fx's tools."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch.fx
 
 from fx.interop import AdaptedPass, adapt
 from fx.passes import exact
-from pytest_fx.harness.pass_run import PassRun, parts_of
+from pytest_fx.harness.pass_run import PassRun, leave_alone, parts_of
 from pytest_fx.laws import Law, broken_laws, is_kept_without
+from pytest_fx.search.coverage import PassCode
 from pytest_fx.search.placement import PutBack
 from pytest_fx.search.references import PassReferences, references_of
 
@@ -18,17 +19,35 @@ _FRACTION = re.compile(r"\d+\.\d+(?:e[+-]?\d+)?|\d+e[+-]?\d+")
 
 
 class Blame:
-    """Tells whether it is a pass that breaks a law, by what breaks the law without it."""
+    """Tells whether it is a pass that changes a program or breaks a law, by what does so without it."""
 
     def __init__(self, pass_: Any, about: PassReferences | None = None) -> None:
         """Take a pass, and what it mentions if that is known."""
         self._pass = pass_
         self._tools: list[AdaptedPass] = []
         self._replaces = False
+        about = about or references_of(pass_)
+        removes = about.removes and not PassCode(about.codes, pass_).only_cleans_up
+        clean_ups: list[Any] = [_remove_dead_code, _remove_dead_code_and_modules] if removes else []
+        self._no_changes = clean_ups
         if any(isinstance(part, AdaptedPass) for part in parts_of(pass_)):
-            about = about or references_of(pass_)
             self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
+            tools: list[Any] = [leave_alone, _pass_through, *clean_ups]
+            self._no_changes = [adapt(tool) for tool in tools]
             self._replaces = about.replaces
+
+    def changed_by_pass(self, pass_run: PassRun) -> bool:
+        """Return whether the pass itself changed a program, which need not be what its clean-up does to any program.
+
+        A call of ``eliminate_dead_code`` at the end of a pass changes programs in which the pass finds nothing. Where a
+        pass does nothing else, it is what the pass is for.
+        """
+        if not pass_run.changed:
+            return False
+        if pass_run.edits:  # a pass that says which edits it makes
+            return True
+        others = (PassRun(pass_run.subject, tool, leaves=pass_run.leaves) for tool in self._no_changes)
+        return not any(map(pass_run.left_the_same_as, others))
 
     def caused_by_pass(self, law: Law, pass_run: PassRun) -> bool:
         """Return whether it is the pass that breaks ``law``, not the capture or what torch.fx offers to passes."""
@@ -67,6 +86,12 @@ def _texts(law: Law, pass_run: PassRun) -> list[str]:
 def _remove_dead_code(program: Any) -> Any:
     program.graph.eliminate_dead_code()
     program.recompile()
+    return program
+
+
+def _remove_dead_code_and_modules(program: Any) -> Any:
+    _remove_dead_code(program)
+    program.delete_all_unused_submodules()
     return program
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import textwrap
@@ -9,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._tensor_str import printoptions
 
 from fx.errors import FxError
 from fx.passes import list_passes, pass_name
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import write_pass
+from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run
 from pytest_fx.harness.structure import leaves
@@ -29,6 +32,8 @@ _ALIKE = re.compile(
     re.MULTILINE,
 )
 """What a program begins with, and the function that makes it."""
+DIGITS = (4, 6, 8, 10, 13, 17)
+"""How many digits behind the point may be shown: the first number of them with which two outputs differ."""
 MOST_LINES = 12
 """Lines of each output that are shown."""
 
@@ -63,10 +68,12 @@ def describe(example: PassRun, violation: LawViolation, folder: Path, *, isolate
         parts.append(f"code before the pass:\n{_indented(example.before.code)}")
     if example.after is not None:
         parts.append(f"code after the pass:\n{_indented(example.after.code)}")
+        outputs = _outputs(example.eager(violation.inputs), example.actual(violation.inputs))
+        on = f", on {violation.inputs}" if isinstance(violation.inputs, str) else ""
         parts += [
-            f"{who}:\n{_indented(text)}"
-            for who, run in (("eager returns", example.eager()), ("the transformed program returns", example.actual()))
-            if (text := _output(run))
+            f"{who}{on}:\n{_indented(text)}"
+            for who, text in zip(("eager returns", "the transformed program returns"), outputs, strict=True)
+            if text
         ]
     return "\n".join([*parts, test])
 
@@ -129,6 +136,36 @@ def _written(pass_: Any) -> str | None:
         return None
     same = found.passes == pass_.passes if isinstance(pass_, PassPipeline) else found == pass_
     return text if same else None
+
+
+def visibility(example: PassRun, violation: LawViolation) -> float:
+    """Return the largest error of an output as a part of its largest element; infinite for what cannot be compared."""
+    if example.after is None:
+        return math.inf
+    eager, actual = example.eager(violation.inputs), example.actual(violation.inputs)
+    if eager.error is not None or actual.error is not None:
+        return math.inf
+    pairs = pair_leaves(eager.output, actual.output)
+    if isinstance(pairs, Mismatch):
+        return math.inf
+    return max(map(_part_of_scale, pairs), default=0.0)
+
+
+def _part_of_scale(leaf: Leaf) -> float:
+    error = float(leaf.errors.max()) if leaf.errors.numel() else 0.0
+    return error / leaf.scale if leaf.scale else math.inf * error if error else 0.0
+
+
+def _outputs(eager: Run, actual: Run) -> tuple[str, str]:
+    """Return both outputs as text, with as many digits as it takes to see a difference."""
+    texts = "", ""
+    for digits in DIGITS:
+        with printoptions(precision=digits):
+            texts = _output(eager), _output(actual)
+        if texts[0] != texts[1]:
+            return texts
+    with printoptions(precision=DIGITS[0]):  # they are the same
+        return _output(eager), _output(actual)
 
 
 def _output(run: Run) -> str:

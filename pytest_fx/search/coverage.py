@@ -35,6 +35,17 @@ _TOOLS = (4, 3, 1, 0)
 """Numbers under which ``sys.monitoring`` may know us, those that nobody is known to use first."""
 _NOT_CONDITIONS = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "WITH_EXCEPT_START", "GET_LEN"})
 """Before a jump: it belongs to ``except``, ``with`` or ``match``."""
+_EDITS = frozenset(
+    "add_submodule call_function call_method call_module create_node delete_submodule erase_node insert_arg "
+    "inserting_after inserting_before node_copy replace_all_uses_with replace_input_with replace_pattern "
+    "replace_pattern_with_filters update_arg update_kwarg".split()
+)
+"""What of torch.fx edits a program, and nothing else: ``append`` is a method of lists, too."""
+_FIELDS = frozenset({"op", "target", "args", "kwargs"})
+"""Attributes of nodes."""
+_STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SUBSCR"})
+_MAY_EDIT = frozenset({"append", "prepend", "setattr", "delattr"})
+"""What may be an edit, as any store may."""
 _PADDING = frozenset({"EXTENDED_ARG", "NOT_TAKEN", "CACHE"})
 """Instructions that belong to the one behind them, or do nothing."""
 
@@ -87,6 +98,8 @@ class PassCode:
         self._codes = {code: _Layout(code) for code in own}
         self.points = self._all_points()
         """All that there are."""
+        self.only_cleans_up = not any(layout.may_edit for layout in self._codes.values())
+        """Whether no line is known that edits programs, beside calls of ``eliminate_dead_code``."""
         self.reached = frozenset[Point]()
         """Those that were reached."""
         self.latest = frozenset[Point]()
@@ -122,6 +135,14 @@ class PassCode:
 
     def _all_points(self) -> frozenset[Point]:
         return frozenset(point for layout in self._codes.values() for point in layout.points)
+
+    @property
+    def may_have_edited(self) -> bool:
+        """Return whether a line that may edit programs was reached in the latest recording, or none is known."""
+        layouts = self._codes.values()
+        if not self.is_measured or not any(layout.edits for layout in layouts):
+            return True
+        return any(not self.latest.isdisjoint(layout.may_edit) for layout in layouts)
 
     @contextmanager
     def recording(self) -> Generator[None]:
@@ -181,6 +202,10 @@ class _Layout:
         self._instructions = list(dis.get_instructions(code))
         self._line_at = {start: line for start, _, line in code.co_lines() if line}
         self._find_jumps()
+        self.edits = self._lines_with(lambda name, value: value in (_FIELDS if name == "STORE_ATTR" else _EDITS))
+        """Lines that edit programs."""
+        self.may_edit = self.edits | self._lines_with(lambda name, value: name in _STORES or value in _MAY_EDIT)
+        """These, and lines that may do so."""
 
     @property
     def points(self) -> Iterator[Point]:
@@ -193,6 +218,14 @@ class _Layout:
         """Return what the condition at ``offset`` was, if the code went on at ``destination``."""
         target, taken, not_taken = self.jumps.get(offset, (0, None, None))
         return taken if self._start(destination) == target else not_taken
+
+    def reached_at(self, offset: int) -> Point | None:
+        """Return the line that the instruction at ``offset`` shows to be reached, if it does.
+
+        Up to Python 3.11, the jump back to a loop's head belongs to the loop's last line, reached or not.
+        """
+        line = self.line_of(offset)
+        return None if offset in self._jumping and line in self._working else self.lines.get(line)
 
     def line_of(self, offset: int) -> int:
         """The line of the instruction there; 0 if it has none."""
@@ -212,8 +245,12 @@ class _Layout:
                 start = None
         # an instruction with what belongs to it has the offset of the first
         self._starts, self._lines = starts, lines
+        self._jumping, self._working = set[int](), set[int]()  # offsets of jumps, and lines with other instructions
         if known is None:
             return
+        self._jumping = {each.offset for each in self._instructions if each.opname in known.jumps}
+        others = (each for each in self._instructions if each.opname not in _PADDING)
+        self._working = {self.line_of(each.offset) for each in others if each.offset not in self._jumping}
         real = [instruction for instruction in self._instructions if instruction.opname not in _PADDING]
         for before, jump, behind in zip([None, *real], real, [*real[1:], None], strict=False):
             truth = _jumps_on(jump.opname, known.branches)
@@ -229,6 +266,11 @@ class _Layout:
             self.leads |= {taken: lines.get(target, line), not_taken: lines.get(behind.offset, line)}
             is_assertion = "AssertionError" in str(behind.argval) or behind.opname == "LOAD_ASSERTION_ERROR"
             self.jumps[jump.offset] = target, taken, None if is_assertion else not_taken
+
+    def _lines_with(self, is_wanted: Callable[[str, Any], bool]) -> frozenset[Point]:
+        wanted = (each.offset for each in self._instructions if is_wanted(each.opname, each.argval))
+        points = (self.lines.get(self.line_of(offset)) for offset in wanted)
+        return frozenset(point for point in points if point is not None)
 
     def _start(self, offset: int) -> int:
         return self._starts.get(offset, offset)
@@ -280,7 +322,7 @@ def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[P
         for code, pairs in steps.items():
             layout = codes[code]
             for before, here in pairs:
-                yield from (layout.lines.get(layout.line_of(here)), layout.came(before, here))
+                yield from (layout.reached_at(here), layout.came(before, here))
 
     sys.settrace(enter)
     try:

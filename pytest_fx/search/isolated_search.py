@@ -26,7 +26,7 @@ from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits
 from pytest_fx.search.counterexample import describe
 from pytest_fx.search.nearness import running
 from pytest_fx.search.reduction import reduced
-from pytest_fx.search.search import SHORT, SHRINKING, Search
+from pytest_fx.search.search import SHORT, SHRINKING, Counts, Search
 
 LONGEST = 60.0
 """Seconds that one program may take, with all that is checked on it, unless it is said otherwise."""
@@ -72,9 +72,9 @@ def search_isolated(
 
     def announcing(channel: Channel) -> None:
         """Search, in the child."""
-        search.announce = lambda program, mode: _send(channel, "trying", program.source, mode, search.counts)
+        search.announce = lambda program, mode: _send(channel, "trying", program.source, mode, search.progress)
         search.on_program = lambda number, count: _send(channel, "at", number, count)
-        _answer(lambda: (find(), search.counts), channel)
+        _answer(lambda: (find(), search.progress), channel)
 
     skipped = 0
     while True:
@@ -85,17 +85,16 @@ def search_isolated(
                     if message[0] == "at":
                         search.on_program(*message[1:])
                         continue
-                    _, source, mode, counts = message
-                    search.count(counts)
-                violation, counts = message[1]
-                search.count(counts)
+                    _, source, mode, progress = message
+                    search.resume(progress)
+                violation, progress = message[1]
+                search.resume(progress)
                 return violation
         except ChildEnded as ended:
             ending = ended.ending
         if not mode:
             raise ending.error(f"the search for programs for {search.name}")
-        counts = search.counts
-        search.count((counts[0] + 1, *counts[1:]))  # it was reported before it was tried
+        search.counts = search.counts.plus(programs=1)  # it was reported before it was tried
         crash = _Crash(search, ending, limits, source, mode)
         if crash.needs_the_pass():
             if shrink and source:
@@ -105,7 +104,7 @@ def search_isolated(
         if skipped > _MOST_SKIPPED:
             raise ending.error("a random program, without the pass,", source)
         search.skip(source, mode)
-        search.count((skipped, 0, 0, skipped, search.counts[-1]))  # the others are tried again
+        search.counts = Counts(programs=skipped, unjudged=skipped)  # the others are tried again
 
 
 class _Crash:
@@ -132,7 +131,7 @@ class _Crash:
         if self._is_repeated:
             if self._mode != "eval":
                 self._shows(self.source, "eval")
-            self._search.on_program(self._search.counts[0], None)
+            self._search.on_program(self._search.counts.programs, None)
             reduced(self.source, lambda text: self._shows(text, self._mode), SHRINKING)
 
     def explained(self, folder: Path) -> LawViolation:

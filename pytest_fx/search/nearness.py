@@ -1,17 +1,21 @@
 """Programs that are near to those on which a pass goes further than on most: such as it changes, or nearly does.
 
 How far a pass goes is seen by the lines and branches of its code that it reaches (:mod:`pytest_fx.search.coverage`). A
-program on which it reaches rare ones is varied: something is left out, an operation reads another value, or has a
-constant that the pass mentions. To know what was reached is not enough: of the catalogue's wrong passes, the one that
-takes single results out of their tuples is found on none of 200 drawn programs (two seeds), but on their variations.
+program on which it reaches rare ones is varied: something is left out, an operation reads another value or has a
+constant that the pass mentions, a dimension has the size of another one. To know what was reached is not enough: of the
+catalogue's wrong passes, the one that takes single results out of their tuples is found on none of 200 drawn programs
+(two seeds), but on their variations.
 """
 
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,7 +25,8 @@ from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.strategy import warnings_as_errors
 from pytest_fx.search.coverage import Point
 from pytest_fx.search.reduction import written
-from pytest_fx.search.simplifications import within
+from pytest_fx.search.removals import slices
+from pytest_fx.search.simplifications import of_sizes, tensors_in, within
 from pytest_fx.search.syntax import Edits, WrittenCall, edited, expression, stored
 
 NEAREST = 8
@@ -40,6 +45,15 @@ def nearest(reached: Mapping[str, frozenset[Point]]) -> list[str]:
     return sorted(reached, key=rarity)[:NEAREST]
 
 
+def cuts(text: str) -> Iterator[Program]:
+    """Yield programs that compute a value of a program with what it needs and nothing else, short ones first."""
+    tree = ast.parse(text)
+    texts = dict.fromkeys(written(edited(tree, edits)) for edits in _cut(tree))
+    for each in sorted(texts, key=len):
+        if each != text and (program := running(each)) is not None:
+            yield program
+
+
 def variations(reached: Mapping[str, frozenset[Point]], constants: Sequence[Any], random: Random) -> Iterator[Program]:
     """Yield ever new programs that are made of the nearest ones by one to three small changes, and run.
 
@@ -51,13 +65,15 @@ def variations(reached: Mapping[str, frozenset[Point]], constants: Sequence[Any]
     tried, failed = set(reached), 0
     near, known = nearest(reached), len(reached)
     spelled = [(value, expression(repr(value))) for value in constants]
+    kinds = (_rewired, _longer, _alone, _resized, _reshaped, _cut, partial(_with_constants, constants=spelled), _parts)
+    parsed = functools.lru_cache(2 * NEAREST)(ast.parse)  # few programs are varied many times
+    edits_of = functools.lru_cache(2 * NEAREST * len(kinds))(lambda kind, tree: list(kind(tree)))
     while reached and failed < ATTEMPTS:
         if len(reached) != known:
             near, known = nearest(reached), len(reached)
-        tree = ast.parse(random.choice(near))
+        tree = parsed(random.choice(near))
         for _ in range(random.choice((1, 1, 2, 3))):
-            kinds = _rewired(tree), _longer(tree), _alone(tree), _with_constants(tree, spelled), within([tree])
-            edits = list(random.choice(kinds))
+            edits = edits_of(random.choice(kinds), tree)
             tree = edited(tree, random.choice(edits)) if edits else tree
         text = written(tree)
         failed += 1
@@ -94,6 +110,34 @@ def _rewired(tree: ast.Module) -> Iterator[Edits]:
             if isinstance(part, ast.Name) and part.id in known and isinstance(part.ctx, ast.Load):
                 yield from ({part: [ast.Name(name, ast.Load())]} for name in known if name != part.id)
         known += sorted(stored(statement))
+
+
+def _resized(tree: ast.Module) -> Iterator[Edits]:
+    """Each size as another one of the program: of two dimensions of one size, a pass may take one for the other."""
+    yield from of_sizes(tree, WrittenCall.of(tree), lambda old, sizes: sizes - {old})
+
+
+def _reshaped(tree: ast.Module) -> Iterator[Edits]:
+    """Each input with a dimension of the size of another one, or with a further dimension so."""
+    call = WrittenCall.of(tree)
+    inputs = dict(tensors_in(call.inputs)) if call else {}
+    sizes = sorted({size for recipe in inputs.values() for size in recipe.shape})
+    for part, recipe in inputs.items():
+        for axis, size in itertools.product(range(len(recipe.shape)), sizes):
+            for rest in (axis, axis + 1):  # before the dimension, or in its place
+                shape = (*recipe.shape[:axis], size, *recipe.shape[rest:])
+                yield {part: [expression(replace(recipe, shape=shape).text)]}
+
+
+def _cut(tree: ast.Module) -> Iterator[Edits]:
+    """Each value alone, with what it needs: a short program can have more sizes than a long one."""
+    call = WrittenCall.of(tree)
+    return slices(call.forward) if call else iter(())
+
+
+def _parts(tree: ast.Module) -> Iterator[Edits]:
+    """Yield what is left out, or what one of the parts of an expression stands for."""
+    return within([tree])
 
 
 def _longer(tree: ast.Module) -> Iterator[Edits]:

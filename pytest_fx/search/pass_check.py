@@ -6,8 +6,8 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
+from random import Random
 from types import NoneType
 from typing import Any, cast
 
@@ -21,8 +21,8 @@ from fx import GraphModule
 from fx.arguments import expect, expect_all, expect_callable, refusal
 from fx.errors import FxError, TraceError
 from fx.passes import Contract, contract_of, pass_name
-from pytest_fx import generation
 from pytest_fx.errors import LawViolation
+from pytest_fx.generation.strategy import STEPS, Bias, bias_toward, program_of
 from pytest_fx.generation.transcription import transcribed
 from pytest_fx.harness.capture import capture
 from pytest_fx.harness.evaluation import Arguments, threads
@@ -40,8 +40,14 @@ from pytest_fx.search.references import PassReferences, references_of
 from pytest_fx.search.search import ONE_IN, CheckReport, Search
 
 MODES = ("eval", "train")
-ENOUGH_CHANGES = 0.05
+FEWEST_CHANGES = 0.05
 """The part of the programs that a pass must change, unless it is said otherwise."""
+ENOUGH_CHANGES = 30
+"""Programs that the search has the pass change, if it can, unless it is said otherwise."""
+PART_OF_FEW = 0.3
+"""The same as a part of the programs, where few are asked for."""
+FEW_STEPS = 4
+"""Lines of programs that are near to a short one."""
 VARIED = 0.25
 """The part of the programs that are variations of others, where part of the pass's own code was not reached by then."""
 INDEPENDENT = 11
@@ -58,7 +64,8 @@ def check_pass(
     demand: Iterable[str | Law] = (),
     like: Any = None,
     programs: st.SearchStrategy[Any] | None = None,
-    min_changed: float = ENOUGH_CHANGES,
+    min_changed: float = FEWEST_CHANGES,
+    enough_changed: int = ENOUGH_CHANGES,
     seed: int | None = None,
     settings: hypothesis.settings | None = None,
     seconds: float = LARGEST_TIME,
@@ -84,8 +91,11 @@ def check_pass(
             Numbers and texts that the pass mentions stay frequent among the arguments.
         programs: a strategy of programs (:func:`pytest_fx.generation.programs`) to use instead.
         min_changed: how many programs it must change: a number of them, or a part if it is less than 1. With 0 a pass
-            may find nothing to do.
-        seed: makes the programs the same ones in each run.
+            may find nothing to do, and the search ends after ``max_examples``.
+        enough_changed: how many programs the search has it change, three in ten at most. Where ``max_examples`` do not
+            do, it goes on with programs near to those on which the pass went furthest, with as many again at most.
+        seed: makes the programs the same ones in each run: they depend on it and on the pass alone. Of those of
+            ``programs``, some have constants that Hypothesis takes from modules of yours.
         settings: Hypothesis's settings; by default those of the profile.
         seconds: how long the pass may take on one program.
         folder: where the test file of a failure goes; by default ``.pytest_fx`` in the current folder.
@@ -99,17 +109,16 @@ def check_pass(
     Raises:
         LawViolation: the pass breaks a law. The message has the smallest program found, its code before and after the
             pass, the outputs, and the path of a test file.
-        NothingJudged: the pass changes too few programs, after as many again that are near to those on which it went
-            furthest.
+        NothingJudged: the pass changes fewer programs than ``min_changed``.
         FxError: the pass, the contract, or a law is not known by its name, or there can be no child process.
     """
     __tracebackhide__ = True
     limits = isolation_limits(isolate, timeout, memory)
     made = load_pass(pass_)
     promise = contract_of(made) if contract is None else load_contract(contract)
-    laws, modes = choose_laws(without, demand, may_change(made)), _checked_modes(modes)
+    laws, modes = choose_laws(without, demand, may_change(made)), tuple(_checked_modes(modes))
     demand = (demand,) if isinstance(demand, str) else demand
-    _expect_search(max_examples, like, programs, min_changed, seed, settings, folder)
+    _expect_search(max_examples, like, programs, min_changed, enough_changed, seed, settings, folder)
     _expect_seconds(seconds)
     about = references_of(made)
     folder = Path.cwd() / FOLDER if folder is None else Path(folder)
@@ -117,12 +126,18 @@ def check_pass(
     example, *arguments = like if isinstance(like, tuple) else (like,)
     about = about if like is None else replace(about, operations=(), patterns=(example,))
     model = None if like is None else transcribed(example, arguments or None)
-    others = st.sampled_from(_checked_modes(modes)), st.integers(0, ONE_IN - 1)
-    drawn = st.tuples(_programs(about) if programs is None else programs, *others)
+    draw = _Drawing(modes, _biases(about, about.patterns) if programs is None else ())
+    drawn = draw.examples(programs)
     parent = hypothesis.settings() if settings is None else settings
     if on_program is not None:
         search.on_program = on_program
     examples = _Examples(drawn, _settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
+
+    wanted = min(enough_changed, int(PART_OF_FEW * examples.settings.max_examples)) if min_changed else 0
+
+    def is_enough() -> bool:
+        """Return whether the pass changed as many programs as are looked for."""
+        return not search.lacks(wanted) and not search.lacks(min_changed)
 
     def find() -> LawViolation | None:
         """Search for a broken law, and return what there is to say about the first."""
@@ -135,19 +150,26 @@ def check_pass(
                 if model is not None and is_free:
                     search.planned += 1 + most // 2
                     search.check(model, modes[0], 0)
-                    search.vary(about.constants, modes, most // 2, lambda: False)
+                    search.vary(about.constants, modes, most // 2, lambda: False, changed=False)
                 left = examples.try_on(
                     search.check, lambda left: left <= VARIED * most and is_free and not search.code.is_whole
                 )
-                search.vary(about.constants, modes, left, lambda: search.code.is_whole)
-                if search.lacks(min_changed) and is_free:
-                    search.planned += -(-most // 2) + most // 2
-                    found = [running(source) for source in search.nearest()]
-                    patterns = tuple(capture(program.module, program.inputs) for program in found if program)
-                    again = hypothesis.settings(examples.settings, max_examples=-(-most // 2), database=None)
-                    drawn = st.tuples(_programs(replace(about, patterns=patterns)), *others)
-                    replace(examples, drawn=drawn, settings=again).try_on(search.check)
-                    search.vary(about.constants, modes, most // 2, lambda: not search.lacks(min_changed))
+                search.vary(about.constants, modes, left, lambda: search.code.is_whole, changed=False)
+                if min_changed and is_free and not is_enough():
+                    search.planned += most
+                    bound = search.counts.programs + most
+                    sources = search.nearest(-(-most // 4))
+                    near = tuple(
+                        capture(program.module, program.inputs) for program in map(running, sources) if program
+                    )
+                    half = max(1, (bound - search.counts.programs) // 2)
+                    again = hypothesis.settings(examples.settings, max_examples=half, database=None)
+                    nearer = _near(near, about, search.changed_modes) or _Drawing(modes, _biases(about, near))
+                    replace(examples, drawn=nearer.examples(), settings=again).try_on(
+                        search.check, lambda left: is_enough()
+                    )
+                    rest = max(0, bound - search.counts.programs)
+                    search.vary(about.constants, modes, rest, is_enough, changed=True)
             except LawViolation:
                 pass
             else:
@@ -164,7 +186,7 @@ def check_pass(
         # raised from here to leave Hypothesis's frames and its print of the whole example behind
         raise violation
     search.require_changes(min_changed)
-    return search.report()
+    return search.report(wanted)
 
 
 def check_program(
@@ -279,7 +301,7 @@ class _Examples:
         @settings  # outside of the seed, with which Hypothesis uses no database
         @hypothesis.seed(seed)
         @given(self.drawn)
-        def keep_the_laws(example: tuple[ProgramSource, str, int]) -> None:
+        def keep_the_laws(example: _Example) -> None:
             new.append(False)
             try:
                 new[-1] = check(*example)
@@ -297,7 +319,7 @@ class _Examples:
         numbers: list[int] = []
 
         @hypothesis.settings(self.settings, max_examples=INDEPENDENT, database=None)
-        @given(st.integers(0, 2**64))
+        @given(_SEEDS)
         def note(number: int) -> None:
             numbers.append(number)
 
@@ -325,10 +347,57 @@ class _OfOnePass(ExampleDatabase):
         self._database.delete(key + self._name, value)
 
 
-def _programs(about: PassReferences) -> st.SearchStrategy[Any]:
-    """Programs full of what the pass rewrites."""
-    drawn = partial(generation.programs, ops=about.operations, constants=about.constants)
-    return st.one_of([drawn(like=pattern) for pattern in about.patterns or (None,)])
+_Example = tuple[ProgramSource, str, int]
+"""A program, the mode, and a number: slow laws are checked where it is 0."""
+
+
+def _integers(bits: int) -> st.SearchStrategy[int]:
+    """Integers of so many bits, 0 the first: of integers as such, some would be constants of the user's modules."""
+    drawn = st.lists(st.booleans(), min_size=bits, max_size=bits)
+    return drawn.map(lambda drawn: sum(bit << place for place, bit in enumerate(drawn)))
+
+
+_SEEDS = _integers(64)
+"""What programs are drawn from."""
+_FEW = _integers(5)
+"""What decides on the mode and the laws of a program: few, so that Hypothesis sees where there are no others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """How examples are drawn: each depends on an integer alone, or on that and on what draws programs."""
+
+    modes: Sequence[str]
+    """The modes of programs."""
+    biases: tuple[Bias, ...]
+    """What programs lean toward, one or another of these."""
+    steps: int = STEPS
+    """Lines that they have at most."""
+
+    def examples(self, programs: st.SearchStrategy[Any] | None = None) -> st.SearchStrategy[_Example]:
+        """Examples of programs of our own, or of what ``programs`` draws."""
+        if programs is None:
+            return _SEEDS.map(lambda seed: (self._program(seed), *self._how(seed)))
+        return st.tuples(programs, _FEW).map(lambda drawn: (drawn[0], *self._how(drawn[1])))
+
+    def _program(self, seed: int) -> ProgramSource:
+        random = Random(seed)
+        return program_of(random if seed else None, random.choice(self.biases), self.steps)
+
+    def _how(self, seed: int) -> tuple[str, int]:
+        number, sample = divmod(seed, ONE_IN)
+        return self.modes[number % len(self.modes)], sample
+
+
+def _biases(about: PassReferences, patterns: Sequence[GraphModule]) -> tuple[Bias, ...]:
+    """Programs full of what the pass rewrites, and of one or another of some patterns."""
+    return tuple(bias_toward(about.operations, pattern, about.constants) for pattern in patterns or (None,))
+
+
+def _near(patterns: Sequence[GraphModule], about: PassReferences, modes: Sequence[str]) -> _Drawing | None:
+    """Short programs with little else than what a pass changes, in the modes in which it does; None if it does not."""
+    biases = tuple(bias_toward((), pattern, about.constants) for pattern in patterns)
+    return _Drawing(modes, biases, FEW_STEPS) if modes and biases else None
 
 
 def _settings(parent: hypothesis.settings, max_examples: int | None) -> hypothesis.settings:
@@ -342,13 +411,22 @@ def _settings(parent: hypothesis.settings, max_examples: int | None) -> hypothes
 
 
 def _expect_search(
-    max_examples: Any, like: Any, programs: Any, min_changed: Any, seed: Any, settings: Any, folder: Any
+    max_examples: Any,
+    like: Any,
+    programs: Any,
+    min_changed: Any,
+    enough_changed: Any,
+    seed: Any,
+    settings: Any,
+    folder: Any,
 ) -> None:
     """Refuse what makes no sense of a search, before it takes its time."""
     if max_examples is not None and (type(max_examples) is not int or not 0 < max_examples < 2**31):
         raise refusal("max_examples= is a number of programs from 1 on", max_examples, error=FxError)
     if not isinstance(min_changed, (int, float)) or not 0 <= min_changed < float("inf"):
         raise refusal("min_changed= is a number of programs, or a part of them", min_changed, error=FxError)
+    if type(enough_changed) is not int or enough_changed < 0:
+        raise refusal("enough_changed= is a number of programs", enough_changed, error=FxError)
     for value, kinds, what in (
         (like[0] if isinstance(like, tuple) and like else like, (GraphModule, NoneType), "like= is a captured program"),
         (programs, (st.SearchStrategy, NoneType), "programs= is a strategy of Hypothesis"),

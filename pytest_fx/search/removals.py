@@ -41,7 +41,7 @@ def removals(tree: ast.Module) -> Iterator[Edits]:
     forwards, inits = methods(tree, "forward"), methods(tree, "__init__")
     call = WrittenCall.of(tree)
     if call is not None:
-        yield from _slices(call.forward)
+        yield from slices(call.forward)
         yield from _windows(call.forward)
     yield from _unused(tree, call)
     for forward in reversed(forwards):
@@ -82,8 +82,8 @@ def renaming(tree: ast.Module) -> Edits:
     return edits
 
 
-def _slices(forward: ast.FunctionDef) -> Iterator[Edits]:
-    """Each value alone, with what it needs."""
+def slices(forward: ast.FunctionDef) -> Iterator[Edits]:
+    """Yield each value of ``forward`` alone, with what it needs."""
     *body, last = forward.body
     if not isinstance(last, ast.Return) or last.value is None:
         return

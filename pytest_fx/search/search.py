@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from fx.errors import TraceError
+from fx.errors import InteropError, TraceError
 from fx.passes import Contract, pass_name
 from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.pass_run import PassRun, leave_alone
@@ -20,50 +20,83 @@ from pytest_fx.laws import Law, broken_laws, why_not_asked
 from pytest_fx.laws.ways_out import with_ways_out
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
-from pytest_fx.search.counterexample import describe
+from pytest_fx.search.counterexample import describe, visibility
 from pytest_fx.search.coverage import Coverage, PassCode, Point
-from pytest_fx.search.nearness import nearest, running, variations
+from pytest_fx.search.nearness import cuts, nearest, running, variations
 from pytest_fx.search.reduction import reduced
 from pytest_fx.search.references import PassReferences
 
+_NOT_BY_EDITS = "by none of its edits, but by a call of eliminate_dead_code(), for example"
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
 SHRINKING = 60.0
 """Seconds for which the first program that breaks a law is made smaller, at most."""
+VISIBLE = 1e-2
+"""An error of an output, as a part of its largest element, that is seen when both are printed."""
+REMAINS = 0.1
+"""The part of an error that is left, at least, in smaller programs, where it is not as large as that."""
 SHORT = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
-Counts = tuple[int, int, int, int, tuple[frozenset[Point], frozenset[Point]]]
-"""Programs tried, changed, refused and not judged; what there is of the code of the pass, and what they reached."""
 
 
 @dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What a search found that found no broken law."""
+class Counts:
+    """What became of the programs of a search."""
 
-    name: str
-    """The pass."""
-    programs: int
-    """Programs that it was tried on."""
-    changed: int
-    """Those that it changed."""
-    refused: int
+    programs: int = 0
+    """Programs that the pass was tried on."""
+    changed: int = 0
+    """Those that its edits changed."""
+    tidied: int = 0
+    """Those that changed although none of its edits did so: by ``eliminate_dead_code()`` alone, say."""
+    refused: int = 0
     """Those that it refused with a ``PassError``."""
-    unjudged: int
+    untranslated: int = 0
+    """Those that torch.fx, for which it is written, cannot hold; the pass was not run on them."""
+    uncompared: int = 0
+    """Those that its edits changed, of which nothing was compared: what they return is empty or not finite."""
+    unjudged: int = 0
     """Those on which the capture itself, before the pass, breaks the law that is broken after it, or what torch.fx
     offers to passes does."""
-    laws: tuple[str, ...]
+
+    def plus(self, **more: int) -> Counts:
+        """Return the counts with so many more of some."""
+        return replace(self, **{name: getattr(self, name) + number for name, number in more.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport(Counts):
+    """What a search found that found no broken law."""
+
+    name: str = ""
+    """The pass."""
+    laws: tuple[str, ...] = ()
     """The laws that it kept."""
     coverage: Coverage | None = None
     """How much of its own code they reached; None if it has none that could be seen to run."""
+    wanted: int = 0
+    """How many programs were to be changed before the search ended; it also ends after as many programs again."""
 
     def __str__(self) -> str:
         refused = f", refused {self.refused}" if self.refused else ""
         counts = (
             f"{self.name} changed {self.changed} of {self.programs} programs{refused} and kept {len(self.laws)} laws"
         )
-        if self.coverage is None:
-            return counts
-        return "\n  ".join([f"{counts}; {self.coverage}", *self.coverage.listed.splitlines()])
+        reached, listed = ("", "") if self.coverage is None else (f"; {self.coverage}", self.coverage.listed)
+        return "\n  ".join([f"{counts}{reached}", *self._notes(), *listed.splitlines()])
+
+    def _notes(self) -> Iterator[str]:
+        """What the counts do not say, a line each."""
+        if self.changed < self.wanted:
+            yield f"it looked for {self.wanted} that are changed, and did not find as many in {self.programs} programs"
+        if self.tidied:
+            yield f"{self.tidied} others were changed {_NOT_BY_EDITS}"
+        if self.untranslated:
+            yield f"{self.untranslated} were not judged: torch.fx cannot hold them"
+        if self.uncompared:
+            yield f"{self.uncompared} were not judged: what they return is empty or not finite"
+        if self.unjudged:
+            yield f"{self.unjudged} were not judged: without the pass, the law that it seems to break is broken, too"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +109,10 @@ class _Found:
     """What it says."""
     example: PassRun
     """The pass on the program on which it is broken."""
+
+
+Progress = tuple[Counts, frozenset[Point], frozenset[Point]]
+"""Counts, what there is of the code of the pass, and what was reached of it."""
 
 
 class Search:
@@ -94,17 +131,22 @@ class Search:
         self.code = PassCode(about.codes, pass_)
         """The code of the pass, and what was reached of it."""
         self._reached: dict[str, frozenset[Point]] = {}  # by each program
+        self._reached_in_changed: dict[str, frozenset[Point]] = {}  # by each that the pass changed
+        self._changed_modes: dict[str, str] = {}  # the modes of these
         self.announce: Callable[[ProgramSource, str], None] = lambda program, mode: None
         """Told of each program, and the mode, before the pass is applied to it."""
         self.planned = 0
         """How many programs are to be tried, as far as that is known."""
         self.on_program: Callable[[int, int | None], object] = lambda number, count: None
         """Called with the number of each program and :attr:`planned`, or None while that program is made smaller."""
-        self._tried = self._changed = self._refused = self._unjudged = 0
+        self.counts = Counts()
+        """What became of the programs so far."""
         self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
         self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
         self._found: _Found | None = None
         self._first: PassRun | None = None  # on which a law was found broken, before it was made smaller
+        self._least_visibility = 0.0
+        self._compares = any(law.judges == "values" for law in laws)
 
     def check(self, program: ProgramSource, mode: str, sample: int) -> bool:
         """Apply the pass to one program and raise the violation of a law that it breaks, on numbers if there is one.
@@ -120,21 +162,25 @@ class Search:
         key = (mode, program.source or f"program {id(program)}")
         if key in self._kept or key in self._skipped:
             return False
-        self.on_program(self._tried + 1, max(self.planned, self._tried + 1))
+        number = self.counts.programs + 1
+        self.on_program(number, max(self.planned, number))
         example = self._example(program, mode, self._seconds, recorded=True)
         if program.source:
             self._reached[program.source] = self.code.latest | self._reached.get(program.source, frozenset())
         if example.after is not None:
             self.code.leave_out_what_runs_in(example.after)
-        self._tried += 1
-        self._changed += example.changed
-        self._refused += example.refusal is not None
+        is_changed = self._count_one(example)
+        if is_changed and program.source:
+            self._reached_in_changed[program.source] = self._reached[program.source]
+            self._changed_modes[program.source] = mode
         violations = broken_laws([law for law in self._laws if self._applies(law, example, sample)], example)
         blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
         if blamed is not None:
             self._found, self._first = _Found(self._law_of(blamed), blamed, example), example
             raise blamed
-        self._unjudged += bool(violations)
+        self.counts = self.counts.plus(unjudged=bool(violations))
+        if is_changed and not violations and not example.compared and self._compares:
+            self.counts = self.counts.plus(changed=-1, uncompared=1)
         if program.source:
             self._kept[key] = None
         return True
@@ -145,15 +191,26 @@ class Search:
         return pass_name(self._pass)
 
     @property
-    def counts(self) -> Counts:
-        """Return how many programs were tried, changed, refused and not judged, and what they reached."""
-        code = self.code.points, self.code.reached
-        return self._tried, self._changed, self._refused, self._unjudged, code
+    def progress(self) -> Progress:
+        """Return what became of the programs so far, and what they reached."""
+        return self.counts, self.code.points, self.code.reached
 
-    def count(self, counts: Counts) -> None:
-        """Take the counts of the same search in another process."""
-        self._tried, self._changed, self._refused, self._unjudged, code = counts
-        self.code.points, self.code.reached = code
+    def resume(self, progress: Progress) -> None:
+        """Take the progress of the same search in another process."""
+        self.counts, self.code.points, self.code.reached = progress
+
+    def _count_one(self, example: PassRun) -> bool:
+        """Count a program, and return whether the pass changed it."""
+        changed = self.code.may_have_edited and self._blame.changed_by_pass(example)
+        untranslated = _is_untranslated(example)
+        self.counts = self.counts.plus(
+            programs=1,
+            changed=changed,
+            tidied=example.changed and not changed,
+            refused=example.refusal is not None and not untranslated,
+            untranslated=untranslated,
+        )
+        return changed
 
     def skip(self, source: str, mode: str) -> None:
         """Do not try this program."""
@@ -192,7 +249,7 @@ class Search:
         That is done to the text of the program; one without a text stays as it is. Where a law on numbers is broken,
         too, in another mode say, that is reported first, so the program is made smaller by that one.
         """
-        self.on_program(self._tried, None)
+        self.on_program(self.counts.programs, None)
         self._lead_with_numbers(modes)
         self._shrink(modes)
         if self._lead_with_numbers(modes):
@@ -214,6 +271,7 @@ class Search:
     def _shrink(self, modes: Sequence[str]) -> None:
         assert self._found is not None, "there is nothing to make smaller"
         source, mode = self._found.example.subject.source, self._found.example.mode
+        self._least_visibility = min(VISIBLE, REMAINS * visibility(self._found.example, self._found.violation))
         if not self._shows(source, mode):  # no text that makes a program, or a pass that is wrong at times
             return
         if "eval" in modes and self._shows(source, "eval"):
@@ -221,7 +279,10 @@ class Search:
         reduced(source, lambda text: self._shows(text, mode), SHRINKING)
 
     def _shows(self, source: str, mode: str) -> bool:
-        """Return whether the pass breaks the same law on another program, too; if so, that is what was found."""
+        """Return whether the pass breaks the same law on another program, too; if so, that is what was found.
+
+        Where outputs differ, they must go on to do so visibly: a batch norm with fresh statistics does next to nothing.
+        """
         assert self._found is not None
         law, before = self._found.law, self._found.example
         seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
@@ -233,7 +294,9 @@ class Search:
         except TraceError:
             return False
         violation = law.find_violation(example)
-        if violation is None or not self._blame.caused_by_pass(law, example):
+        if violation is None or visibility(example, violation) < self._least_visibility:
+            return False
+        if not self._blame.caused_by_pass(law, example):
             return False
         self._found = _Found(law, violation, example)
         return True
@@ -261,23 +324,47 @@ class Search:
         """A line on how many programs it took, and how much of the code of the pass they reached."""
         coverage = self.code.coverage()
         reached = "" if coverage is None else f"; {coverage}"
-        return f"found after {self._tried} program(s), of which {self.name} changed {self._changed}{reached}"
+        count = self.counts
+        return f"found after {count.programs} program(s), of which {self.name} changed {count.changed}{reached}"
 
     def lacks(self, least: float) -> bool:
         """Return whether the pass changed fewer programs than ``least``, a number or a part."""
-        return self._changed < self._wanted(least)
+        return self.counts.changed < self._wanted(least)
 
     def _wanted(self, least: float) -> float:
-        return least * self._tried if least < 1 else least
+        return least * self.counts.programs if least < 1 else least
 
-    def nearest(self) -> list[str]:
-        """The programs on which the pass went furthest."""
-        return nearest(self._reached)
+    @property
+    def changed_modes(self) -> tuple[str, ...]:
+        """The modes in which the pass changed programs."""
+        return tuple(dict.fromkeys(self._changed_modes.values()))
 
-    def vary(self, constants: Sequence[Any], modes: Sequence[str], most: int, is_enough: Callable[[], bool]) -> None:
-        """Try variations of the programs on which the pass went furthest, until it is enough, and ``most`` at most."""
-        random = Random(0)
-        for program in itertools.islice(variations(self._reached, constants, random), most):
+    def nearest(self, most: int) -> list[str]:
+        """The programs on which the pass went furthest: if it changed some, parts of those that it changes, too.
+
+        At most as many parts are tried as ``most``.
+        """
+        return list(map(self._cut, nearest(self._reached_in_changed)[:most])) or nearest(self._reached)
+
+    def _cut(self, source: str) -> str:
+        """Return the shortest part of a changed program that the pass changes, too."""
+        mode = self._changed_modes[source]
+        for program in cuts(source):
+            with contextlib.suppress(TraceError):
+                if self._blame.changed_by_pass(self._example(program, mode, self._seconds)):
+                    self.check(program, mode, 1)
+                    return program.source
+        return source
+
+    def vary(
+        self, constants: Sequence[Any], modes: Sequence[str], most: int, is_enough: Callable[[], bool], *, changed: bool
+    ) -> None:
+        """Try variations of the programs on which the pass went furthest, until it is enough, and ``most`` at most.
+
+        Only of those that it ``changed``, if that is asked for and there are some.
+        """
+        random, reached = Random(0), (changed and self._reached_in_changed) or self._reached
+        for program in itertools.islice(variations(reached, constants, random), most):
             with contextlib.suppress(TraceError):
                 self.check(program, random.choice(modes), random.randrange(ONE_IN))
             if is_enough():
@@ -288,10 +375,21 @@ class Search:
         if self.lacks(least):
             coverage = self.code.coverage()
             unreached = "" if coverage is None else coverage.listed
-            raise NothingJudged(self.name, self._tried, self._changed, self._wanted(least), unreached)
+            tidied = f"{self.counts.tidied} others were changed {_NOT_BY_EDITS}" if self.counts.tidied else ""
+            where = "\n".join(filter(None, (tidied, unreached)))
+            raise NothingJudged(self.name, self.counts.programs, self.counts.changed, self._wanted(least), where)
 
-    def report(self) -> CheckReport:
-        """Return what the search found."""
+    def report(self, wanted: int = 0) -> CheckReport:
+        """Return what the search found, of which ``wanted`` programs were to be changed."""
         names = tuple(law.name for law in self._laws if law.of != "programs")
-        counts = self._tried, self._changed, self._refused, self._unjudged
-        return CheckReport(self.name, *counts, names, self.code.coverage())
+        return CheckReport(
+            **asdict(self.counts), name=self.name, laws=names, coverage=self.code.coverage(), wanted=wanted
+        )
+
+
+def _is_untranslated(example: PassRun) -> bool:
+    """Return whether the pass is written for torch.fx, which cannot hold the program."""
+    error: BaseException | None = example.refusal
+    while error is not None and not isinstance(error, InteropError):
+        error = error.__cause__
+    return error is not None

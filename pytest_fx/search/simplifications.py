@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -83,24 +83,29 @@ def _of_container(call: WrittenCall, part: Parameter, others: list[Parameter]) -
 
 def of_tensors(tree: ast.Module, call: WrittenCall | None) -> Iterator[Edits]:
     """Each tensor with plainer values or fewer elements, and each size wherever it occurs."""
-    # The first line of `__init__` is `super().__init__()`, without which nothing can be held.
-    inits = [line for init in methods(tree, "__init__") for line in init.body[1:]]
-    made = [*inits, *([call.inputs] if call else [])]
-    tensors = dict(found for part in made for found in tensors_in(part))
-    for part, recipe in tensors.items():
+    for part, recipe in _tensors_made(_made_in(tree, call)).items():
         shape, axes = recipe.shape, range(len(recipe.shape))
         shapes = [shape, *((*shape[:axis], *shape[axis + 1 :]) for axis in axes if len(axes) > 1)]
         shapes += [(*shape[:axis], 1, *shape[axis + 1 :]) for axis in axes]
         kinds = dict.fromkeys([*ELEMENTS, recipe.elements])
         for shape, elements in itertools.product(dict.fromkeys(shapes), kinds):
             yield {part: [expression(replace(recipe, shape=shape, elements=elements).text)]}
+    yield from of_sizes(tree, call, lambda old, sizes: [new for new in (1, 2) if new < old])
+
+
+def of_sizes(
+    tree: ast.Module, call: WrittenCall | None, others_of: Callable[[int, set[int]], Iterable[int]]
+) -> Iterator[Edits]:
+    """Each size, wherever it occurs, as each of the others that there are for it and the sizes of the program."""
+    made = _made_in(tree, call)
+    tensors = _tensors_made(made)
     # Sizes that stand in the expression of a tensor change with its shape, not one by one.
     inside = {constant for part in tensors for constant in ast.walk(part)}
     constants = [part for line in made for part in ast.walk(line) if isinstance(part, ast.Constant)]
     sizes = {part.value for part in constants if type(part.value) is int and part not in inside}
     sizes |= {size for recipe in tensors.values() for size in recipe.shape}
     everywhere = [part for part in ast.walk(tree) if isinstance(part, ast.Constant)]
-    for old, new in [(old, new) for old in sorted(sizes, reverse=True) for new in (1, 2) if new < old]:
+    for old, new in [(size, other) for size in sorted(sizes, reverse=True) for other in others_of(size, sizes)]:
         # A number in `forward` may be such a size, as in `x.view(-1, 8)`, or mean something else: both are tried.
         for places in (constants, everywhere):
             edits: dict[Any, list[ast.AST]] = {
@@ -111,6 +116,16 @@ def of_tensors(tree: ast.Module, call: WrittenCall | None) -> Iterator[Edits]:
                     shape = tuple(new if size == old else size for size in recipe.shape)
                     edits[part] = [expression(replace(recipe, shape=shape).text)]
             yield edits
+
+
+def _made_in(tree: ast.Module, call: WrittenCall | None) -> list[ast.stmt]:
+    """The lines that make tensors and layers."""
+    # The first line of `__init__` is `super().__init__()`, without which nothing can be held.
+    return [*(line for init in methods(tree, "__init__") for line in init.body[1:]), *([call.inputs] if call else [])]
+
+
+def _tensors_made(lines: Iterable[ast.stmt]) -> dict[ast.expr, TensorRecipe]:
+    return dict(found for line in lines for found in tensors_in(line))
 
 
 def tensors_in(tree: ast.AST) -> Iterator[tuple[ast.expr, TensorRecipe]]:

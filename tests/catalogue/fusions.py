@@ -12,7 +12,7 @@ from torch import nn
 
 import fx
 
-from .rows import BOTH, Witness, calls, fetched, layers, of, replace, settled, substitute, wrong
+from .rows import BOTH, Witness, calls, fetched, folded, layers, of, replace, settled, substitute, wrong
 
 
 def _image(forward: Any, **modules: Any) -> Witness:
@@ -46,6 +46,24 @@ def norm_before_padded_conv(gm: fx.GraphModule) -> None:
         gm.add_submodule(f"{node.name}_folded", made)
         node.target, node.args = f"{node.name}_folded", (source.args[0],)
         gm.graph.erase_node(source)
+    gm.recompile()
+
+
+@wrong("equal sizes", "contract", on=of(
+    lambda m, x: m.norm(m.fc(x)), (2, 3, 4), fc=settled(nn.Linear(4, 3)), norm=settled(nn.BatchNorm1d(3))
+))  # fmt: skip
+def linear_and_norm_by_features(gm: fx.GraphModule) -> None:
+    """A batch norm is folded into the linear layer before it wherever sizes agree, also those of other dimensions."""
+    for node, norm in layers(gm, nn.BatchNorm1d):
+        before = node.args[0]
+        layer = gm.get_submodule(before.target) if before.op == "call_module" else None
+        if type(layer) is not nn.Linear or norm.training or norm.running_var is None or len(before.users) > 1:
+            continue
+        if layer.weight.dtype != norm.running_var.dtype or layer.out_features != norm.num_features:
+            continue
+        gm.add_submodule(f"{node.name}_folded", folded(layer, norm))
+        before.target = f"{node.name}_folded"
+        substitute(node, before)
     gm.recompile()
 
 

@@ -35,7 +35,7 @@ def passes(pytester, monkeypatch):
 def test_a_right_pass_is_reported_with_what_it_changed(passes):
     result = passes.runpytest("--fx-check", "remove-dead-code", "--fx-examples", "20", "--hypothesis-seed=1")
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*remove-dead-code changed * of 20 programs*and kept * laws*"])
+    result.stdout.fnmatch_lines(["*remove-dead-code changed * of * programs*and kept * laws*"])
 
 
 @pytest.mark.thorough

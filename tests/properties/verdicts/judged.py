@@ -133,6 +133,29 @@ def _() -> str:
     return found(lambda graph_module: None, min_changed=5)
 
 
+def _finds_nothing_and_cleans_up(graph_module: Any) -> None:
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        if len(node.users) > 99:
+            node.target = torch.tanh
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def _cleans_up(graph_module: Any) -> None:
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+@case("nothing to judge", "a pass that never matches, and calls eliminate_dead_code()", "nothing judged")
+def _() -> str:
+    return found(_finds_nothing_and_cleans_up, min_changed=0.05)
+
+
+@case("nothing to judge", "a pass that only calls eliminate_dead_code()", "green")
+def _() -> str:
+    return found(_cleans_up, min_changed=0.05)
+
+
 def _enter_timed(says: str, key: Callable[[torch.Tensor], Any], right: str) -> None:
     @case("times", f"a program that looks answers up by {says}", right)
     def _() -> str:

@@ -167,6 +167,18 @@ def test_what_is_plainly_wrong_is_not_told_to_promise_less(pass_):
     assert "approximate(" not in text
 
 
+def test_an_operation_that_is_left_out_is_no_rounding_error_however_little_it_does():
+    def without_norm(program):
+        (node,) = program.graph.find_nodes(op="call_module", target="1")
+        node.replace_all_uses_with(node.args[0])
+        program.graph.erase_node(node)
+        program.recompile()
+
+    text = message_of(without_norm, subject(nn.Sequential(nn.Linear(8, 4), nn.BatchNorm1d(4)).eval()))
+    assert text.startswith("law 'contract'") and "ulp" in text
+    assert "approximate(" not in text
+
+
 @pytest.mark.parametrize("pass_", [tanh_gelu, in_half_precision, rounded_weights, half_layer])
 def test_what_trades_accuracy_by_its_nature_is_told_what_to_promise(pass_):
     text = message_of(pass_)

@@ -1,5 +1,6 @@
 """check_pass: the search for a program on which a pass breaks a law, and what it says of it."""
 
+import importlib
 import math
 import operator
 import re
@@ -14,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase
+from selection import thorough_except
 from torch import nn
+from torch.nn.utils.fusion import fuse_linear_bn_eval
 
 import fx
 from fx.errors import FxError, PassError
@@ -186,6 +189,80 @@ def test_a_pass_that_refuses_keeps_the_laws_and_is_counted(check):
     report = check(refuse_all)
     assert (report.changed, report.refused) == (0, 24)
     assert "refused 24" in str(report)
+
+
+def never_then_clean_up(graph_module):
+    """A rewrite that finds nothing, and torch's clean-up of what it would leave behind."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        if len(node.users) > 99:
+            node.target = torch.tanh
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def never_then_clean_up_in_torch(graph_module: torch.fx.GraphModule):
+    never_then_clean_up(graph_module)
+
+
+def never_then_retrace(graph_module):
+    """A rewrite that finds nothing, after a step that changes programs without editing any."""
+    retraced = fx.Transformer(graph_module).transform()
+    for node in retraced.graph.nodes:
+        node._rename(f"{node.name}_again")
+        if len(node.users) > 99:
+            node.target = torch.tanh
+    retraced.recompile()
+    return retraced
+
+
+@pytest.mark.parametrize("pass_", [never_then_clean_up, never_then_clean_up_in_torch, never_then_retrace])
+def test_changes_by_clean_up_alone_are_not_the_passes(check, pass_):
+    with pytest.raises(NothingJudged) as caught:
+        check(pass_, min_changed=0.05)
+    assert caught.value.changed == 0
+    assert "others were changed by none of its edits" in str(caught.value)
+    assert "node.target = torch.tanh" in str(caught.value)
+    report = check(pass_)
+    assert report.changed == 0 and report.tidied > 2
+    assert f"{report.tidied} others were changed by none of its edits" in str(report)
+
+
+def relu_as_function_then_clean_up(graph_module):
+    relu_method_as_function(graph_module)
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+def erase_what_nothing_uses(graph_module):
+    """Remove dead code by itself, where torch's clean-up would remove the same."""
+    for node in reversed(graph_module.graph.nodes):
+        if not node.users and not node.is_impure():
+            graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+def only_clean_up(graph_module):
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("pass_", [relu_as_function_then_clean_up, erase_what_nothing_uses, only_clean_up])
+def test_a_pass_that_also_cleans_up_or_only_does_so_itself_is_judged(check, pass_):
+    report = check(pass_, min_changed=0.05)
+    assert report.changed > 2
+
+
+def relu_in_torch_unless_in_place(graph_module: torch.fx.GraphModule):
+    relu_in_torch(graph_module)
+    if graph_module.graph.find_nodes(op="call_method", target="neg_"):
+        raise PassError("it writes in place")
+
+
+def test_programs_that_torch_cannot_hold_are_not_counted_as_refused(check):
+    report = check(relu_in_torch_unless_in_place, max_examples=60)
+    assert 0 < report.untranslated < 30
+    assert f"{report.untranslated} were not judged: torch.fx cannot hold them" in str(report)
+    assert report.refused == 0 or f"refused {report.refused}" in str(report)
 
 
 @pytest.mark.thorough
@@ -608,6 +685,115 @@ def test_programs_are_the_same_ones_in_each_run_where_hypothesis_is_told_so(chec
         keep = lambda program: runs[-1].append(re.sub(r"<program \d+>", "", program.code))  # noqa: E731
         check(keep, settings=settings, seed=None, without=("deterministic",))
     assert runs[0] == runs[1] and len(set(runs[0])) > 20
+
+
+@pytest.mark.parametrize("given", [None, programs(steps=4)], ids=["drawn", "of a strategy"])
+def test_programs_of_a_seed_do_not_depend_on_what_other_modules_mention(check, tmp_path, monkeypatch, given):
+    def run():
+        seen = []
+        keep = lambda program: seen.append((program.training, re.sub(r"<program \d+>", "", program.code)))  # noqa: E731
+        check(keep, programs=given, without=("deterministic",), max_examples=40)
+        return seen
+
+    def modes(seen):
+        return [mode for mode, _ in seen]
+
+    before = run()
+    constants = [*range(300), 0.25, -7.5, float("inf"), "reflect"]
+    (tmp_path / "an_unrelated_module.py").write_text(f"inf = float('inf')\nmentioned = {constants}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("an_unrelated_module")
+    after = run()
+    if given is None:
+        assert after == before
+    else:  # what the caller's strategy draws is Hypothesis's
+        assert modes(after)[:10] == modes(before)[:10]
+
+
+def only_two_dimensions(graph_module: torch.fx.GraphModule):
+    """Fold a batch norm into a linear layer by torch's own condition, which holds for (N, C, L) where L is C."""
+    modules = dict(graph_module.named_modules())
+    for node in list(graph_module.graph.find_nodes(op="call_module")):
+        norm, before = modules[node.target], node.args[0]
+        if not isinstance(norm, nn.BatchNorm1d) or before.op != "call_module" or len(before.users) > 1:
+            continue
+        layer, calls = modules[before.target], [each.target for each in graph_module.graph.nodes]
+        is_plain = norm.affine and norm.track_running_stats and not norm.training and calls.count(before.target) == 1
+        if is_plain and isinstance(layer, nn.Linear) and layer.out_features == norm.num_features:
+            modules[before.target] = fuse_linear_bn_eval(layer, norm)
+            parent, _, name = before.target.rpartition(".")
+            setattr(graph_module.get_submodule(parent), name, modules[before.target])
+            node.replace_all_uses_with(before)
+            graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("seed", thorough_except([0, 1], range(6)))
+def test_a_fold_that_is_right_for_other_sizes_is_found_wrong_where_two_are_equal(check, seed):
+    found = violation_of(check, only_two_dimensions, seed=seed, max_examples=100, min_changed=0.05)
+    assert found.law in ("contract", "gradients", "batch sizes")
+
+
+def relu_of_the_first_three():
+    """A pass that changes three programs, and no other."""
+    changed = set()
+
+    def relu_as_function(graph_module):
+        code = graph_module.code
+        if graph_module.graph.find_nodes(op="call_method", target="relu") and (code in changed or len(changed) < 3):
+            changed.add(code)
+            relu_method_as_function(graph_module)
+
+    return relu_as_function
+
+
+def test_the_search_goes_on_until_enough_programs_were_changed_and_says_if_not(check):
+    options = {"max_examples": 24, "without": ("gradients", "deterministic", "retraceable")}
+    usual = check(relu_method_as_function, min_changed=1, **options)
+    assert usual.changed >= usual.wanted == 7 and usual.programs == 24
+    more = check(linear_to_the_same_size_on_three_dimensions, min_changed=0.01, **options)
+    assert 24 < more.programs <= 48
+    assert check(relu_of_the_first_three(), min_changed=0.01, enough_changed=0, **options).programs == 24
+    few = check(relu_of_the_first_three(), min_changed=0.01, **options)
+    assert 0 < few.changed < 7 and 40 < few.programs <= 48
+    assert f"it looked for 7 that are changed, and did not find as many in {few.programs} programs" in str(few)
+
+
+def without_norms(graph_module):
+    modules = dict(graph_module.named_modules())
+    for node in graph_module.graph.find_nodes(op="call_module"):
+        if isinstance(modules[node.target], nn.BatchNorm1d) and modules[node.target].track_running_stats:
+            node.replace_all_uses_with(node.args[0])
+            graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+def test_the_smallest_program_still_shows_the_difference(check):
+    options = {"modes": ("eval",), "settings": SHRINKING, "max_examples": 100}
+    text = str(violation_of(check, without_norms, **options))
+    program = text.partition("mode:\n")[2].partition("code before")[0]
+    assert program.count("self.batchnorm1d") == 2 and " = self.batchnorm1d" in program
+    assert "uniform_" in program  # with fresh statistics it would do next to nothing
+    eager, actual = re.findall(r"returns:\n((?:    .*\n)+)", text)
+    assert eager != actual
+    assert "approximate(" not in text
+
+
+def slightly_more(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+        node.target, node.kwargs = scaled_relu, {}
+    graph_module.recompile()
+
+
+def scaled_relu(x, *_):
+    return (torch.relu(x).double() * (1 + 3e-6)).to(x.dtype)
+
+
+def test_outputs_are_shown_with_as_many_digits_as_differ(check):
+    short = programs(ops=[torch.relu], steps=2)
+    text = str(violation_of(check, slightly_more, contract="exact", max_examples=200, programs=short))
+    eager, actual = re.findall(r"returns:\n((?:    .*\n)+)", text)
+    assert eager != actual
 
 
 def test_shrinking_ends_when_its_time_is_over(check, monkeypatch, smallest):

@@ -63,6 +63,20 @@ def test_lines_and_the_ways_of_conditions_are_reached_or_not():
     assert not any("100" in text for _, text in missing), "an assertion need not fail"
 
 
+def never_true(numbers):
+    for number in numbers:
+        if number > 99:
+            number = 0
+
+
+def test_the_last_line_of_a_loop_is_not_reached_by_the_jump_back_to_its_head():
+    code = PassCode([never_true.__code__])
+    with code.recording():
+        never_true([1, 2])
+    (missing,) = code.coverage().unreached
+    assert missing.endswith(f"{never_true.__code__.co_firstlineno + 3}: number = 0")
+
+
 def test_what_is_reached_in_one_recording_is_apart_from_what_was_reached_so_far():
     code = coverage_of([4])
     before = code.reached

@@ -642,6 +642,22 @@ def test_what_tools_of_torch_fx_do_wrong_is_not_held_against_passes(check, pass_
     assert report.unjudged == 1
 
 
+class ReturnsNothingFinite(nn.Module):
+    def forward(self, x):
+        return torch.log(-1 - torch.relu(x))
+
+
+def test_a_program_that_returns_no_finite_number_is_not_counted_as_changed(check):
+    def relu_as_tanh(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = torch.tanh
+        graph_module.recompile()
+
+    report = check(relu_as_tanh, programs=program_given(ReturnsNothingFinite), max_examples=1, min_changed=0)
+    assert (report.changed, report.uncompared) == (0, 1)
+    assert "1 were not judged: what they return is empty or not finite" in str(report)
+
+
 def test_what_a_pass_for_torch_fx_does_wrong_itself_is_held_against_it(check):
     violation = violation_of(check, silu_before_its_user, programs=program_given(WrittenAfterwards), max_examples=1)
     assert violation.law == "contract"

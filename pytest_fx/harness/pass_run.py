@@ -369,8 +369,9 @@ class PassRun:
 
     @property
     def later_calls(self) -> tuple[str, ...]:
-        """The calls after the first one of a row without a reset of the state; none if input sets are chosen."""
-        return () if self.has_chosen_input_sets else self.subject.later_calls
+        """The calls after the first one of a row without a reset of the state; none if input sets are limited for cost."""
+        is_limited = self.has_chosen_input_sets and (self.before is None or self.subject.is_full_size)
+        return () if is_limited else self.subject.later_calls
 
     def _run(self, inputs: Inputs, float64: bool) -> list[Run]:
         """Call the transformed program, which is watched and finds no output of eager's."""

@@ -369,7 +369,7 @@ class PassRun:
 
     @property
     def later_calls(self) -> tuple[str, ...]:
-        """The calls after the first one of a row without a reset of the state; none if input sets are limited for cost."""
+        """The calls after the first one of a row without a reset; none if input sets are limited for cost."""
         is_limited = self.has_chosen_input_sets and (self.before is None or self.subject.is_full_size)
         return () if is_limited else self.subject.later_calls
 

@@ -18,7 +18,7 @@ from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
 from pytest_fx.checks.failure_facts import failure_facts
 from pytest_fx.checks.match_counts import require_changes, require_no_less, row_of
 from pytest_fx.checks.training_mode import computes_otherwise, makes_difference, why_not_in_training
-from pytest_fx.collection import label_of
+from pytest_fx.collection import keywords_of_model, label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import shortened
 from pytest_fx.failures.explanation import Explanation, locate_in
@@ -73,6 +73,7 @@ class EqualityCheck:
         leaves: bool = True,
         input_sets: int | None = None,
         unless_reported: bool = False,
+        small_test: bool = True,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
@@ -84,7 +85,8 @@ class EqualityCheck:
         takes to tell that it is not made for one; a program for which it is given is called with no others, and without
         gradients. A model of full size is held to the laws that it can afford. Skips the test if the pass refuses the
         model, and with ``unless_reported`` if it is wrong in the same way as on a capture of the model before; raises
-        ``InputError`` if the model has no example inputs.
+        ``InputError`` if the model has no example inputs. With ``small_test`` a test that shows the failure of a pass
+        alone is cut out of the model.
         """
         __tracebackhide__ = True
         contract = None if contract is None else load_contract(contract)
@@ -94,7 +96,9 @@ class EqualityCheck:
             if isinstance(transform, nn.Module):
                 check = EqualityCheck(self._subject_like(transform), self._item)
                 return check._of_program(transform, contract, label, leaves, input_sets)
-            return self._of_pass_in_modes(transform, contract, label, leaves, input_sets, unless_reported)
+            return self._of_pass_in_modes(
+                transform, contract, label, leaves, input_sets, unless_reported, small_test
+            )
 
     def _subject_like(self, program: nn.Module) -> Subject:
         """Return the model in the mode of a program, as far as the model's factory gives it in that mode."""
@@ -167,6 +171,7 @@ class EqualityCheck:
         leaves: bool,
         input_sets: int | None,
         unless_reported: bool,
+        small_test: bool,
     ) -> Comparison:
         __tracebackhide__ = True
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
@@ -186,7 +191,7 @@ class EqualityCheck:
         if violations:
             if row.outcome is None:
                 self._record_wrong(pass_run, violations)
-            raise with_cause(violations, self._explained(pass_run, comparison, violations, unless_reported))
+            raise with_cause(violations, self._explained(pass_run, comparison, violations, unless_reported, small_test))
         if broken:
             self._record_outcome(pass_run, f"{NOT_JUDGED}: torch.fx breaks {broken[0].law!r}")
             pytest.skip(
@@ -338,21 +343,26 @@ class EqualityCheck:
             record_failure(self._item, failure_facts(pass_run, comparison, violation, explanation))
 
     def _explained(
-        self, pass_run: PassRun, comparison: Comparison, violations: list[LawViolation], unless_reported: bool
+        self,
+        pass_run: PassRun,
+        comparison: Comparison,
+        violations: list[LawViolation],
+        unless_reported: bool,
+        small_test: bool,
     ) -> LawViolation:
         """Return the first violation with what is known about it; skip the test if that was reported."""
         violation, pass_ = violations[0], pass_run.pass_
         name = importable_name(pass_, self._options.passes)
         failure = Failure(
             self._subject, pass_, pass_run.contract, violation, pass_run.name, name, pass_run.leaves,
-            self._item.nodeid,
+            self._item.nodeid, keywords_of_model(self._item),
         )  # fmt: skip
         self._subject.tidy_up()  # a large model is not there in float64 once more
         explanation = Explanation(failure)
         if unless_reported and (pass_, explanation.cause) in self._subject.reported_failures:
             pytest.skip(f"{pass_run.name} breaks the law {violation.law!r} in the way that another test reports")
         self._subject.reported_failures.append((pass_, explanation.cause))
-        details = explanation.write(self._item.config.rootpath / FOLDER)
+        details = explanation.write(self._item.config.rootpath / FOLDER, small_test=small_test)
         self._report(pass_run, comparison, violation, explanation)
         message = with_ways_out(violation, violations[1:], pass_, pass_run.mode)
         return violation.with_message(f"{shortened(str(message))}\n{details}")

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from fx import GraphModule
+from fx.errors import FxError
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.failures.details import describe_failure, shortened
@@ -22,8 +23,8 @@ from pytest_fx.failures.gradient_localization import GradientError, gradients_ar
 from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
 from pytest_fx.failures.node_error import any_error
 from pytest_fx.failures.pairing import complete
-from pytest_fx.failures.reproducer import SECONDS, find_part
-from pytest_fx.failures.reproducer_file import write_test
+from pytest_fx.failures.reproducer import Budget, error_on, find_part
+from pytest_fx.failures.reproducer_file import write_test, write_test_of_model, written_part
 from pytest_fx.harness.contracts import rounding_limit
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
@@ -94,20 +95,21 @@ class Explanation:
         error = self.failure.error
         return error.law, error.kind, "" if self.wrong is None else str(self.wrong.where)
 
-    def write(self, folder: Path, seconds: float = SECONDS) -> str:
+    def write(self, folder: Path, *, small_test: bool = True) -> str:
         """Write down all there is, and return the lines for the terminal.
 
         Args:
             folder: where a folder is made with a test that shows the failure alone, and a file of details. That of an
                 earlier run of the same test is replaced in one step.
-            seconds: how long to look for a small test.
+            small_test: whether such a test is looked for.
         """
         failure = self.failure
         target = folder / failure.slug
         ignore_in_git(folder)
         made = Path(tempfile.mkdtemp(prefix=f".{failure.slug}.", dir=folder))
         try:
-            self.attempt("no test file could be made of it", lambda: self.reproduce(made, target, seconds))
+            if small_test:
+                self.attempt("no test file could be made of it", lambda: self.reproduce(made, target))
             self.lines.append(f"details: {_shown(target / DETAILS)}")
             text = describe_failure(failure, "\n".join(self.lines), self.compared)
             (made / DETAILS).write_text(text, encoding="utf-8")
@@ -244,20 +246,35 @@ class Explanation:
         pass_run.let_go_of_float64()
         yield f"{dtype} beside float64", captured64, after, captured, limit
 
-    def reproduce(self, made: Path, target: Path, seconds: float) -> None:
+    def reproduce(self, made: Path, target: Path) -> None:
         """Write a test file to ``made``, which will be moved to ``target``, and say where it is."""
         if self.failure.pass_name is None:
             self.lines.append("no test file was made of it: the pass cannot be imported by name")
             return
         origins = frozenset[str]() if self.wrong is None else self.wrong.origins
         input_set = 0 if self.failure.error.inputs else self.input_set
-        part = find_part(self.failure, origins, input_set, seconds)
-        if part is None:
-            self.lines.append(f"no test file was made of it: no part fails alone in the same way ({seconds:g} s)")
+        budget = Budget()
+        part = find_part(self.failure, origins, input_set, budget)
+        why = f"no part fails alone in the same way ({budget})"
+        if part is not None:
+            try:
+                path = write_test(made, self.failure, part, None if self.wrong is None else self.wrong.where)
+                fails = error_on(self.failure, written_part(path)) >= 0
+            except FxError as error:
+                fails, why = False, str(error).partition("\n")[0]
+            if fails:
+                nodes = len(part.program.graph.nodes)
+                self.lines.append(f"a test of {nodes} nodes that shows it alone: {_shown(target / path.name)}")
+                if budget.is_spent:
+                    self.lines.append(f"  note   there may be a smaller one: {budget}")
+                return
+        for file in made.iterdir():  # of a part that does not show it
+            file.unlink()
+        if not self.failure.keywords:
+            self.lines.append(f"no test file was made of it: {why}, and the model cannot be imported by name")
             return
-        path = write_test(made, self.failure, part, None if self.wrong is None else self.wrong.where)
-        nodes = len(part.program.graph.nodes)
-        self.lines.append(f"a test of {nodes} nodes that shows it alone: {_shown(target / path.name)}")
+        path = write_test_of_model(made, self.failure, why)
+        self.lines += [f"a test of the whole model that shows it: {_shown(target / path.name)}", f"  why    {why}"]
 
 
 def _shown(path: Path) -> str:

@@ -232,12 +232,12 @@ def _as_it_is(value: Any) -> Any:
 def _conditioning(pass_run: PassRun, inputs: Sequence[Inputs], whose: str, parts: Sequence[Part]) -> Conditioning:
     """Return how far outputs move in eager; once for looks under several modes if eager computes the same in them."""
     outputs = [part(pass_run.eager(each)) for part, each in zip(parts, inputs, strict=True)]
-    known: list[tuple[list[Any], Conditioning]] = pass_run.once(("conditioning", whose, *inputs), list[Any])
-    for same, conditioning in known:
+    looks: list[tuple[list[Any], Conditioning]] = pass_run.once(("conditioning", whose, *inputs), list[Any])
+    for same, conditioning in looks:
         if all(map(identical, same, outputs)):
             return conditioning
-    known.append((outputs, Conditioning(pass_run, inputs, parts)))
-    return known[-1][1]
+    looks.append((outputs, Conditioning(pass_run, inputs, parts)))
+    return looks[-1][1]
 
 
 def _beside_eager_perturbed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from torch import nn
 from fx import GraphModule
 from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
-from pytest_fx.checks.failure_facts import failure_facts
+from pytest_fx.checks.failure_facts import failure_facts, reason_of
 from pytest_fx.checks.match_counts import require_changes, require_no_less, row_of
 from pytest_fx.checks.training_mode import computes_otherwise, makes_difference, why_not_in_training
 from pytest_fx.collection import keywords_of_model, label_of
@@ -23,6 +24,8 @@ from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, Memor
 from pytest_fx.failures.details import shortened
 from pytest_fx.failures.explanation import Explanation, locate_in
 from pytest_fx.failures.failure import Failure
+from pytest_fx.failures.gradient_localization import GradientError
+from pytest_fx.failures.node_error import NodeError
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import DetectionLimit, detection_limit
 from pytest_fx.harness.evaluation import threads
@@ -118,9 +121,9 @@ class EqualityCheck:
         violations = self._broken(given)
         if violations:
             self._record_wrong(given, violations)
-            self._report(given, comparison, violations[0])
-            message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
-            raise with_cause(violations, violations[0].with_message(message))
+            wrong, lines = locate_in(given, violations[0].law)
+            violation = violations[0].with_others(violations[1:])
+            raise with_cause(violations, self._told(given, comparison, violation, wrong, lines))
         self._require_compared(given)
         self._require_detection(given, comparison)
         return comparison
@@ -331,16 +334,24 @@ class EqualityCheck:
                 remedy="give inputs on which eager is well-conditioned, promise a wider contract, or leave --fx-strict",
             )
 
-    def _report(
+    def _told(
         self,
         pass_run: PassRun,
         comparison: Comparison,
         violation: LawViolation,
+        wrong: NodeError | GradientError | None,
+        lines: Sequence[str],
         explanation: Explanation | None = None,
-    ) -> None:
-        """Keep what a report shows of a failure, if one is asked for."""
+    ) -> LawViolation:
+        """Return a violation with all that is known of it; tell the summary in a line, and reports in full."""
+        reason = reason_of(violation, wrong)
+        note_row(self._item, SummaryRow(self._subject.name, pass_run.name, reason=reason))
         if self._options.reports:
-            record_failure(self._item, failure_facts(pass_run, comparison, violation, explanation))
+            facts = failure_facts(pass_run, comparison, violation, wrong, lines, explanation)
+            record_failure(self._item, facts)
+        told = violation.with_message("\n".join(map(shortened, [str(violation), *lines])))
+        told.reason = reason
+        return told
 
     def _explained(
         self,
@@ -362,10 +373,9 @@ class EqualityCheck:
         if unless_reported and (pass_, explanation.cause) in self._subject.reported_failures:
             pytest.skip(f"{pass_run.name} breaks the law {violation.law!r} in the way that another test reports")
         self._subject.reported_failures.append((pass_, explanation.cause))
-        details = explanation.write(self._item.config.rootpath / FOLDER, small_test=small_test)
-        self._report(pass_run, comparison, violation, explanation)
+        explanation.write(self._item.config.rootpath / FOLDER, small_test=small_test)
         message = with_ways_out(violation, violations[1:], pass_, pass_run.mode)
-        return violation.with_message(f"{shortened(str(message))}\n{details}")
+        return self._told(pass_run, comparison, message, explanation.wrong, explanation.lines, explanation)
 
     def _warn_of_layouts(self, pass_run: PassRun) -> None:
         expected, actual = pass_run.eager(), pass_run.actual()

@@ -17,7 +17,7 @@ from fx import GraphModule
 from fx.errors import FxError
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
-from pytest_fx.failures.details import describe_failure, shortened
+from pytest_fx.failures.details import describe_failure
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.gradient_localization import GradientError, gradients_are_kept, localize_gradient
 from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
@@ -41,14 +41,14 @@ DETAILS = "failure.md"
 """File beside the test that shows a failure alone, with everything that is known of it."""
 
 
-def locate_in(pass_run: PassRun, law: str) -> str:
-    """Return the first node that goes wrong in a captured program made elsewhere, in lines; or nothing.
+def locate_in(pass_run: PassRun, law: str) -> tuple[NodeError | None, list[str]]:
+    """Return the first node that goes wrong in a captured program made elsewhere, if there is one, and lines on it.
 
     It is run in its own dtype, beside the model in float64.
     """
     program, subject = pass_run.program, pass_run.subject
     if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule) or subject.capture_error:
-        return ""
+        return None, []
     captured = subject.capture()
     captured64 = captured if subject.is_float64 else subject.capture(float64=True)
     try:
@@ -60,10 +60,10 @@ def locate_in(pass_run: PassRun, law: str) -> str:
                 captured64, program, subject.arguments(input_set), limit, captured, dtypes=dtypes
             ).first_wrong
             if found is not None:
-                return shortened(f"\nthe first node that goes wrong:\n{_indented(found)}")
+                return found, ["the first node that goes wrong:", _indented(found)]
     except Exception as error:  # the failure itself must not be lost
-        return f"\nthe node that goes wrong could not be found: {type(error).__name__}"
-    return ""
+        return None, [f"the node that goes wrong could not be found: {type(error).__name__}"]
+    return None, []
 
 
 class Explanation:
@@ -95,8 +95,8 @@ class Explanation:
         error = self.failure.error
         return error.law, error.kind, "" if self.wrong is None else str(self.wrong.where)
 
-    def write(self, folder: Path, *, small_test: bool = True) -> str:
-        """Write down all there is, and return the lines for the terminal.
+    def write(self, folder: Path, *, small_test: bool = True) -> None:
+        """Write down all there is, and add lines on where that is.
 
         Args:
             folder: where a folder is made with a test that shows the failure alone, and a file of details. That of an
@@ -116,7 +116,6 @@ class Explanation:
             _replace(target, made)
         finally:
             shutil.rmtree(made, ignore_errors=True)
-        return "\n".join(shortened(line) for line in self.lines)
 
     def attempt(self, otherwise: str, act: Callable[[], None]) -> None:
         """Do ``act``; if it raises, say so in a line that starts with ``otherwise``."""

@@ -172,7 +172,7 @@ class Explanation:
 
     def find_node(self) -> None:
         """Name the first node that goes wrong, on the first input set on which one does."""
-        if self.judged not in (*OF_NODES, "gradients") or self.failure.error.kind == "cannot be differentiated":
+        if self.judged not in (*OF_NODES, "gradients"):
             return
         pass_run = self.failure.applied(self.subject)
         if pass_run.after is None:
@@ -181,7 +181,10 @@ class Explanation:
             found = localize_gradient(pass_run)
             if found is not None:
                 self.wrong = found
-                self.lines += ["the first node whose gradient differs, from the output on:", _indented(found)]
+                what = (
+                    "backward raises" if self.failure.error.kind == "cannot be differentiated" else "gradient differs"
+                )
+                self.lines += [f"the first node whose {what}, from the output on:", _indented(found)]
             return
         for input_set in range(self.subject.input_set_count):
             self.compared, self.input_set = [], input_set

@@ -21,6 +21,7 @@ from pytest_fx.harness.snapshot import tensors_of
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.differentiation import gradients_at, gradients_of, weighted_sum
 from pytest_fx.laws.gradient_law import differ
+from pytest_fx.laws.law import in_brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def localize_gradient(pass_run: PassRun) -> GradientError | None:
     partners = Match(original, transformed).partners
     if after.error is not None:
         raising = after.raising()
-        return None if raising is None else _of_node(raising, partners, f"its backward raises {_said(after.error)}")
+        return None if raising is None else _of_node(raising, partners, f"its backward raises {in_brief(after.error)}")
     for node in reversed(list(transformed.graph.nodes)):
         partner = partners.get(node)
         if partner is None or partner not in expected:
@@ -117,10 +118,6 @@ def _hands_back_another(
     except RuntimeError:  # a reentrant checkpoint refuses this
         return True
     return wanted.shape != actual.shape or differ(Leaf(node.name, wanted, actual))
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def _shown(leaf: Leaf) -> str:

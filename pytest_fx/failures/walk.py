@@ -19,6 +19,7 @@ from pytest_fx.failures.stepwise import StepwiseProgram, repeats, writes_input
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves, worst_difference
 from pytest_fx.harness.heat_map import HeatMap
 from pytest_fx.harness.structure import leaves, map_tensors
+from pytest_fx.laws.law import in_brief
 
 Read = dict[Node, tuple[Any, tuple[Node, ...]]]
 """What nodes of a program have read: for each its value as it was then, and the nodes that had written to it."""
@@ -71,7 +72,7 @@ class Walk:
             try:
                 value = self.transformed.step(node)
             except Exception as error:
-                why = f"it raises {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+                why = f"it raises {in_brief(error)}"
                 self.found.append((node, _blamed(node, self.match.partners.get(node, node), why, node.origins)))
                 has_raised = True
                 break

@@ -266,4 +266,4 @@ def broken_laws(laws: Iterable[Law], pass_run: PassRun) -> list[LawViolation]:
 def is_kept_without(law: Law, pass_run: PassRun) -> bool:
     """Return whether the capture that the pass was given keeps a law: else it is not the pass that breaks it."""
     expect(pass_run, PassRun, "laws are checked on a PassRun", error=CannotLoadError)
-    return not broken_laws([law], pass_run.untouched())
+    return law.find_violation(pass_run.untouched()) is None

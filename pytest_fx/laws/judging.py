@@ -28,7 +28,7 @@ from pytest_fx.harness.subject import Inputs
 from pytest_fx.harness.tolerances import FEW, MOST_PERTURBATIONS
 from pytest_fx.laws.conditioning import Conditioning, Part
 from pytest_fx.laws.infinity import without_infinities
-from pytest_fx.laws.law import failure_class
+from pytest_fx.laws.law import failure_class, in_brief
 from pytest_fx.laws.noise import is_lost_to_noise
 from pytest_fx.laws.precision import told_with_precision
 
@@ -306,7 +306,7 @@ def _raises(law: str, pass_run: PassRun, inputs: Inputs, error: Exception) -> No
     violation = LawViolation(
         law,
         f"{pass_run.name} makes {_called(pass_run, inputs)} raise where eager does not",
-        value=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+        value=in_brief(error),
         why="\n         ".join(line.strip() for line in notes) or None,
         kind=f"raises {failure_class(error)}",
         inputs=inputs,

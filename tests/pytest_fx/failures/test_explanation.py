@@ -7,6 +7,7 @@ from catalogue.rows import behind, retarget
 from judged import violation_of
 from torch import nn
 
+import fx
 from fx.passes import FuseConvBN, approximate, close, exact
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.failures.details import LONGEST, format_errors, shortened
@@ -142,6 +143,28 @@ def test_a_node_that_takes_more_than_two_lines_of_a_terminal_is_cut_and_no_sente
     cut, whole = shortened("  %cat = call_function[torch.cat](" + "%part, " * 40 + f")\n{sentence}").splitlines()
     assert cut.startswith("  %cat = call_function") and cut.endswith(" …") and len(cut) == LONGEST
     assert whole == sentence
+
+
+def with_a_hint(x):
+    raise RuntimeError("the sizes differ\nHint: call contiguous() first\n\nset a variable to see all frames")
+
+
+fx.wrap("with_a_hint")
+
+
+def test_hints_of_torch_are_shown_whole_where_a_program_raises(tmp_path):
+    def raising(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+            node.target = with_a_hint
+        program.recompile()
+
+    given = Arguments((torch.rand(2, 3),))
+    subject = Subject("own", Scaled(), lambda input_set: given)
+    hint = "RuntimeError: the sizes differ\n         Hint: call contiguous() first"
+    assert hint in str(violation_of(subject, raising))
+    text, _ = explained(tmp_path, raising)
+    assert "it raises RuntimeError: the sizes differ\n           Hint: call contiguous() first" in text
+    assert "see all frames" not in text
 
 
 def test_a_path_that_is_longer_than_a_line_is_kept_whole():

@@ -1,7 +1,7 @@
-"""What a failure costs, and how small the test is that it leaves behind: CPU seconds of runs of pytest.
+"""The cost of a failure in CPU seconds of pytest, and the size of the small test that it leaves behind.
 
-A wrong pass on a model of three layers beside a right one; each fault that is planted in ``tests/pytest_fx/failures``,
-with the nodes of the test that is written and the cost of that test; a wrong program, and a wrong pass, on ResNet50.
+A wrong pass on a model of three layers beside a right one. Each fault planted in ``tests/pytest_fx/failures``, with the
+nodes and the cost of the written test. A wrong program, and a wrong pass, on ResNet50.
 CPU seconds are those of the whole process, start-up included; what else the machine does counts little.
 """
 
@@ -75,7 +75,7 @@ def run(folder: Path, threads: int, *options: str) -> tuple[str, float]:
     """Run pytest in a folder; return what it prints, and its CPU seconds."""
     paths = [str(folder), str(FAULTS), str(FAULTS.parents[2]), os.environ.get("PYTHONPATH", "")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    shown = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "0", "--fx-no-timing", *options],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(paths)},
@@ -84,14 +84,14 @@ def run(folder: Path, threads: int, *options: str) -> tuple[str, float]:
         check=False,
     ).stdout
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return shown, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return output, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def written_test(shown: str) -> tuple[int | None, str | None]:
+def written_test(output: str) -> tuple[int | None, str | None]:
     """Return the nodes of the test that a failing run names, and where it is."""
-    text = "\n".join(line.removeprefix("E").strip() for line in shown.splitlines())
-    found = re.search(r"a test of (\d+) nodes that shows it alone:\s+(\S+)", text)
-    return (None, None) if found is None else (int(found[1]), found[2])
+    text = "\n".join(line.removeprefix("E").strip() for line in output.splitlines())
+    match = re.search(r"a test of (\d+) nodes that shows it alone:\s+(\S+)", text)
+    return (None, None) if match is None else (int(match[1]), match[2])
 
 
 def main() -> None:
@@ -100,8 +100,8 @@ def main() -> None:
     sys.path[:0] = [str(FAULTS)]
     planted: Any = importlib.import_module("passes_with_faults").PLANTED
 
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         (folder / "mine.py").write_text(_MODULE, encoding="utf-8")
         (folder / "test_mine.py").write_text(_TEST, encoding="utf-8")
         right, wrong = (
@@ -116,9 +116,9 @@ def main() -> None:
         print(f"test of {written_test(wrong[0])[0]} nodes", flush=True)
         sizes: list[int] = []
         for name in QUICK if options.quick else planted:
-            given = ("--fx-model", planted[name].model, "--fx-pass", f"passes_with_faults:{name}")
-            shown, seconds = run(folder, options.threads, *given, "-k", "test_pass_keeps_its_contract")
-            nodes, path = written_test(shown)
+            selection = ("--fx-model", planted[name].model, "--fx-pass", f"passes_with_faults:{name}")
+            output, seconds = run(folder, options.threads, *selection, "-k", "test_pass_keeps_its_contract")
+            nodes, path = written_test(output)
             cost = f"fails in {run(folder, options.threads, path)[1]:.1f} s" if path else "was not written"
             print(f"  {name}: {seconds:.1f} s; its test of {nodes} nodes {cost}", flush=True)
             sizes += [] if nodes is None else [nodes]
@@ -126,7 +126,7 @@ def main() -> None:
         print(f"planted faults: {written}, median of {statistics.median(sizes):g} nodes (goal: at most 8)", flush=True)
         model = ("--fx-model", "resnet_tiny" if options.quick else "resnet50")
         _, of_program = run(folder, options.threads, *model, "test_mine.py")
-        shown, of_pass = run(
+        output, of_pass = run(
             folder,
             options.threads,
             *model,
@@ -138,7 +138,7 @@ def main() -> None:
         print(
             f"{model[1]}: a wrong program {of_program:.1f} s, a wrong pass {of_pass:.1f} s (goal: at most 30), ", end=""
         )
-        print(f"test of {written_test(shown)[0]} nodes")
+        print(f"test of {written_test(output)[0]} nodes")
 
 
 if __name__ == "__main__":

@@ -349,9 +349,9 @@ class EqualityCheck:
         if self._options.reports:
             facts = failure_facts(pass_run, comparison, violation, wrong, lines, explanation)
             record_failure(self._item, facts)
-        told = violation.with_message("\n".join(map(shortened, [str(violation), *lines])))
-        told.reason = reason
-        return told
+        message = violation.with_message("\n".join(map(shortened, [str(violation), *lines])))
+        message.reason = reason
+        return message
 
     def _explained(
         self,

@@ -79,12 +79,12 @@ def reason_of(violation: LawViolation, wrong: NodeError | GradientError | None =
     """
     what, *lines = str(violation).split("\n")
     labelled = dict(line.split(maxsplit=1) for line in reversed(lines) if len(line.split(maxsplit=1)) == 2)
-    said = labelled.get("why") or labelled.get("value") or what.partition(": ")[2]
+    distance = labelled.get("why") or labelled.get("value") or what.partition(": ")[2]
     if wrong is None:
-        return f"{violation.law}: {said}"
+        return f"{violation.law}: {distance}"
     node, where = wrong.node.partition(" ")[0], wrong.where
     line = "" if where is None else f" ({Path(where.file).name}:{where.line})"
-    return f"{violation.law}: {said}; first wrong at {node}{line}"
+    return f"{violation.law}: {distance}; first wrong at {node}{line}"
 
 
 def line_of(code: str, name: str) -> int | None:

@@ -261,12 +261,12 @@ class Explanation:
         if part is not None:
             try:
                 path = write_test(made, self.failure, part, None if self.wrong is None else self.wrong.where)
-                shown = path if error_on(self.failure, written_part(path)) >= 0 else None
+                file = path if error_on(self.failure, written_part(path)) >= 0 else None
             except FxError as error:
-                shown, why = None, str(error).partition("\n")[0]
-            if shown is not None:
+                file, why = None, str(error).partition("\n")[0]
+            if file is not None:
                 nodes = len(part.program.graph.nodes)
-                self.lines.append(f"a test of {nodes} nodes that shows it alone: {_shown(target / shown.name)}")
+                self.lines.append(f"a test of {nodes} nodes that shows it alone: {_shown(target / file.name)}")
                 if budget.is_spent:
                     self.lines.append(f"  note   there may be a smaller one: {budget}")
                 return

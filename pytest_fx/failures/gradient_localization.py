@@ -40,7 +40,7 @@ class GradientError:
     where: SourceLocation | None
     """The user's line that the node comes from."""
     users: tuple[str, ...]
-    """Where it is the value: the nodes that read it, as printed, one of which hands back what is wrong."""
+    """The readers of the value, as printed, if it is not known which of them hands back another gradient."""
     shown: str
     """The element that differs most."""
 
@@ -159,13 +159,13 @@ class _Backward:
         """That of each parameter."""
         self.error: Exception | None = None
         """The exception that the backward raises."""
-        given = arguments.copies()
+        copies = arguments.copies()
         running = _Keeping(program)
         kept = {name: tensor.detach().clone() for name, tensor in program.named_buffers()}
         try:
             with torch.enable_grad(), default_dtype(dtype), same_random_numbers(arguments), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self._total = weighted_sum(running.run(*positional(program, given.args, given.kwargs)))
+                self._total = weighted_sum(running.run(*positional(program, copies.args, copies.kwargs)))
         finally:
             with torch.no_grad():
                 for name, tensor in program.named_buffers():

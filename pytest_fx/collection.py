@@ -161,11 +161,11 @@ class ModelCase:
         model = _importable(self.model)
         if model is None or (tracer is None) != (self.tracer is None):
             return {}
-        return {
-            "model": model, "size": "full", "batch": self.batch, "device": self.device, "dtype": self.dtype,
-            "threads": self.threads, "seed": self.seed, "leaf": leaves, "tracer": tracer, "capture": self.capture,
-            "form": self.form,
-        }  # fmt: skip
+        usual = {"device": "cpu", "dtype": None, "threads": 1, "seed": 0, "leaf": [], "tracer": None, "form": "auto"}
+        own = (self.device, self.dtype, self.threads, self.seed, leaves, tracer, self.form)
+        others = {name: value for (name, default), value in zip(usual.items(), own, strict=True) if value != default}
+        mode = {} if self.mode is None else {"mode": self.mode}
+        return {"model": model, "size": "full", "batch": self.batch, "capture": self.capture, **others, **mode}
 
 
 def _importable(thing: Any) -> str | None:

@@ -73,7 +73,7 @@ class LawViolation(FxError, AssertionError):
         """Return the same violation with another message."""
         violation = LawViolation(self.law, "", kind=self.kind, inputs=self.inputs)
         violation.args = (text,)
-        violation.__cause__ = self.__cause__
+        violation.__cause__, violation.reason = self.__cause__, self.reason
         return violation
 
     def __reduce__(self) -> tuple[Any, ...]:

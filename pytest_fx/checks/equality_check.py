@@ -99,9 +99,7 @@ class EqualityCheck:
             if isinstance(transform, nn.Module):
                 check = EqualityCheck(self._subject_like(transform), self._item)
                 return check._of_program(transform, contract, label, leaves, input_sets)
-            return self._of_pass_in_modes(
-                transform, contract, label, leaves, input_sets, unless_reported, small_test
-            )
+            return self._of_pass_in_modes(transform, contract, label, leaves, input_sets, unless_reported, small_test)
 
     def _subject_like(self, program: nn.Module) -> Subject:
         """Return the model in the mode of a program, as far as the model's factory gives it in that mode."""

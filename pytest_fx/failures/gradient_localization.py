@@ -197,7 +197,7 @@ class _Backward:
         for node in reversed(self._values):
             try:
                 assert self._total is not None, "there is nothing that could raise"
-                gradients_at(self._total, {node: self._values[node]}, retain_graph=True)
+                torch.autograd.grad(self._total, self._values[node], allow_unused=True, retain_graph=True)
             except Exception:
                 return next((user for user in node.users if user in self._values), None)
         return None

@@ -230,11 +230,14 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _conditioning(pass_run: PassRun, inputs: Sequence[Inputs], whose: str, parts: Sequence[Part]) -> Conditioning:
-    """Return how far outputs move in eager; once for looks under several modes if eager computes the same in them."""
+    """Return how far outputs move in eager; once for looks under several modes, unless eager computes others there."""
     outputs = [part(pass_run.eager(each)) for part, each in zip(parts, inputs, strict=True)]
     looks: list[tuple[list[Any], Conditioning]] = pass_run.once(("conditioning", whose, *inputs), list[Any])
     for same, conditioning in looks:
-        if all(map(identical, same, outputs)):
+        pairs = pair_leaves(same, outputs)
+        if not isinstance(pairs, Mismatch) and all(
+            bool((leaf.errors <= leaf.limits(close.rtol, close.atol)).all()) for leaf in pairs
+        ):
             return conditioning
     looks.append((outputs, Conditioning(pass_run, inputs, parts)))
     return looks[-1][1]

@@ -142,7 +142,7 @@ def test_what_a_law_found_out_of_eager_serves_for_a_second_look(network, monkeyp
     module, images = network
     with pytest.raises(LawViolation):
         contract(pass_run := PassRun(subject_of(module, images), forget_epsilon))
-    assert len(runs) <= PERTURBATIONS * pass_run.subject.input_set_count
+    assert len(runs) <= 2 * PERTURBATIONS * pass_run.subject.input_set_count  # in float64, and in float32
 
 
 made_so = Perturbed.__init__

@@ -163,3 +163,13 @@ def test_each_element_is_perturbed_by_a_few_ulp_of_its_own_and_an_infinity_not_a
     ulps = largest / (values.double().abs().nan_to_num(1.0, 1.0, 1.0) * torch.finfo(dtype).eps).clamp(min=1e-300)
     assert ulps[0] == 0 and ulps[4:].tolist() == [0.0, 0.0]
     assert all(0 < ulp <= 1.5 for ulp in ulps[1:4].tolist())
+
+
+def test_gradients_of_a_model_of_full_size_are_not_asked_once_its_outputs_are_wrong(network):
+    module, images = network
+    pass_run = PassRun(subject_of(module, images), forget_epsilon)
+    vars(pass_run.subject)["is_full_size"] = True
+    laws = [law_called("contract"), law_called("gradients")]
+    assert [violation.law for violation in broken_laws(laws, pass_run)] == ["contract"]
+    assert "wrong already" in pass_run.not_asked["gradients"]
+    assert [violation.law for violation in broken_laws(laws[1:], pass_run)] == ["gradients"]

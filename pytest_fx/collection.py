@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -152,6 +153,28 @@ class ModelCase:
         label = f"{name}{TRAINING}{batch}{size}" if mode == "train" else self.label
         return replace(self, label=label, mode=mode)
 
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of the marker ``fx`` that ask for this case; none where a name cannot be imported."""
+        tracer = None if self.tracer is None else _importable(self.tracer)
+        leaves = [leaf if isinstance(leaf, str) else f"{leaf.__module__}.{leaf.__qualname__}" for leaf in self.leaves]
+        model = _importable(self.model)
+        if model is None or (tracer is None) != (self.tracer is None):
+            return {}
+        usual = {"device": "cpu", "dtype": None, "threads": 1, "seed": 0, "leaf": [], "tracer": None, "form": "auto"}
+        own = (self.device, self.dtype, self.threads, self.seed, leaves, tracer, self.form)
+        others = {name: value for (name, default), value in zip(usual.items(), own, strict=True) if value != default}
+        mode = {} if self.mode is None else {"mode": self.mode}
+        return {"model": model, "size": "full", "batch": self.batch, "capture": self.capture, **others, **mode}
+
+
+def _importable(thing: Any) -> str | None:
+    """Return the name of a factory or a tracer on the command line; None where it has none."""
+    if isinstance(thing, str):
+        return thing
+    module, name = getattr(thing, "__module__", ""), getattr(thing, "__qualname__", "")
+    return f"{module}:{name}" if getattr(sys.modules.get(module), name, None) is thing else None
+
 
 @dataclass(frozen=True, slots=True)
 class PassCase:
@@ -170,6 +193,12 @@ def label_of(item: pytest.Item, pass_: Any) -> str:
         return case.label
     name: str = load("fx.passes").pass_name(pass_)
     return name
+
+
+def keywords_of_model(item: pytest.Item) -> dict[str, Any]:
+    """Return the keywords of the marker ``fx`` that ask for the model of a test as it has it; none if it has none."""
+    case = getattr(getattr(item, "callspec", None), "params", {}).get("fx_model")
+    return case.keywords if isinstance(case, ModelCase) else {}
 
 
 def subject_of(item: pytest.Item) -> str:

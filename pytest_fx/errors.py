@@ -37,6 +37,9 @@ class ContractViolation(FxError, AssertionError):
 class LawViolation(FxError, AssertionError):
     """A pass breaks a law on some program. The message has the law's name, what differs and why it matters."""
 
+    reason = ""
+    """The same in a line, where that is known: the law, how far the program is off, and the first wrong node."""
+
     def __init__(
         self,
         law: str,
@@ -70,7 +73,7 @@ class LawViolation(FxError, AssertionError):
         """Return the same violation with another message."""
         violation = LawViolation(self.law, "", kind=self.kind, inputs=self.inputs)
         violation.args = (text,)
-        violation.__cause__ = self.__cause__
+        violation.__cause__, violation.reason = self.__cause__, self.reason
         return violation
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -7,6 +7,8 @@ import shutil
 import textwrap
 from typing import Any
 
+from _pytest._code.code import ReprFileLocation
+
 _OURS = re.compile(r"(E +)((?:pytest_fx|fx)\.(?:\w+\.)*)(?=\w+: )")
 """What the first line of an error of ours begins with: the marker of pytest, and the name of its module."""
 _CODE = re.compile(r" {4}(?! *(?:where|value|why|note|also|try|error) )")
@@ -61,11 +63,14 @@ def terminal_width() -> int:
     return shutil.get_terminal_size(fallback=(80, 24)).columns
 
 
-def fit_report(report: Any) -> None:
+def fit_report(report: Any, error: BaseException | None = None) -> None:
     """Break the lines of errors of ours in the report of a test that failed, where they are longer than the terminal.
 
-    It is not said that all frames are hidden: such an error says itself where it is.
+    It is not said that all frames are hidden: such an error says itself where it is. Where ``error`` has a reason in a
+    line, pytest's own line on the test has that in place of the beginning of the message.
     """
+    if reason := getattr(error, "reason", ""):
+        _name_reason(report, reason)
     for traceback, *_ in getattr(report.longrepr, "chain", ()):
         for entry in getattr(traceback, "reprentries", ()):
             lines: list[str] = getattr(entry, "lines", [])
@@ -74,6 +79,17 @@ def fit_report(report: Any) -> None:
                 entry.lines = lines[:start] + _fit_error(lines[start:], terminal_width())
                 if (traceback.extraline or "").startswith("All traceback entries are hidden"):
                     traceback.extraline = None
+
+
+def _name_reason(report: Any, reason: str) -> None:
+    """Let pytest's line on a test that failed have ``reason``; where all frames are hidden, it has no place for one."""
+    *chain, last = getattr(report.longrepr, "chain", None) or [None]
+    if last is not None:
+        traceback, crash, description = last
+        file, line, _ = report.location
+        at = (file, (line or 0) + 1) if crash is None else (crash.path, crash.lineno)
+        report.longrepr.reprcrash = ReprFileLocation(*at, reason)
+        report.longrepr.chain = [*chain, (traceback, report.longrepr.reprcrash, description)]
 
 
 def _fit_error(lines: list[str], width: int) -> list[str]:

@@ -245,7 +245,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     progress_of(item.config).clear()
     report = yield
     if report.failed:
-        fit_report(report)
+        fit_report(report, None if call.excinfo is None else call.excinfo.value)
     add_to_html(item.config, report)
     return report
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,14 +16,16 @@ from torch import nn
 from fx import GraphModule
 from fx.interop import AdaptedPass
 from fx.passes import Approximate, Close, Contract, Pass, close, contract_of
-from pytest_fx.checks.failure_facts import failure_facts
+from pytest_fx.checks.failure_facts import failure_facts, reason_of
 from pytest_fx.checks.match_counts import require_changes, require_no_less, row_of
 from pytest_fx.checks.training_mode import computes_otherwise, makes_difference, why_not_in_training
-from pytest_fx.collection import label_of
+from pytest_fx.collection import keywords_of_model, label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import shortened
 from pytest_fx.failures.explanation import Explanation, locate_in
 from pytest_fx.failures.failure import Failure
+from pytest_fx.failures.gradient_localization import GradientError
+from pytest_fx.failures.node_error import NodeError
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import DetectionLimit, detection_limit
 from pytest_fx.harness.evaluation import threads
@@ -73,6 +76,7 @@ class EqualityCheck:
         leaves: bool = True,
         input_sets: int | None = None,
         unless_reported: bool = False,
+        small_test: bool = True,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
@@ -84,7 +88,8 @@ class EqualityCheck:
         takes to tell that it is not made for one; a program for which it is given is called with no others, and without
         gradients. A model of full size is held to the laws that it can afford. Skips the test if the pass refuses the
         model, and with ``unless_reported`` if it is wrong in the same way as on a capture of the model before; raises
-        ``InputError`` if the model has no example inputs.
+        ``InputError`` if the model has no example inputs. With ``small_test`` a test that shows the failure of a pass
+        alone is cut out of the model.
         """
         __tracebackhide__ = True
         contract = None if contract is None else load_contract(contract)
@@ -94,7 +99,7 @@ class EqualityCheck:
             if isinstance(transform, nn.Module):
                 check = EqualityCheck(self._subject_like(transform), self._item)
                 return check._of_program(transform, contract, label, leaves, input_sets)
-            return self._of_pass_in_modes(transform, contract, label, leaves, input_sets, unless_reported)
+            return self._of_pass_in_modes(transform, contract, label, leaves, input_sets, unless_reported, small_test)
 
     def _subject_like(self, program: nn.Module) -> Subject:
         """Return the model in the mode of a program, as far as the model's factory gives it in that mode."""
@@ -114,9 +119,9 @@ class EqualityCheck:
         violations = self._broken(given)
         if violations:
             self._record_wrong(given, violations)
-            self._report(given, comparison, violations[0])
-            message = f"{violations[0].with_others(violations[1:])}{locate_in(given, violations[0].law)}"
-            raise with_cause(violations, violations[0].with_message(message))
+            wrong, lines = locate_in(given, violations[0].law)
+            violation = violations[0].with_others(violations[1:])
+            raise with_cause(violations, self._told(given, comparison, violation, wrong, lines))
         self._require_compared(given)
         self._require_detection(given, comparison)
         return comparison
@@ -167,6 +172,7 @@ class EqualityCheck:
         leaves: bool,
         input_sets: int | None,
         unless_reported: bool,
+        small_test: bool,
     ) -> Comparison:
         __tracebackhide__ = True
         name = label or label_of(self._item, pass_) + ("" if leaves else WITHOUT_LEAVES)
@@ -186,7 +192,7 @@ class EqualityCheck:
         if violations:
             if row.outcome is None:
                 self._record_wrong(pass_run, violations)
-            raise with_cause(violations, self._explained(pass_run, comparison, violations, unless_reported))
+            raise with_cause(violations, self._explained(pass_run, comparison, violations, unless_reported, small_test))
         if broken:
             self._record_outcome(pass_run, f"{NOT_JUDGED}: torch.fx breaks {broken[0].law!r}")
             pytest.skip(
@@ -326,36 +332,48 @@ class EqualityCheck:
                 remedy="give inputs on which eager is well-conditioned, promise a wider contract, or leave --fx-strict",
             )
 
-    def _report(
+    def _told(
         self,
         pass_run: PassRun,
         comparison: Comparison,
         violation: LawViolation,
+        wrong: NodeError | GradientError | None,
+        lines: Sequence[str],
         explanation: Explanation | None = None,
-    ) -> None:
-        """Keep what a report shows of a failure, if one is asked for."""
+    ) -> LawViolation:
+        """Return a violation with all that is known of it; tell the summary in a line, and reports in full."""
+        reason = reason_of(violation, wrong)
+        note_row(self._item, SummaryRow(self._subject.name, pass_run.name, reason=reason))
         if self._options.reports:
-            record_failure(self._item, failure_facts(pass_run, comparison, violation, explanation))
+            facts = failure_facts(pass_run, comparison, violation, wrong, lines, explanation)
+            record_failure(self._item, facts)
+        message = violation.with_message("\n".join(map(shortened, [str(violation), *lines])))
+        message.reason = reason
+        return message
 
     def _explained(
-        self, pass_run: PassRun, comparison: Comparison, violations: list[LawViolation], unless_reported: bool
+        self,
+        pass_run: PassRun,
+        comparison: Comparison,
+        violations: list[LawViolation],
+        unless_reported: bool,
+        small_test: bool,
     ) -> LawViolation:
         """Return the first violation with what is known about it; skip the test if that was reported."""
         violation, pass_ = violations[0], pass_run.pass_
         name = importable_name(pass_, self._options.passes)
         failure = Failure(
             self._subject, pass_, pass_run.contract, violation, pass_run.name, name, pass_run.leaves,
-            self._item.nodeid,
+            self._item.nodeid, keywords_of_model(self._item),
         )  # fmt: skip
         self._subject.tidy_up()  # a large model is not there in float64 once more
         explanation = Explanation(failure)
         if unless_reported and (pass_, explanation.cause) in self._subject.reported_failures:
             pytest.skip(f"{pass_run.name} breaks the law {violation.law!r} in the way that another test reports")
         self._subject.reported_failures.append((pass_, explanation.cause))
-        details = explanation.write(self._item.config.rootpath / FOLDER)
-        self._report(pass_run, comparison, violation, explanation)
+        explanation.write(self._item.config.rootpath / FOLDER, small_test=small_test)
         message = with_ways_out(violation, violations[1:], pass_, pass_run.mode)
-        return violation.with_message(f"{shortened(str(message))}\n{details}")
+        return self._told(pass_run, comparison, message, explanation.wrong, explanation.lines, explanation)
 
     def _warn_of_layouts(self, pass_run: PassRun) -> None:
         expected, actual = pass_run.eager(), pass_run.actual()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from fx.interpreter import positional
 from fx.passes import Close, Contract
 from pytest_fx.errors import LawViolation
 from pytest_fx.failures.explanation import Explanation
+from pytest_fx.failures.gradient_localization import GradientError
+from pytest_fx.failures.node_error import NodeError
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.heat_map import HeatMap
@@ -28,14 +32,24 @@ LARGEST_DRAWING = 400_000
 
 
 def failure_facts(
-    pass_run: PassRun, comparison: Comparison, violation: LawViolation, explanation: Explanation | None = None
+    pass_run: PassRun,
+    comparison: Comparison,
+    violation: LawViolation,
+    wrong: NodeError | GradientError | None,
+    lines: Sequence[str],
+    explanation: Explanation | None = None,
 ) -> dict[str, Any]:
-    """Return what is known of a failure, as JSON can hold it. What cannot be found out is left out: no part raises."""
+    """Return what is known of a failure, as JSON can hold it. What cannot be found out is left out: no part raises.
+
+    ``wrong`` is the first wrong node, and ``lines`` is what was found out about where it goes wrong.
+    """
     facts: dict[str, Any] = {
         "model": pass_run.subject.name,
         "program": pass_run.name,
         "law": violation.law,
         "message": str(violation).partition("\n")[0],
+        "reason": reason_of(violation, wrong),
+        "why": "\n".join([textwrap.dedent(str(violation).partition("\n")[2]), *lines]).strip("\n"),
     }
 
     def attempt(name: str, find: Callable[[], Any]) -> None:
@@ -46,7 +60,6 @@ def failure_facts(
     attempt("before", lambda: (pass_run.before or pass_run.subject.captured).code.strip("\n"))
     attempt("after", lambda: _code_after(pass_run))
     attempt("output_map", lambda: _output_map(comparison, pass_run.contract))
-    wrong = None if explanation is None else explanation.wrong
     if wrong is not None:
         facts["node"] = str(wrong).partition("\n")[0]
         attempt("where", lambda: {name: getattr(wrong.where, name) for name in ("file", "line", "function", "text")})
@@ -56,6 +69,22 @@ def failure_facts(
     if explanation is not None:
         attempt("drawing", lambda: _drawing(explanation, facts))
     return facts
+
+
+def reason_of(violation: LawViolation, wrong: NodeError | GradientError | None = None) -> str:
+    """Return in one line by which law a program is wrong, how far it is off, and where that starts.
+
+    >>> reason_of(LawViolation("contract", "it differs", why="they are 6 apart, SQNR -1.2 dB"))
+    'contract: they are 6 apart, SQNR -1.2 dB'
+    """
+    what, *lines = str(violation).split("\n")
+    labelled = dict(line.split(maxsplit=1) for line in reversed(lines) if len(line.split(maxsplit=1)) == 2)
+    distance = labelled.get("why") or labelled.get("value") or what.partition(": ")[2]
+    if wrong is None:
+        return f"{violation.law}: {distance}"
+    node, where = wrong.node.partition(" ")[0], wrong.where
+    line = "" if where is None else f" ({Path(where.file).name}:{where.line})"
+    return f"{violation.law}: {distance}; first wrong at {node}{line}"
 
 
 def line_of(code: str, name: str) -> int | None:
@@ -85,7 +114,11 @@ def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | 
         pairs = pair_leaves(expected, actual, same_dtype=False)
         if isinstance(pairs, Mismatch):
             continue
-        worst = max(pairs, key=lambda leaf: leaf.largest_error / (leaf.scale or 1.0), default=None)
+        worst = max(
+            filter(attrgetter("is_measured"), pairs),
+            key=lambda leaf: leaf.largest_error / (leaf.scale or 1.0),
+            default=None,
+        )
         if worst is not None and bool((wrong := _is_wrong(worst, contract)).any()):
             return _as_data(HeatMap.of(worst.errors, wrong), f"output{worst.path}")
     return None

@@ -14,7 +14,7 @@ from pytest_fx.failures.localization import Localization, NodeError
 from pytest_fx.records.records import describe_machine
 
 LONGEST = 150
-"""Characters that one line of a message may have: about two lines of a terminal of 80 columns."""
+"""Characters that a node may have in a message: about two lines of a terminal of 80 columns."""
 
 
 def describe_failure(failure: Failure, story: str, compared: list[tuple[str, Localization]]) -> str:
@@ -56,15 +56,15 @@ def format_errors(errors: tuple[NodeError, ...]) -> str:
 def shortened(text: str) -> str:
     """Return ``text`` as the terminal shows it, which breaks its lines.
 
-    Paths are shown from the folder that pytest runs in. A line that is longer than :data:`LONGEST`, a node with many
-    arguments say, is cut, unless it is the user's or ends with a path: the file has the whole.
+    Paths are shown from the folder that pytest runs in. A node that is longer than :data:`LONGEST`, as one with many
+    arguments is, is cut: the file has the whole. Sentences are not, nor what torch says, which may end with a hint.
     """
     return "\n".join(map(_cut, text.replace(f"{Path.cwd()}{os.sep}", "").split("\n")))
 
 
 def _cut(line: str) -> str:
-    is_kept = line.lstrip().startswith("where ") or " " not in line[LONGEST - 2 :]
-    return line if is_kept else f"{line[: LONGEST - 2]} …"
+    is_node = line.lstrip().startswith("%")
+    return f"{line[: LONGEST - 2]} …" if is_node and len(line) > LONGEST else line
 
 
 def _programs(failure: Failure) -> Iterator[tuple[str, str]]:

@@ -14,16 +14,17 @@ from pathlib import Path
 import torch
 
 from fx import GraphModule
+from fx.errors import FxError
 from fx.passes import Approximate, Close, Exact, RewritingPass
 from fx.passes.pipeline import PassPipeline
-from pytest_fx.failures.details import describe_failure, shortened
+from pytest_fx.failures.details import describe_failure
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.gradient_localization import GradientError, gradients_are_kept, localize_gradient
 from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
 from pytest_fx.failures.node_error import any_error
 from pytest_fx.failures.pairing import complete
-from pytest_fx.failures.reproducer import SECONDS, find_part
-from pytest_fx.failures.reproducer_file import write_test
+from pytest_fx.failures.reproducer import Budget, error_on, find_part
+from pytest_fx.failures.reproducer_file import write_test, write_test_of_model, written_part
 from pytest_fx.harness.contracts import rounding_limit
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
 from pytest_fx.harness.evaluation import default_dtype
@@ -40,14 +41,14 @@ DETAILS = "failure.md"
 """File beside the test that shows a failure alone, with everything that is known of it."""
 
 
-def locate_in(pass_run: PassRun, law: str) -> str:
-    """Return the first node that goes wrong in a captured program made elsewhere, in lines; or nothing.
+def locate_in(pass_run: PassRun, law: str) -> tuple[NodeError | None, list[str]]:
+    """Return the first node that goes wrong in a captured program made elsewhere, if there is one, and lines on it.
 
     It is run in its own dtype, beside the model in float64.
     """
     program, subject = pass_run.program, pass_run.subject
     if law_called(law).judges not in OF_NODES or not isinstance(program, GraphModule) or subject.capture_error:
-        return ""
+        return None, []
     captured = subject.capture()
     captured64 = captured if subject.is_float64 else subject.capture(float64=True)
     try:
@@ -59,10 +60,10 @@ def locate_in(pass_run: PassRun, law: str) -> str:
                 captured64, program, subject.arguments(input_set), limit, captured, dtypes=dtypes
             ).first_wrong
             if found is not None:
-                return shortened(f"\nthe first node that goes wrong:\n{_indented(found)}")
+                return found, ["the first node that goes wrong:", _indented(found)]
     except Exception as error:  # the failure itself must not be lost
-        return f"\nthe node that goes wrong could not be found: {type(error).__name__}"
-    return ""
+        return None, [f"the node that goes wrong could not be found: {type(error).__name__}"]
+    return None, []
 
 
 class Explanation:
@@ -94,27 +95,27 @@ class Explanation:
         error = self.failure.error
         return error.law, error.kind, "" if self.wrong is None else str(self.wrong.where)
 
-    def write(self, folder: Path, seconds: float = SECONDS) -> str:
-        """Write down all there is, and return the lines for the terminal.
+    def write(self, folder: Path, *, small_test: bool = True) -> None:
+        """Write down all there is, and add lines on where that is.
 
         Args:
             folder: where a folder is made with a test that shows the failure alone, and a file of details. That of an
                 earlier run of the same test is replaced in one step.
-            seconds: how long to look for a small test.
+            small_test: whether such a test is looked for.
         """
         failure = self.failure
         target = folder / failure.slug
         ignore_in_git(folder)
         made = Path(tempfile.mkdtemp(prefix=f".{failure.slug}.", dir=folder))
         try:
-            self.attempt("no test file could be made of it", lambda: self.reproduce(made, target, seconds))
+            if small_test:
+                self.attempt("no test file could be made of it", lambda: self.reproduce(made, target))
             self.lines.append(f"details: {_shown(target / DETAILS)}")
             text = describe_failure(failure, "\n".join(self.lines), self.compared)
             (made / DETAILS).write_text(text, encoding="utf-8")
             _replace(target, made)
         finally:
             shutil.rmtree(made, ignore_errors=True)
-        return "\n".join(shortened(line) for line in self.lines)
 
     def attempt(self, otherwise: str, act: Callable[[], None]) -> None:
         """Do ``act``; if it raises, say so in a line that starts with ``otherwise``."""
@@ -171,7 +172,7 @@ class Explanation:
 
     def find_node(self) -> None:
         """Name the first node that goes wrong, on the first input set on which one does."""
-        if self.judged not in (*OF_NODES, "gradients") or self.failure.error.kind == "cannot be differentiated":
+        if self.judged not in (*OF_NODES, "gradients"):
             return
         pass_run = self.failure.applied(self.subject)
         if pass_run.after is None:
@@ -180,7 +181,10 @@ class Explanation:
             found = localize_gradient(pass_run)
             if found is not None:
                 self.wrong = found
-                self.lines += ["the first node whose gradient differs, from the output on:", _indented(found)]
+                what = (
+                    "backward raises" if self.failure.error.kind == "cannot be differentiated" else "gradient differs"
+                )
+                self.lines += [f"the first node whose {what}, from the output on:", _indented(found)]
             return
         for input_set in range(self.subject.input_set_count):
             self.compared, self.input_set = [], input_set
@@ -244,20 +248,35 @@ class Explanation:
         pass_run.let_go_of_float64()
         yield f"{dtype} beside float64", captured64, after, captured, limit
 
-    def reproduce(self, made: Path, target: Path, seconds: float) -> None:
+    def reproduce(self, made: Path, target: Path) -> None:
         """Write a test file to ``made``, which will be moved to ``target``, and say where it is."""
         if self.failure.pass_name is None:
             self.lines.append("no test file was made of it: the pass cannot be imported by name")
             return
         origins = frozenset[str]() if self.wrong is None else self.wrong.origins
         input_set = 0 if self.failure.error.inputs else self.input_set
-        part = find_part(self.failure, origins, input_set, seconds)
-        if part is None:
-            self.lines.append(f"no test file was made of it: no part fails alone in the same way ({seconds:g} s)")
+        budget = Budget()
+        part = find_part(self.failure, origins, input_set, budget)
+        why = f"no part fails alone in the same way ({budget})"
+        if part is not None:
+            try:
+                path = write_test(made, self.failure, part, None if self.wrong is None else self.wrong.where)
+                file = path if error_on(self.failure, written_part(path)) >= 0 else None
+            except FxError as error:
+                file, why = None, str(error).partition("\n")[0]
+            if file is not None:
+                nodes = len(part.program.graph.nodes)
+                self.lines.append(f"a test of {nodes} nodes that shows it alone: {_shown(target / file.name)}")
+                if budget.is_spent:
+                    self.lines.append(f"  note   there may be a smaller one: {budget}")
+                return
+        for file in made.iterdir():  # of a part that does not show it
+            file.unlink()
+        if not self.failure.keywords:
+            self.lines.append(f"no test file was made of it: {why}, and the model cannot be imported by name")
             return
-        path = write_test(made, self.failure, part, None if self.wrong is None else self.wrong.where)
-        nodes = len(part.program.graph.nodes)
-        self.lines.append(f"a test of {nodes} nodes that shows it alone: {_shown(target / path.name)}")
+        path = write_test_of_model(made, self.failure, why)
+        self.lines += [f"a test of the whole model that shows it: {_shown(target / path.name)}", f"  why    {why}"]
 
 
 def _shown(path: Path) -> str:

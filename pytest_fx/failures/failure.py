@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from fx.passes import Contract, Pass
+from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.pass_run import PassRun
-from pytest_fx.harness.subject import Subject
+from pytest_fx.harness.subject import Inputs, Subject
 from pytest_fx.laws import LawViolation, broken_laws, law_called
 
 LONGEST_NAME = 40
@@ -35,6 +38,8 @@ class Failure:
     """Whether the program was captured with leaf modules."""
     test: str = ""
     """The test that found it."""
+    keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Keywords of the marker ``fx`` that ask for the model as the test did; empty if it cannot be imported by name."""
 
     @property
     def first_line(self) -> str:
@@ -48,20 +53,45 @@ class Failure:
         name = re.sub(r"\W+", "_", f"{self.label}_{model}").strip("_").lower()[:LONGEST_NAME]
         return f"{name}_{hashlib.sha1(f'{self.test} {self.label}'.encode()).hexdigest()[:6]}"
 
-    def applied(self, subject: Subject | None = None, *, leaves: bool | None = None) -> PassRun:
+    def applied(self, subject: Subject | None = None, *, leaves: bool | None = None, **how: Any) -> PassRun:
         """The pass, applied once more, to ``subject`` in the place of the model if that is given."""
+        leaves = self.leaves if leaves is None else leaves
         return PassRun(
-            subject or self.subject,
-            self.pass_,
-            contract=self.contract,
-            leaves=self.leaves if leaves is None else leaves,
-            label=self.label,
+            subject or self.subject, self.pass_, contract=self.contract, leaves=leaves, label=self.label, **how
         )
 
-    def is_repeated_by(self, subject: Subject) -> bool:
-        """Return whether the pass fails on ``subject`` as it did: it breaks the same law in the same way."""
+    def error_on(self, subject: Subject, *, looks_twice: bool = True) -> float | None:
+        """Return how far outputs are off, beside their size, where the pass fails on ``subject`` as it did; or None.
+
+        It does so where it breaks the same law in the same way. For laws that are not about values it is 0.
+
+        Args:
+            subject: a part of the model.
+            looks_twice: whether it is called with all of its input sets, and what is wrong is looked at twice, as on a
+                model; that takes most of the time.
+        """
+        law = law_called(self.error.law)
         try:
-            violations = broken_laws([law_called(self.error.law)], self.applied(subject, leaves=True))
+            pass_run = self.applied(subject, leaves=True, input_set_count=None if looks_twice else 1)
+            pass_run.looks_twice = looks_twice
+            alike = [each for each in broken_laws([law], pass_run) if _way(each.kind) == _way(self.error.kind)]
+            return None if not alike else _error(pass_run, alike[0].inputs) if law.judges == "values" else 0.0
         except Exception:  # whatever a part of a model raises that cannot be captured or called
-            return False
-        return any(violation.kind == self.error.kind for violation in violations)
+            return None
+
+
+def _way(kind: str) -> str:
+    """Return the way in which a law is broken. A violation in float64 may be one of rounding in a part of the model.
+
+    >>> _way("rounding of output")
+    'values of output'
+    """
+    return re.sub("^rounding of ", "values of ", kind)
+
+
+def _error(pass_run: PassRun, inputs: Inputs) -> float:
+    """Return the largest error of an output, in parts of its largest element."""
+    pairs = pair_leaves(pass_run.eager(inputs).output, pass_run.actual(inputs).output)
+    if isinstance(pairs, Mismatch):
+        return float("inf")
+    return max((leaf.largest_error / (leaf.scale or 1.0) for leaf in pairs), default=0.0)

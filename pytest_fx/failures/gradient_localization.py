@@ -21,11 +21,15 @@ from pytest_fx.harness.snapshot import tensors_of
 from pytest_fx.harness.subject import Subject
 from pytest_fx.laws.differentiation import gradients_at, gradients_of, weighted_sum
 from pytest_fx.laws.gradient_law import differ
+from pytest_fx.laws.law import in_brief
 
 
 @dataclass(frozen=True, slots=True)
 class GradientError:
-    """A node whose gradient differs, while those of all that is computed of it are right."""
+    """A node that hands back another gradient than in the original, though it is given the right one.
+
+    Where that is not known of one node, it is the value whose gradient differs while those behind it are right.
+    """
 
     node: str
     """The node as printed."""
@@ -36,7 +40,7 @@ class GradientError:
     where: SourceLocation | None
     """The user's line that the node comes from."""
     users: tuple[str, ...]
-    """The nodes that read it, as printed: what one of them hands back is wrong."""
+    """The readers of the value, as printed, if it is not known which of them hands back another gradient."""
     shown: str
     """The element that differs most."""
 
@@ -63,8 +67,12 @@ def localize_gradient(pass_run: PassRun) -> GradientError | None:
     complete(transformed, original)
     arguments = pass_run.subject.arguments(float64=float64)
     dtype = torch.float64 if float64 else pass_run.subject.dtype
-    expected, found = _gradients(original, arguments, dtype), _gradients(transformed, arguments, dtype)
+    before, after = _Backward(original, arguments, dtype), _Backward(transformed, arguments, dtype)
+    expected, found = before.gradients, after.gradients
     partners = Match(original, transformed).partners
+    if after.error is not None:
+        raising = after.raising()
+        return None if raising is None else _of_node(raising, partners, f"its backward raises {in_brief(after.error)}")
     for node in reversed(list(transformed.graph.nodes)):
         partner = partners.get(node)
         if partner is None or partner not in expected:
@@ -75,10 +83,41 @@ def localize_gradient(pass_run: PassRun) -> GradientError | None:
             continue
         leaf = Leaf(partner.name, expected[partner], gradient)
         if differ(leaf):
+            readers = [user for user in node.users if user in found and node in found]
+            wrong = [user for user in readers if _hands_back_another(user, node, before, after, partners)]
+            if len(wrong) == 1 or len(readers) == 1:
+                return _of_node((wrong or readers)[0], partners, _shown(leaf))
             origins = {partner.name, *(name for user in node.users for name in user.origins or (user.name,))}
             users = tuple(describe(user) for user in node.users if user.op != "output" and node in found)
             return GradientError(describe(node), partner.name, frozenset(origins), node.source, users, _shown(leaf))
+    for name, wanted in before.of_parameters.items():
+        leaf = Leaf(name, wanted, after.of_parameters.get(name, wanted))
+        holders = [node for node in transformed.graph.nodes if f"{name}.".startswith(f"{node.target}.")]
+        if wanted.shape == leaf.actual.shape and differ(leaf) and holders:
+            return _of_node(holders[0], partners, _shown(leaf))
     return None
+
+
+def _of_node(node: Node, partners: dict[Node, Node], shown: str) -> GradientError:
+    """Return the error of a node that hands back another gradient."""
+    partner = partners.get(node, node)
+    origins = frozenset({partner.name, *(node.origins or ())})
+    return GradientError(describe(node), partner.name, origins, node.source, (), shown)
+
+
+def _hands_back_another(
+    user: Node, node: Node, before: _Backward, after: _Backward, partners: dict[Node, Node]
+) -> bool:
+    """Return whether ``user`` hands back another gradient to ``node`` than in the original, given the same one."""
+    original = partners.get(user)
+    if original is None or original not in before.gradients:
+        return True
+    given = before.gradients[original]
+    try:
+        wanted, actual = before.handed_back(original, partners[node], given), after.handed_back(user, node, given)
+    except RuntimeError:  # a reentrant checkpoint refuses this
+        return True
+    return wanted.shape != actual.shape or differ(Leaf(node.name, wanted, actual))
 
 
 def _shown(leaf: Leaf) -> str:
@@ -109,22 +148,59 @@ class _Keeping(Interpreter):
         return value.clone() if n.op == "placeholder" else value  # which may be written to
 
 
-def _gradients(program: GraphModule, arguments: Arguments, dtype: torch.dtype) -> dict[Node, torch.Tensor]:
-    """The gradient with respect to the value of each node, zeros where there is none."""
-    given = arguments.copies()
-    running = _Keeping(program)
-    before = {name: tensor.detach().clone() for name, tensor in program.named_buffers()}
-    try:
-        with torch.enable_grad(), default_dtype(dtype), same_random_numbers(arguments), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            total = weighted_sum(running.run(*positional(program, given.args, given.kwargs)))
-            if total is None:
-                return {}
-            return gradients_at(total, running.values)
-    finally:
-        with torch.no_grad():
-            for name, tensor in program.named_buffers():
-                tensor.copy_(before[name])
+class _Backward:
+    """One run of a program forward and backward."""
+
+    def __init__(self, program: GraphModule, arguments: Arguments, dtype: torch.dtype) -> None:
+        """Run ``program``, whose buffers are put back."""
+        self.gradients: dict[Node, torch.Tensor] = {}
+        """The gradient with respect to the value of each node, zeros where there is none."""
+        self.of_parameters: dict[str, torch.Tensor] = {}
+        """That of each parameter."""
+        self.error: Exception | None = None
+        """The exception that the backward raises."""
+        copies = arguments.copies()
+        running = _Keeping(program)
+        kept = {name: tensor.detach().clone() for name, tensor in program.named_buffers()}
+        try:
+            with torch.enable_grad(), default_dtype(dtype), same_random_numbers(arguments), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self._total = weighted_sum(running.run(*positional(program, copies.args, copies.kwargs)))
+        finally:
+            with torch.no_grad():
+                for name, tensor in program.named_buffers():
+                    tensor.copy_(kept[name])
+        self._values = running.values
+        parameters = {name: each for name, each in program.named_parameters() if each.requires_grad}
+        if self._total is None:
+            return
+        try:
+            found: dict[Node | str, torch.Tensor] = gradients_at(
+                self._total, {**self._values, **parameters}, retain_graph=True
+            )
+        except Exception as error:  # whatever somebody's backward raises
+            self.error = error
+            return
+        self.gradients = {node: found[node] for node in self._values}
+        self.of_parameters = {name: found[name] for name in parameters}
+
+    def handed_back(self, user: Node, node: Node, given: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of ``node`` that comes of the gradient ``given`` of ``user``."""
+        value, output = self._values[node], self._values[user]
+        gradients: Any = torch.autograd.grad(
+            output, [value], given.to(output.dtype), allow_unused=True, retain_graph=True
+        )
+        return torch.zeros_like(value) if gradients[0] is None else gradients[0].detach()
+
+    def raising(self) -> Node | None:
+        """Return the last node whose backward raises, None where it is not known."""
+        for node in reversed(self._values):
+            try:
+                assert self._total is not None, "there is nothing that could raise"
+                torch.autograd.grad(self._total, self._values[node], allow_unused=True, retain_graph=True)
+            except Exception:
+                return next((user for user in node.users if user in self._values), None)
+        return None
 
 
 def gradients_are_kept(subject: Subject) -> Callable[[GraphModule], bool]:

@@ -1,14 +1,17 @@
 """A failure made small: the part of a model that a pass gets wrong, cut out, with inputs as simple as still show it.
 
-The part starts as the operations behind the node that goes wrong first and grows until the pass goes wrong on it alone;
-where no node is known, it starts as the whole program. Then operations are left out, and inputs made shorter and
-plainer. "Goes wrong" always means: in the same way as on the model.
+The part starts as the nodes that go wrong first; its inputs are the values that the model computes before them. It
+grows to both sides until the pass goes wrong on it alone. Where no node is known, it starts as a beginning of the
+program. Then operations are left out, and inputs made shorter and plainer. "Goes wrong" always means: in the same way
+as on the model. A try is judged once; the smallest part is judged again as a model is, beside eager with its values
+perturbed. If it is right then, the search starts again, and judges each part so.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +27,11 @@ from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Subject, is_training
 
 SECONDS = 20.0
-"""How long a smaller part is looked for."""
+"""Seconds of the process's own time after which no smaller part is tried; what else the machine does is not counted."""
+TRIES = 400
+"""Parts that are tried at most."""
+FADING = 10.0
+"""The factor by which the error, relative to the output, may shrink while inputs are made shorter and plainer."""
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 """Makes a tensor shorter or plainer."""
@@ -47,89 +54,137 @@ class ProgramPart:
         return Subject(name, self.program, inputs, threads=threads, mode=mode, keeps_dtypes=True, tracing=tracing)
 
 
+class Budget:
+    """A limit on the search for smaller parts, with a count of those tried."""
+
+    def __init__(self, seconds: float = SECONDS, tries: int = TRIES) -> None:
+        """Take seconds of the process's own time, and a number of parts to try."""
+        self.seconds, self.tries, self.tried = seconds, tries, 0
+        self._started = time.process_time()
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether no other part may be tried."""
+        return self.tried >= self.tries or time.process_time() - self._started >= self.seconds
+
+    def __str__(self) -> str:
+        """Say how many parts were tried, and whether that was the most."""
+        if not self.is_spent:
+            return f"{self.tried} parts tried"
+        time_is_over = "" if self.tried >= self.tries else f" in {self.seconds:g} s of CPU time"
+        return f"{self.tried} parts tried{time_is_over}, which is the most"
+
+
 def find_part(
-    failure: Failure, names: frozenset[str] = frozenset(), input_set: int = 0, seconds: float = SECONDS
+    failure: Failure, names: frozenset[str] = frozenset(), input_set: int = 0, budget: Budget | None = None
 ) -> ProgramPart | None:
     """Return a small part of the model on which the pass fails as it does on the whole, or None if there is none.
 
     Args:
         failure: the pass that fails, and how.
-        names: nodes of the captured model that the part should hold, the last of which it computes.
+        names: nodes of the captured model that the part should hold.
         input_set: which inputs of the model show the failure.
-        seconds: how long to look; the smallest part found until then is returned.
+        budget: what may be spent; once it is, the smallest part is returned on which the pass was seen to fail, or the
+            whole program.
     """
-    search = _PartSearch(failure, input_set, time.monotonic() + seconds)
+    search = _PartSearch(failure, input_set, budget or Budget())
     try:
         return search.run(names)
     finally:
         search.runner.restore()  # others have the tensors that it has written to
 
 
+def error_on(failure: Failure, part: ProgramPart, *, looks_twice: bool = True) -> float:
+    """Return how far outputs are off, beside their size; below 0 where the pass does not fail on ``part`` as it did.
+
+    ``looks_twice`` asks for a judgement like that of a model.
+    """
+    model = failure.subject
+    # A part is a program that was captured, whichever way the model came in.
+    subject = part.subject(model.name, model.threads, replace(model.tracing, how="symbolic"))
+    with model.set_aside():  # the part has tensors of its own
+        error = failure.error_on(subject, looks_twice=looks_twice)
+        subject.close()
+    return -1.0 if error is None else error
+
+
 class _PartSearch:
     """Ever smaller parts of one model."""
 
-    def __init__(self, failure: Failure, input_set: int, end: float) -> None:
+    def __init__(self, failure: Failure, input_set: int, budget: Budget) -> None:
         self.failure = failure
-        self.end = end
+        self.budget = budget
+        self.looks_twice = False
+        """Whether tries are judged beside eager with its values perturbed."""
         subject = failure.subject
         self.original = subject.capture(subject.shared_copy(), leaves=failure.leaves, pass_=failure.pass_)
-        self.dependences = Dependences(self.original.graph)
+        self.before = _links(self.original.graph)
+        self.after: dict[Node, list[Node]] = defaultdict(list)
+        for node, read in self.before.items():
+            for each in read:
+                self.after[each].append(node)
         self.runner = subject.runner(self.original)
-        arguments = failure.subject.arguments(input_set).copies()
+        arguments = subject.arguments(input_set).copies()
         self.inputs = positional(self.original, arguments.args, arguments.kwargs)
+        self.known: dict[Node, Any] = {}
+        """Values of nodes, as the whole program computes them."""
 
     def run(self, names: frozenset[str]) -> ProgramPart | None:
-        """The smallest part found."""
-        nodes = next(filter(self.shows, self.candidates(names)), None)
-        if nodes is None:
-            return None
-        values = self.values([*nodes, *_boundary(nodes)])
-        return self.simplified(self.part(self.shrunk(nodes, values), values))
+        """Return the smallest part on which the pass fails also where eager is perturbed."""
+        for self.looks_twice in (False, True):
+            whole = list(self.before)
+            nodes = next(filter(self.shows, self.candidates(names)), whole)
+            part = self.simplified(self.part(self.shrunk(nodes)))
+            if error_on(self.failure, part) >= 0:
+                return part
+        return None
 
     def candidates(self, names: frozenset[str]) -> Iterator[list[Node]]:
-        """Stretches of the program in which to look, the smaller ones first."""
-        nodes = [node for node in self.original.graph.nodes if node.op not in ("placeholder", "get_attr")]
-        calls = nodes[:-1]
-        yield from map(self.needed, _growing(calls, names))
+        """Parts of the program in which to look, the smaller ones first."""
+        calls = [node for node in self.before if node.op != "output"]
+        wanted = [node for node in calls if node.name in names]
+        yield from self.growing(wanted, calls) if wanted else self.beginnings(calls)
+        yield list(self.before)
+
+    def beginnings(self, calls: list[Node]) -> Iterator[list[Node]]:
+        """Yield the output alone, and the shortest beginning that fails, if a longer one does so, too."""
+        yield list(self.before)[-1:]
         low, high = 0, len(calls)
-        while low < high:  # the shortest beginning that fails, if a longer one does so, too
+        while low < high:
             middle = (low + high) // 2
-            if self.shows(self.needed(calls[: middle + 1])):
+            if self.shows(calls[: middle + 1]):
                 high = middle
             else:
                 low = middle + 1
         if low < len(calls):
-            yield self.needed(calls[: low + 1])
-        yield self.needed(nodes)
+            yield calls[: low + 1]
 
-    def needed(self, nodes: list[Node]) -> list[Node]:
-        """Those of ``nodes`` that the last of them depends on, also by what they write to in place."""
-        needed, memory = {nodes[-1]}, set[int]()
-        for node in reversed(nodes):
-            if node in needed or memory.intersection(self.dependences.writes(node)):
-                needed.update((node, *node.all_input_nodes))
-                memory.update(self.dependences.reads(node))
-        return [node for node in nodes if node in needed]
+    def growing(self, wanted: list[Node], calls: list[Node]) -> Iterator[list[Node]]:
+        """Yield ever larger surroundings of the nodes ``wanted``: their inputs and users, then those of these."""
+        size, steps = 0, 0
+        while size < len(calls) and steps <= 2 * len(calls):
+            for back, ahead in dict.fromkeys([(steps, steps // 2), (steps // 2, steps), (steps, steps)]):
+                near = _within(self.before, wanted, back) | _within(self.after, wanted, ahead)
+                if len(near) > size:
+                    size = len(near)
+                    yield [node for node in calls if node in near]
+            steps = max(1, 2 * steps)
 
     def shows(self, nodes: list[Node]) -> bool:
         """Return whether the pass fails on ``nodes`` alone."""
-        return self.fails(self.part(nodes, self.values(_boundary(nodes))))
+        return self.error_on(self.part(nodes)) >= 0
 
-    def fails(self, part: ProgramPart) -> bool:
-        """Return whether the pass fails on ``part`` as on the model; no, when there is no time left to find out."""
-        if time.monotonic() > self.end:
-            return False
-        model = self.failure.subject
-        # A part is a program that was captured, whichever way the model came in.
-        subject = part.subject(model.name, model.threads, replace(model.tracing, how="symbolic"))
-        with model.set_aside():  # the part has tensors of its own
-            found = self.failure.is_repeated_by(subject)
-            subject.close()
-        return found
+    def error_on(self, part: ProgramPart) -> float:
+        """Return how far outputs are off; below 0 where the pass does not fail as it did, or all is spent."""
+        if self.budget.is_spent:
+            return -1.0
+        self.budget.tried += 1
+        return error_on(self.failure, part, looks_twice=self.looks_twice)
 
-    def part(self, nodes: list[Node], values: dict[Node, Any]) -> ProgramPart:
-        """The program of ``nodes``, which returns the value of the last, or what the output does if that is last."""
-        boundary = _boundary(nodes)
+    def part(self, nodes: list[Node]) -> ProgramPart:
+        """Return ``nodes`` as a program; its results are the values without user, unless the output is among them."""
+        boundary, inside = _boundary(nodes), set(nodes)
+        self.know(boundary)
         graph = Graph()
         graph.constants = dict(self.original.graph.constants)
         copies = {used: graph.placeholder(used.name) for used in boundary}
@@ -139,31 +194,39 @@ class _PartSearch:
                     copies[used] = graph.node_copy(used)
             copies[node] = graph.node_copy(node, copies.__getitem__)
         if nodes[-1].op != "output":
-            graph.output(copies[nodes[-1]])
-        return ProgramPart(GraphModule(self.original, graph), tuple(values[used] for used in boundary))
+            unread = [copies[node] for node in nodes if inside.isdisjoint(self.after[node])]
+            graph.output(unread[0] if len(unread) == 1 else tuple(unread))
+        values = tuple(self.known[used] for used in boundary)
+        return ProgramPart(GraphModule(self.original, graph), values)
 
-    def values(self, wanted: Iterable[Node]) -> dict[Node, Any]:
-        """Return what the program computes at some nodes."""
-        asked, kept = set(wanted), dict[Node, Any]()
+    def know(self, wanted: Iterable[Node]) -> None:
+        """Find out what the program computes at some nodes."""
+        missing = {node for node in wanted if node not in self.known}
 
         def keep(node: Node, value: Any) -> None:
-            if node in asked:
-                kept[node] = map_tensors(lambda tensor: tensor.detach().clone(), value)
+            if node in missing:
+                self.known[node] = map_tensors(lambda tensor: tensor.detach().clone(), value)
 
-        state = torch.get_rng_state()
-        with torch.no_grad():
-            Interpreter(self.original, listeners=[keep]).run(*map_tensors(torch.clone, self.inputs))
-        torch.set_rng_state(state)
-        return kept
+        if missing:
+            state = torch.get_rng_state()
+            with torch.no_grad():
+                Interpreter(self.original, listeners=[keep]).run(*map_tensors(torch.clone, self.inputs))
+            torch.set_rng_state(state)
 
-    def shrunk(self, nodes: list[Node], values: dict[Node, Any]) -> list[Node]:
+    def shrunk(self, nodes: list[Node]) -> list[Node]:
         """As few of ``nodes`` as still fail, the value of each left out being an input (Zeller's delta debugging)."""
+        ends = [node for node in nodes if set(nodes).isdisjoint(self.after[node])]
+        for end in ends if len(ends) > 1 else ():
+            needed = _within(self.before, [end], len(nodes))
+            if self.shows(fewer := [node for node in nodes if node in needed]):
+                nodes = fewer
+                break
         size = len(nodes) // 2
         while size >= 1:
             start = 0
-            while start < len(nodes) - 1:
-                fewer = self.needed([*nodes[:start], *nodes[min(start + size, len(nodes) - 1) :]])
-                if self.fails(self.part(fewer, values)):
+            while start < len(nodes) and size < len(nodes):
+                fewer = [*nodes[:start], *nodes[start + size :]]
+                if self.shows(fewer):
                     nodes = fewer
                 else:
                     start += size
@@ -171,24 +234,43 @@ class _PartSearch:
         return nodes
 
     def simplified(self, part: ProgramPart) -> ProgramPart:
-        """The same program with inputs as short and as plain as still fail."""
+        """The same program with inputs as short and as plain as still show the error, which must not all but vanish."""
+        error = self.error_on(part)
         for change in _changes(part.inputs):
             while True:
                 inputs = tuple(map_tensors(change, value) for value in part.inputs)
-                if _same(inputs, part.inputs) or not self.fails(ProgramPart(part.program, inputs)):
+                simpler = replace(part, inputs=inputs)
+                if _same(inputs, part.inputs) or self.error_on(simpler) < error / FADING:
                     break
-                part = ProgramPart(part.program, inputs)
+                part = simpler
         return part
 
 
-def _growing(calls: list[Node], names: frozenset[str]) -> Iterator[list[Node]]:
-    """Ever longer stretches of ``calls`` that end with the last of the nodes called ``names``."""
-    held = [position for position, node in enumerate(calls) if node.name in names]
-    reach, first = 0, 1
-    while held and first:
-        first = max(0, min(held) - reach)
-        yield calls[first : max(held) + 1]
-        reach = 2 * reach + 1
+def _links(graph: Graph) -> dict[Node, list[Node]]:
+    """Return for each operation, and the output, the operations that compute or have written what it reads."""
+    dependences = Dependences(graph)
+    links: dict[Node, list[Node]] = {}
+    writers: dict[int, Node] = {}
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            continue
+        reads = frozenset[int]() if node.op == "output" else dependences.reads(node)
+        read = [*node.all_input_nodes, *(writers[memory] for memory in reads if memory in writers)]
+        links[node] = [used for used in dict.fromkeys(read) if used in links]
+        if node.op != "output":
+            writers.update(dict.fromkeys(dependences.writes(node), node))
+    return links
+
+
+def _within(links: Mapping[Node, list[Node]], nodes: Iterable[Node], steps: int) -> set[Node]:
+    """Return ``nodes`` and the operations that are so many steps away."""
+    near = edge = set(nodes)
+    for _ in range(steps):
+        edge = {other for node in edge for other in links[node] if other.op != "output"} - near
+        if not edge:
+            break
+        near = near | edge
+    return near
 
 
 def _boundary(nodes: list[Node]) -> list[Node]:
@@ -229,4 +311,4 @@ def _cut(axis: int, shorter: Callable[[int], int]) -> Change:
 def _same(inputs: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
     """Return whether a change left everything as it was."""
     pairs = zip(Arguments(inputs).tensors, Arguments(others).tensors, strict=True)
-    return all(one.shape == other.shape and torch.equal(one, other) for one, other in pairs)
+    return all(left.shape == right.shape and torch.equal(left, right) for left, right in pairs)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,24 @@ def part_of_model():
 
 @pytest.mark.fx({options})
 def test_{slug}(fx_pass, fx_equal):
-    fx_equal(fx_pass)
+    fx_equal(fx_pass, small_test=False)
+'''
+
+_TEMPLATE_OF_MODEL = '''\
+"""{what}: the whole model, since {why}.
+
+Run it with pytest, from any folder; it passes once the pass is right.
+"""
+
+import pathlib
+import sys
+
+import pytest
+
+{path}
+@pytest.mark.fx({options})
+def test_{slug}(fx_pass, fx_equal):
+    fx_equal(fx_pass, leaves={leaves}, small_test=False)
 '''
 
 
@@ -90,6 +109,31 @@ def write_test(folder: Path, failure: Failure, part: ProgramPart, where: object 
         options=", ".join(
             ["model=part_of_model", *options, 'size="full"', "batch=None", f"mode={mode!r}", 'capture="symbolic"']
         ),
+    )  # fmt: skip
+    path = folder / f"test_{failure.slug}.py"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def written_part(path: Path) -> ProgramPart:
+    """Return the program and the inputs of a test that :func:`write_test` has written, as the test gets them."""
+    before = list(sys.path)
+    try:
+        program, inputs = runpy.run_path(str(path))["part_of_model"]()
+    finally:
+        sys.path[:] = before
+    return ProgramPart(program, inputs)
+
+
+def write_test_of_model(folder: Path, failure: Failure, why: str) -> Path:
+    """Write a test that names the model and the pass, and return its path; ``why`` says why it is of no part."""
+    pass_name = name_without_hooks(str(failure.pass_name), failure.pass_)
+    named = [str(value) for key, value in failure.keywords.items() if key in ("model", "tracer")]
+    modules = [*modules_in(pass_name), *(name.partition(":")[0] for name in named if ":" in name)]
+    options = {**failure.keywords, "pass_": pass_name, "contract": str(failure.contract)}
+    text = _TEMPLATE_OF_MODEL.format(
+        what=failure.first_line, why=why, path=_import_paths(modules, folder), slug=failure.slug, leaves=failure.leaves,
+        options=", ".join(f"{name}={value!r}" for name, value in options.items()),
     )  # fmt: skip
     path = folder / f"test_{failure.slug}.py"
     path.write_text(text, encoding="utf-8")

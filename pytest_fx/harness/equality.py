@@ -52,6 +52,11 @@ class Leaf:
             yield Leaf(self.path, expected, actual)
 
     @property
+    def is_measured(self) -> bool:
+        """Return whether distances of elements mean anything: those of integers, as of two indices, do not."""
+        return self.expected.is_floating_point() or self.expected.is_complex()
+
+    @property
     def largest_error(self) -> float:
         """The largest of :attr:`errors`; 0 if there are no elements."""
         return max((float(piece.errors.max()) for piece in self.pieces() if piece.expected.numel()), default=0.0)

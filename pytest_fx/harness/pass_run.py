@@ -97,6 +97,8 @@ class PassRun:
     """What it did to the module that was captured, in words."""
     damage_beside_tensors: str | None = None
     """The same without what it did to parameters and buffers."""
+    looks_twice = True
+    """Whether a law that looks broken is judged again where eager may be to blame: not once another one is broken."""
     disturbed_by_pass = False
     """Whether the pass disturbed the process, and not a call of what it made."""
     _watchdog: Watchdog | None = None

@@ -130,8 +130,10 @@ class Noise:
 
     def of(self, value: torch.Tensor) -> torch.Tensor:
         """Return what is to be added to the elements of ``value``."""
-        own = value.double().abs().nan_to_num(0.0, 0.0, 0.0)
-        return (self.direction(value) * self.largest(value) * own).to(value.dtype)
+        dtype, largest = torch.promote_types(value.dtype, torch.float32), self.largest(value)
+        direction = torch.empty(value.shape, dtype=dtype).uniform_(-largest, largest, generator=self._generator)
+        noise = direction.to(value.device).mul_(value).to(value.dtype)
+        return noise.nan_to_num_(0.0, 0.0, 0.0)  # of an infinity, too
 
     def largest(self, value: torch.Tensor) -> float:
         """The largest perturbation, relative to the element."""

@@ -102,22 +102,27 @@ def gradients_by(
 
 
 def gradients_at(
-    total: torch.Tensor, wanted: Mapping[Key, torch.Tensor], parameters: Iterable[torch.Tensor] = ()
+    total: torch.Tensor,
+    wanted: Mapping[Key, torch.Tensor],
+    parameters: Iterable[torch.Tensor] = (),
+    *,
+    retain_graph: bool = False,
 ) -> dict[Key, torch.Tensor]:
     """Return the gradient of a sum with respect to each of some tensors, zeros where there is none.
 
-    The ``grad`` of these and of ``parameters`` is left as it is.
+    The ``grad`` of these and of ``parameters`` is left as it is. With ``retain_graph`` the sum can be differentiated
+    once more.
     """
     if _may_call_backward(total):
-        gradients: Any = _accumulated(total, list(wanted.values()), parameters)
+        gradients: Any = _accumulated(total, list(wanted.values()), parameters, retain_graph=retain_graph)
     else:
-        gradients = torch.autograd.grad(total, list(wanted.values()), allow_unused=True)
+        gradients = torch.autograd.grad(total, list(wanted.values()), allow_unused=True, retain_graph=retain_graph)
     pairs = zip(wanted.items(), gradients, strict=True)
     return {key: torch.zeros_like(tensor) if grad is None else dense(grad) for (key, tensor), grad in pairs}
 
 
 def _accumulated(
-    total: torch.Tensor, wanted: Sequence[torch.Tensor], parameters: Iterable[torch.Tensor]
+    total: torch.Tensor, wanted: Sequence[torch.Tensor], parameters: Iterable[torch.Tensor], *, retain_graph: bool
 ) -> list[torch.Tensor | None]:
     """Return what ``total.backward()`` adds to the ``grad`` of tensors.
 
@@ -131,7 +136,7 @@ def _accumulated(
         for tensor in wanted:
             if tensor.requires_grad:
                 tensor.retain_grad()
-        total.backward()
+        total.backward(retain_graph=retain_graph)
         return [tensor.grad for tensor in wanted]
     finally:
         for tensor, gradient in earlier:

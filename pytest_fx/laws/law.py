@@ -16,6 +16,8 @@ Check = Callable[["PassRun"], None]
 """Raises :class:`LawViolation` if a law is broken."""
 
 
+MOST_LINES = 6
+"""Lines of another library's message that are shown."""
 KINDS = ("always", "sampled", "demanded")
 """When a law is checked."""
 KEPT_BY = ("passes", "programs", "all")
@@ -99,6 +101,17 @@ def failure_class(error: BaseException) -> str:
     """
     first = re.sub(r"\d+", "#", str(error).partition("\n")[0])
     return f"{type(error).__name__}: {first}"
+
+
+def in_brief(error: BaseException) -> str:
+    """Return the type and the first paragraph of an error, as a part of a message has it: hints are further lines.
+
+    >>> print(in_brief(ValueError("no such size\\nHint: try 2\\n\\nSet a variable for all frames.")))
+    ValueError: no such size
+             Hint: try 2
+    """
+    lines = str(error).strip().partition("\n\n")[0].splitlines()[:MOST_LINES] or [""]
+    return "\n         ".join([f"{type(error).__name__}: {lines[0]}", *map(str.strip, lines[1:])])
 
 
 def said(error: BaseException) -> str:

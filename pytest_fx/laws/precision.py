@@ -142,11 +142,17 @@ def _is_coarser(tensor: torch.Tensor, original: torch.Tensor | None) -> bool:
     if any(_fits(tensor, dtype) and not _fits(original, dtype) for dtype in fitting):
         return True
     # Float values that were rounded to 8 bits: few different ones, of many in the original.
-    return tensor.numel() > 4 * LEVELS and 4 * _levels(tensor) < _levels(original) and _levels(tensor) <= LEVELS
+    is_rounded = tensor.numel() > 4 * LEVELS and _levels(_start(tensor)) <= LEVELS and _levels(tensor) <= LEVELS
+    return is_rounded and 4 * _levels(tensor) < _levels(original)
+
+
+def _start(tensor: torch.Tensor) -> torch.Tensor:
+    """The first elements of a tensor: most that are not rounded show it there already."""
+    return tensor.reshape(-1)[: 4 * LEVELS]
 
 
 def _fits(tensor: torch.Tensor, dtype: torch.dtype) -> bool:
-    return bool((tensor.to(dtype).to(tensor.dtype) == tensor).all())
+    return all(bool((part.to(dtype).to(part.dtype) == part).all()) for part in (_start(tensor), tensor))
 
 
 def _levels(tensor: torch.Tensor) -> int:

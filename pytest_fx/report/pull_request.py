@@ -72,7 +72,10 @@ def _error(failure: Mapping[str, Any], root: Path) -> str:
     place: Mapping[str, Any] = facts.get("where") or failure.get("place") or {}
     file = _relative(str(place.get("file", "")), root)
     title = f"{facts['program']} is wrong on {facts['model']}" if "program" in facts else f"{failure['test']} failed"
-    parts = [facts.get("message"), f"first wrong node: {facts['node']}" if "node" in facts else None]
+    parts = [
+        facts.get("message"),
+        facts.get("why") or (f"first wrong node: {facts['node']}" if "node" in facts else ""),
+    ]
     said = "\n".join(filter(None, parts)) or _said(failure)
     where = f"file={_property(file)},line={int(place.get('line') or 1)}," if file else ""
     return f"::error {where}title={_property(title)}::{_message(said)}"
@@ -115,6 +118,7 @@ def _failure_lines(run: ReportedRun) -> Iterator[str]:
         parts = [facts.get("message") or _said(failure).partition("\n")[0], facts.get("node")]
         parts.append(f"{Path(str(where['file'])).name}:{where['line']}" if where else None)
         yield f"- **{_cell(named)}**: {'; '.join(_cell(part) for part in parts if part)}"
+        yield from (f"  - {_cell(' '.join(line.split()))}" for line in str(facts.get("why", "")).splitlines())
     yield ""
 
 

@@ -36,7 +36,7 @@ _NUMBERS = (
     *("baseline_speedup", "slowdown", "slowdown_low", "slowdown_high"),
 )
 _TEXTS = (
-    *("model", "program", "outcome", "dtype", "verdict", "waiver", "way", "batch", "note", "kernels"),
+    *("model", "program", "outcome", "reason", "dtype", "verdict", "waiver", "way", "batch", "note", "kernels"),
     "change_verdict",
 )
 _NOT_TELLING = "first those that are right or change nothing"
@@ -219,7 +219,7 @@ def _machine(machine: Mapping[str, Any]) -> list[list[str]]:
 def _failure(line: Mapping[str, Any], in_full: bool) -> dict[str, Any]:
     facts: Mapping[str, Any] = line.get("facts") or {}
     shown = {name: line.get(name) for name in ("test", "when", "text", "place")}
-    shown.update({name: facts.get(name) for name in ("model", "program", "law", "message", "node", "where")})
+    shown.update({name: facts.get(name) for name in ("model", "program", "law", "message", "why", "node", "where")})
     if not in_full:
         return {**shown, "isCut": bool(facts)}
     before, after = facts.get("before"), facts.get("after")

@@ -53,6 +53,8 @@ class SummaryRow:
     outcome: str | None = None
     """What came of it where that is not a right program: ``"raises …"``, ``"refuses"``, ``"takes too long"``,
     ``"wrong: …"`` with the law that it breaks, ``"fails"``, or ``"not judged: …"`` with the reason."""
+    reason: str | None = None
+    """The reason for a wrong verdict in a line: law, distance and first wrong node, if these are known."""
     kept: bool | None = None
     """Whether it was held to its contract and to the laws, and keeps them."""
     less: str | None = None

@@ -30,6 +30,10 @@ CHECK = "fx-check"
 """The user property that carries a sentence on a test's report."""
 
 
+MOST_REASONS = 10
+"""Wrong programs for which the reason is printed; the page of a report has all."""
+
+
 def format_table(rows: Sequence[SummaryRow], columns: Sequence[SummaryColumn] = COLUMNS) -> list[str]:
     """Return the lines of the table with everything that is known, as wide as that takes."""
     return [text_of(line) for line in format_rows(rows, columns, verbose=True)]
@@ -145,6 +149,7 @@ def _of_wrong(rows: Sequence[SummaryRow]) -> Iterator[str]:
         reasons = [(row.outcome or "").removeprefix(f"{WRONG}: ") for row in wrong]
         listed = [f"{row.program} of {row.model} ({reason})" for row, reason in zip(wrong, reasons, strict=True)]
         yield f"fx: {len(wrong)} of {len(rows)} program(s) wrong: {'; '.join(listed)}"
+    yield from (f"  {row.program} of {row.model}: {row.reason}" for row in wrong[:MOST_REASONS] if row.reason)
 
 
 def _ways_in(rows: Sequence[SummaryRow], *, verbose: bool) -> Iterator[str]:

@@ -10,6 +10,7 @@ import dis
 import itertools
 import linecache
 import os
+import re
 import sys
 import sysconfig
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
@@ -46,6 +47,7 @@ _FIELDS = frozenset({"op", "target", "args", "kwargs"})
 _STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "DELETE_ATTR", "DELETE_SUBSCR"})
 _MAY_EDIT = frozenset({"append", "prepend", "setattr", "delattr"})
 """What may be an edit, as any store may."""
+_STATEMENT = re.compile(r"(if|elif|while)\b")
 _PADDING = frozenset({"EXTENDED_ARG", "NOT_TAKEN", "CACHE"})
 """Instructions that belong to the one behind them, or do nothing."""
 
@@ -256,7 +258,7 @@ class _Layout:
             truth = _jumps_on(jump.opname, known.branches)
             if truth is None or behind is None or (before is not None and before.opname in _NOT_CONDITIONS):
                 continue
-            line, text = self._text(jump)
+            line, text = self._condition(jump, before)
             if line is None or text.startswith("assert "):  # as pytest writes assertions
                 continue
             if "NONE" in jump.opname:  # jumps where the value is None, or is not
@@ -275,8 +277,19 @@ class _Layout:
     def _start(self, offset: int) -> int:
         return self._starts.get(offset, offset)
 
+    def _condition(self, jump: Any, before: Any) -> tuple[int | None, str]:
+        """The line and the text of a condition; ``before`` is the instruction that computes what is tested.
+
+        Of ``if not (a or b): return`` Python has the whole statement as the place of the jump on each half.
+        """
+        line, text = self._text(jump)
+        if before is None or not _STATEMENT.match(text):
+            return line, text
+        line, half = self._text(before)
+        return line, f"{half} is None" if "NONE" in jump.opname and half != text else half
+
     def _text(self, jump: Any) -> tuple[int | None, str]:
-        """The line and the text of the condition: all of the line where Python does not say which part it is."""
+        """The line and the text of an instruction: all of the line where Python does not say which part it is."""
         place = getattr(jump, "positions", None)
         if place is None or None in (place.lineno, place.end_lineno, place.col_offset, place.end_col_offset):
             line = self._lines.get(jump.offset)

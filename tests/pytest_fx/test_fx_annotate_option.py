@@ -7,6 +7,7 @@ from test_fx_report_option import RUN, WRONG
 
 
 def test_a_run_annotates_at_the_users_line_and_writes_a_summary(pytester, monkeypatch):
+    monkeypatch.setenv("CI", "1")
     monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(pytester.path / "step.md"))
     pytester.makepyfile(mine=WRONG)
@@ -16,8 +17,11 @@ def test_a_run_annotates_at_the_users_line_and_writes_a_summary(pytester, monkey
     assert said.startswith(
         "::error file=mine.py,line=10,title=tanh is wrong on mine%3Anet::law 'contract': tanh changes"
     )
+    assert "%0Avalue  eager " in said and "%0Athe first node that goes wrong:%0A" in said
+    result.stdout.fnmatch_lines(["FAILED fx::* - contract: they are *", "fx: 1 of 2 program(s) wrong*"])
     result.stdout.fnmatch_lines("fx: the summary is step.md")
     text = (pytester.path / "step.md").read_text("utf-8")
+    assert "  - why they are " in text and "  - the first node that goes wrong:" in text
     assert "| mine:net | tanh | wrong | 5 → 5 |" in text and "1 row(s) changed nothing." in text
     assert not list(pytester.path.glob("**/index.html"))
 

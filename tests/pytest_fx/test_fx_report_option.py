@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from building import data_of
@@ -41,6 +42,18 @@ RUN = ("--fx-model", "mine:net", "--fx-pass", "mine:tanh", "--fx-pass", "mine:sa
 def wrong(pytester):
     pytester.makepyfile(mine=WRONG)
     return pytester
+
+
+def test_the_page_and_its_raw_rows_say_why_and_the_row_does_in_a_line(wrong):
+    result = wrong.runpytest(*RUN, "--fx-no-timing", "--fx-report", "report")
+    (facts,) = [line["facts"] for line in rows_of(wrong.path / "report" / "rows.jsonl") if line["kind"] == "failure"]
+    assert re.fullmatch(r"contract: they are .*; first wrong at %relu \(mine.py:10\)", facts["reason"])
+    for label in ("where  output", "value  eager", "allows", "%relu = call_function[torch.tanh]", "a test of"):
+        assert label in facts["why"]
+    data = data_of((wrong.path / "report" / "index.html").read_text("utf-8"))
+    assert data["failures"][0]["why"] == facts["why"] and facts["reason"] in data["strings"]
+    assert data["failureCount"] == 1
+    result.stdout.fnmatch_lines(f"*tanh of mine:net: {facts['reason']}")
 
 
 def rows_of(path):

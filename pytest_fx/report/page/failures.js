@@ -41,6 +41,7 @@ function failureBody(failure, openRow) {
     ["test", make("code", {}, failure.test)],
     ["row", row ? make("a", { href: `#row-${row.number}`, onclick: (event) => { event.preventDefault(); openRow(row.number); } }, `${row.program} of ${row.model}`) : null],
   ]));
+  if (failure.why) parts.push(make("h4", {}, "Why"), make("pre", { class: "why", tabindex: "0" }, failure.why));
   if (failure.text)
     parts.push(make("details", { open: !failure.code }, make("summary", {}, "What the terminal says"), make("pre", { tabindex: "0" }, failure.text)));
   if (failure.code) parts.push(make("h4", {}, "The program"), ...codeTable(failure.code));

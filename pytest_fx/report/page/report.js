@@ -41,7 +41,7 @@ function speedupCell(row) {
 function rowFacts(row) {
   const loaded = row.processors === null ? null : `${Math.round(row.processors * 100)} % of a processor: the machine was loaded`;
   return facts([
-    ["why", row.outcome || row.why],
+    ["why", row.reason || row.outcome || row.why],
     ["nodes", nodes(row)], ["edits", row.edits],
     ["dtype", row.dtype], ["float64 error", error(row.float64_error)], ["error", error(row.error)],
     ["eager’s own error", error(row.eager_error)], ["allowed", error(row.allowed_error)], ["detects", error(row.detects)],
@@ -223,6 +223,8 @@ function summarySection() {
     filter();
     document.getElementById("rows").scrollIntoView();
   } }, make("b", {}, String(number)), badge(name)));
+  if (data.failureCount) tiles.unshift(make("button", { type: "button", class: "tile wrong", onclick: () => document.getElementById("failures").scrollIntoView() },
+    make("b", {}, String(data.failureCount)), make("span", { class: "verdict wrong" }, data.failureCount === 1 ? "failure" : "failures")));
   const notices = [];
   if (run.interrupted) notices.push(make("p", { class: "notice" }, "The run was interrupted: what it had found out until then is here."));
   if (data.leftOut.length) notices.push(make("p", { class: "notice" }, `Left out, as the page would be too large: ${data.leftOut.join("; ")}. rows.jsonl has everything.`));

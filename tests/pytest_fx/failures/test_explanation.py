@@ -7,6 +7,7 @@ from catalogue.rows import behind, retarget
 from judged import violation_of
 from torch import nn
 
+import fx
 from fx.passes import FuseConvBN, approximate, close, exact
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.failures.details import LONGEST, format_errors, shortened
@@ -30,7 +31,9 @@ def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=No
     given = Arguments((torch.rand(2, 3) if inputs is None else inputs,))
     subject = Subject("own", module or Scaled(), lambda input_set: given)
     failure = Failure(subject, pass_, contract, violation_of(subject, pass_, contract), "own", name, test="here")
-    return Explanation(failure).write(tmp_path, **options), tmp_path / failure.slug / "failure.md"
+    explanation = Explanation(failure)
+    explanation.write(tmp_path, **options)
+    return shortened("\n".join(explanation.lines)), tmp_path / failure.slug / "failure.md"
 
 
 def test_a_pass_that_raises_has_no_node_but_details(tmp_path):
@@ -135,11 +138,33 @@ def test_what_goes_wrong_while_explaining_does_not_hide_the_failure(tmp_path, mo
     assert details.exists()
 
 
-def test_a_line_that_takes_more_than_two_of_a_terminal_is_cut():
-    text = shortened("  value  " + "word " * 40 + "\n  why    it is")
-    cut, whole = text.splitlines()
-    assert cut.startswith("  value  word word") and cut.endswith(" …") and len(cut) == LONGEST
-    assert whole == "  why    it is"
+def test_a_node_that_takes_more_than_two_lines_of_a_terminal_is_cut_and_no_sentence_is():
+    sentence = "  value  RuntimeError: " + "words " * 40 + "Use .reshape(...) instead."
+    cut, whole = shortened("  %cat = call_function[torch.cat](" + "%part, " * 40 + f")\n{sentence}").splitlines()
+    assert cut.startswith("  %cat = call_function") and cut.endswith(" …") and len(cut) == LONGEST
+    assert whole == sentence
+
+
+def with_a_hint(x):
+    raise RuntimeError("the sizes differ\nHint: call contiguous() first\n\nset a variable to see all frames")
+
+
+fx.wrap("with_a_hint")
+
+
+def test_hints_of_torch_are_shown_whole_where_a_program_raises(tmp_path):
+    def raising(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+            node.target = with_a_hint
+        program.recompile()
+
+    given = Arguments((torch.rand(2, 3),))
+    subject = Subject("own", Scaled(), lambda input_set: given)
+    hint = "RuntimeError: the sizes differ\n         Hint: call contiguous() first"
+    assert hint in str(violation_of(subject, raising))
+    text, _ = explained(tmp_path, raising)
+    assert "it raises RuntimeError: the sizes differ\n           Hint: call contiguous() first" in text
+    assert "see all frames" not in text
 
 
 def test_a_path_that_is_longer_than_a_line_is_kept_whole():

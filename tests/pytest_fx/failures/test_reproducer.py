@@ -1,5 +1,6 @@
 """pytest_fx.failures.reproducer: what fails on a model is cut out, made small, and fails again from its own file."""
 
+import operator
 import os
 import re
 
@@ -10,10 +11,10 @@ from judged import violation_of
 from torch import nn
 
 from fx.errors import FxError
-from fx.passes import close
+from fx.passes import FuseConvBN, close
 from pytest_fx.errors import LawViolation
 from pytest_fx.failures.failure import Failure
-from pytest_fx.failures.reproducer import find_part
+from pytest_fx.failures.reproducer import Budget, find_part
 from pytest_fx.failures.reproducer_file import _spell, write_test
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
@@ -111,6 +112,72 @@ def test_operations_that_do_not_matter_are_left_out():
     assert called(part) == ["sigmoid", "mul"]
 
 
+class Surrounded(nn.Module):
+    """Twenty operations, a sigmoid that is halved, and twenty more."""
+
+    def forward(self, x):
+        for _ in range(20):
+            x = torch.tanh(x + 1)
+        x = torch.sigmoid(x) * 0.5
+        for _ in range(20):
+            x = -x
+        return x
+
+
+def test_a_fault_that_needs_what_comes_behind_is_found_without_what_comes_before():
+    def wrong_where_halved(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+            if any(user.target is operator.mul for user in node.users):
+                node.target = torch.tanh
+        program.recompile()
+
+    budget = Budget()
+    part = part_of(Surrounded(), (torch.randn(4, 3),), wrong_where_halved, "sigmoid", budget=budget)
+    assert called(part) == ["sigmoid", "mul"]
+    assert budget.tried < 40
+
+
+def test_what_is_beyond_the_contract_on_the_model_may_be_so_by_rounding_alone_in_a_part():
+    """The fault of the tutorial: a fold that forgets the epsilon of a batch norm with large variances."""
+
+    class Classifier(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.last = nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.Linear(32, 10)
+
+        def forward(self, image):
+            return self.last(torch.relu(self.norm(self.conv(image))).mean((2, 3)))
+
+    def fold_without_epsilon(program):
+        norm = program.get_submodule("norm")
+        norm.eps, before = 0.0, norm.eps
+        folded = FuseConvBN()(program)
+        norm.eps = before
+        return folded
+
+    torch.manual_seed(0)
+    model = Classifier()
+    model(torch.randn(16, 3, 32, 32))
+    failure = failure_of(model.eval(), (torch.randn(4, 3, 32, 32),), fold_without_epsilon)
+    assert failure.error.kind == "values of output"
+    assert called(find_part(failure, frozenset({"conv", "norm"}))) == ["conv", "norm"]
+
+
+def away_from_one(y, x):
+    return y + (x - 0.999) / 2
+
+
+def test_inputs_do_not_become_such_that_the_error_all_but_vanishes():
+    def right_near_one(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.sigmoid):
+            behind(node, away_from_one, node, node.args[0])
+        program.recompile()
+
+    (value,) = part_of(Steps(), (torch.randn(4, 3),), right_near_one, "sigmoid").inputs
+    assert value.shape == (1, 1)
+    assert abs(value.item() - 0.999) > 0.1
+
+
 def test_no_part_is_found_where_none_fails_like_the_whole():
     class Marked(nn.Module):
         def __init__(self):
@@ -132,8 +199,18 @@ def test_no_part_is_found_where_none_fails_like_the_whole():
     assert part_of(Marked(), (torch.rand(1, 2),), wrong_beside_the_marker, "sigmoid") is None
 
 
-def test_without_time_no_part_is_looked_for():
-    assert part_of(Steps(), (torch.randn(4, 3),), double_the_sigmoid, "sigmoid", seconds=0) is None
+@pytest.mark.parametrize("spent", [{"seconds": 0}, {"tries": 0}])
+def test_where_nothing_may_be_spent_the_part_is_the_whole_program(spent):
+    budget = Budget(**spent)
+    part = part_of(Steps(), (torch.randn(4, 3),), double_the_sigmoid, "sigmoid", budget=budget)
+    assert called(part) == ["first", "tanh", "sigmoid", "mul", "second", "exp", "sum_1"]
+    assert budget.tried == 0
+
+
+def test_what_was_spent_says_what_ended_the_search():
+    assert str(Budget()) == "0 parts tried"
+    assert str(Budget(tries=0)) == "0 parts tried, which is the most"
+    assert str(Budget(seconds=0)) == "0 parts tried in 0 s of CPU time, which is the most"
 
 
 def refuse_sigmoids(program):
@@ -180,7 +257,14 @@ def test_inputs_are_cut_in_step_and_made_plain():
     subject = Subject(
         "model", Joined(), lambda input_set: Arguments((torch.randn(2, 3, 8, 8),), {"mask": torch.ones(2, 1, 8, 8) > 0})
     )
-    part = find_part(shown_by(subject, double_the_sigmoid), frozenset({"sigmoid", "mul_1"}))
+
+    def double_what_is_masked(program):
+        for node in program.graph.find_nodes(op="call_function", target=operator.mul):
+            if len(node.all_input_nodes) == 2:
+                behind(node, torch.mul, node, 1.5)
+        program.recompile()
+
+    part = find_part(shown_by(subject, double_what_is_masked), frozenset({"mul"}))
     assert [list(value.shape) for value in part.inputs if isinstance(value, torch.Tensor)] == [[1] * 4] * 2
 
 
@@ -255,6 +339,55 @@ def test_two_tests_that_fail_keep_a_folder_each_and_a_second_run_replaces_them(p
         folders = [folder for folder in (pytester.path / ".pytest_fx").iterdir() if "negate" in folder.name]
         assert len(folders) == 2
         assert len({folder.joinpath("failure.md").read_text() for folder in folders}) == 2
+
+
+def shown_after(result, words):
+    """Return the path that follows ``words`` in the output of a run."""
+    return re.search(rf"{words}:\s+(\S+)\n", str(result.stdout))[1]
+
+
+def test_a_test_that_was_cut_out_cuts_no_other_out_of_itself(pytester):
+    pytester.makepyfile(mine=NEGATE)
+    result = pytester.runpytest("--fx-model", "mlp", "--fx-pass", "mine:negate", "-k", "test_pass_keeps_its")
+    path = shown_after(result, r"a test of \d nodes that shows it alone")
+    alone = pytester.runpytest("-p", "no:cacheprovider", pytester.path / path)
+    alone.assert_outcomes(failed=1)
+    alone.stdout.fnmatch_lines("*the first node that goes wrong:")
+    alone.stdout.no_fnmatch_line("*a test of*")
+    assert len(list((pytester.path / ".pytest_fx").glob("*/test_*.py"))) == 1
+
+
+OF_THE_MODELS_CODE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x)
+
+def model():
+    return Model(), torch.randn(2, 3)
+
+def wrong(program):
+    for node in program.graph.find_nodes(op="call_function"):
+        if "mine.py" in str(node.source):
+            node.target = torch.tanh
+    program.recompile()
+"""
+
+
+def test_where_no_part_fails_alone_the_test_is_of_the_whole_model(pytester, monkeypatch):
+    pytester.makepyfile(mine=OF_THE_MODELS_CODE)
+    options = ("--fx-no-timing", "-p", "no:cacheprovider", "-k", "test_pass_keeps_its")
+    result = pytester.runpytest(
+        "--fx-model", "mine:model", "--fx-pass", "mine:wrong", "--fx-dtype", "float64", *options
+    )
+    result.stdout.fnmatch_lines("*why    no part fails alone in the same way (* parts tried)")
+    path = pytester.path / shown_after(result, "a test of the whole model that shows it")
+    assert "model='mine:model'" in path.read_text()
+    assert "dtype='float64'" in path.read_text()
+    monkeypatch.chdir("/")
+    pytester.runpytest("-p", "no:cacheprovider", path).assert_outcomes(failed=1)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +469,7 @@ def test_looking_for_a_part_leaves_the_tensors_of_a_large_model_as_they_were_whe
     subject = failure.subject
     assert subject.is_large
     subject.shared_copy()
-    assert find_part(failure, seconds=0.0) is None
+    find_part(failure, budget=Budget(seconds=0.0))
     kept = list(subject.shared_weights().values())
     assert len(kept) == 3
     assert all(torch.equal(each.tensor, each.values) for each in kept)

@@ -13,7 +13,9 @@ from fx.passes import FuseConvBN, approximate, close
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import Subject
-from pytest_fx.laws import LawViolation, contract
+from pytest_fx.harness.tolerances import PERTURBATIONS
+from pytest_fx.laws import LawViolation, affordable, broken_laws, choose_laws, contract, law_called
+from pytest_fx.laws.conditioning import Perturbed
 
 
 def subject_of(module: nn.Module, *inputs: torch.Tensor) -> Subject:
@@ -118,3 +120,56 @@ def test_noise_of_an_approximate_program_is_excused_where_rounding_decides_and_n
     )
     with pytest.raises(LawViolation):
         judge(module, made(lambda self, x: torch.relu(x)), torch.arange(60.0) / 10, promise=approximate(60))
+
+
+def test_once_a_law_on_values_is_broken_no_other_law_runs_eager_with_its_values_perturbed(network, monkeypatch):
+    runs = []
+    monkeypatch.setattr(Perturbed, "__init__", lambda self, *args: runs.append(1) or made_so(self, *args))
+    module, images = network
+    counts = []
+    for laws in ([law_called("contract")], choose_laws()):
+        pass_run = PassRun(subject_of(module, images), forget_epsilon)
+        assert "contract" in [violation.law for violation in broken_laws(affordable(laws, pass_run), pass_run)]
+        counts.append(len(runs))
+        runs.clear()
+    assert counts[0] == counts[1] > 0
+
+
+def test_what_a_law_found_out_of_eager_serves_for_a_second_look(network, monkeypatch):
+    """A batch norm may depend on how values lie in memory, so that the law is judged under other modes, too."""
+    runs = []
+    monkeypatch.setattr(Perturbed, "__init__", lambda self, *args: runs.append(1) or made_so(self, *args))
+    module, images = network
+    with pytest.raises(LawViolation):
+        contract(pass_run := PassRun(subject_of(module, images), forget_epsilon))
+    assert len(runs) <= 2 * PERTURBATIONS * pass_run.subject.input_set_count  # in float64, and in float32
+
+
+made_so = Perturbed.__init__
+
+
+def forget_epsilon(program):
+    for module in program.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.eps = 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_each_element_is_perturbed_by_a_few_ulp_of_its_own_and_an_infinity_not_at_all(dtype):
+    values = torch.tensor([0.0, 1.0, -2.0, 1e4, -torch.inf, torch.inf], dtype=dtype)
+    program = Subject("model", nn.Identity(), lambda _: Arguments((values,))).capture()
+    moved = [Perturbed(program, number).run(values.clone()).double() - values.double() for number in range(0, 64, 2)]
+    largest = torch.stack(moved).abs().nan_to_num(0.0).amax(0)
+    ulps = largest / (values.double().abs().nan_to_num(1.0, 1.0, 1.0) * torch.finfo(dtype).eps).clamp(min=1e-300)
+    assert ulps[0] == 0 and ulps[4:].tolist() == [0.0, 0.0]
+    assert all(0 < ulp <= 1.5 for ulp in ulps[1:4].tolist())
+
+
+def test_gradients_of_a_model_of_full_size_are_not_asked_once_its_outputs_are_wrong(network):
+    module, images = network
+    pass_run = PassRun(subject_of(module, images), forget_epsilon)
+    vars(pass_run.subject)["is_full_size"] = True
+    laws = [law_called("contract"), law_called("gradients")]
+    assert [violation.law for violation in broken_laws(laws, pass_run)] == ["contract"]
+    assert "wrong already" in pass_run.not_asked["gradients"]
+    assert [violation.law for violation in broken_laws(laws[1:], pass_run)] == ["gradients"]

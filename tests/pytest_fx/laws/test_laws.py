@@ -1,6 +1,7 @@
 """Each law catches a pass that breaks just it, and leaves a right pass alone."""
 
 import copy
+import itertools
 import math
 import operator
 import re
@@ -25,7 +26,7 @@ from pytest_fx.errors import CannotLoadError
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.subject import GivenProgram, Subject
-from pytest_fx.laws import TABLE, choose_laws
+from pytest_fx.laws import TABLE, broken_laws, choose_laws, is_kept_without, law_called
 
 
 def judge(pass_, witness=net, **options):
@@ -557,3 +558,13 @@ def test_a_pass_is_told_to_say_that_it_changes_tensors_only_where_that_helps(pas
     violation = violation_by(pass_)
     assert violation.law == "original untouched"
     assert ("may_change" in str(violation)) == helps and ("copy.deepcopy" in str(violation)) != helps
+
+
+def test_a_law_that_the_capture_itself_breaks_is_reported_and_the_others_are_judged_in_full():
+    """Other inputs whenever they are asked for: eager and its capture are never equal."""
+    count = itertools.count()
+    subject = Subject("model", nn.Linear(3, 2), lambda input_set: Arguments((torch.full((2, 3), float(next(count))),)))
+    pass_run = PassRun(subject, lambda program: setattr(program, "unused", nn.Linear(2, 2)), contract=exact)
+    broken = [violation.law for violation in broken_laws([law_called("contract"), law_called("state")], pass_run)]
+    assert broken == ["contract"] and pass_run.looks_twice
+    assert not is_kept_without(law_called("contract"), pass_run)

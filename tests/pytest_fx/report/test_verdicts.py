@@ -1,5 +1,6 @@
 """pytest_fx.report.rows: the verdict on each program of a model, in a word."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -92,3 +93,42 @@ def test_a_capture_that_no_test_calls_is_not_judged_and_one_that_is_refused_says
     options = ("-k", "well_formed", "--fx-capture", "symbolic")
     assert verdicts(pytester, "--fx-model", "mlp", *options) == {"capture": "not judged"}
     assert verdicts(pytester, "--fx-model", "mine:branching", *options) == {"capture": "refused"}
+
+
+INDICES = """
+import torch
+from torch import nn
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.linear(x).argmax(1)
+
+def classifier():
+    torch.manual_seed(0)
+    return Classifier().eval(), (torch.randn(8, 4),)
+
+def smallest(program):
+    for node in program.graph.find_nodes(op="call_method", target="argmax"):
+        node.target = "argmin"
+    program.recompile()
+
+def test_wrong(fx_equal):
+    fx_equal(smallest)
+"""
+
+
+def test_indices_have_no_map_of_errors_and_the_line_of_a_failed_test_has_the_reason(pytester, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "250")
+    pytester.makepyfile(test_mine=INDICES)
+    options = ("--fx-model", "test_mine:classifier", "--fx-report", "report", "-p", "no:cacheprovider")
+    result = pytester.runpytest("test_mine.py", *options)
+    result.stdout.fnmatch_lines(
+        "FAILED test_mine.py::test_wrong* - contract: * first wrong at %argmax (test_mine.py:*)"
+    )
+    lines = (pytester.path / "report" / "rows.jsonl").read_text("utf-8").splitlines()
+    (facts,) = [line["facts"] for line in map(json.loads, lines) if line["kind"] == "failure"]
+    assert "output_map" not in facts and "node_map" not in facts

@@ -77,6 +77,27 @@ def test_the_last_line_of_a_loop_is_not_reached_by_the_jump_back_to_its_head():
     assert missing.endswith(f"{never_true.__code__.co_firstlineno + 3}: number = 0")
 
 
+def halves(a, b):
+    if not (a or b): return 1  # fmt: skip  # noqa: E701
+    while a and b > 100: b -= 1  # fmt: skip  # noqa: E701
+    if isinstance(a, int) and b is not None: return 2  # fmt: skip  # noqa: E701
+    return 3
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not say which part of a line a condition is")
+def test_of_a_statement_in_a_line_the_half_is_named_that_was_not_reached():
+    code = PassCode([halves.__code__])
+    for given in (1, 1.5):
+        with code.recording():
+            halves(given, 1)
+    first = halves.__code__.co_firstlineno
+    unreached = [text.split(":", 1)[1].strip() for text in code.coverage().unreached]
+    ways = {(int(line) - first, way.strip()) for line, way in (text.split(":", 1) for text in unreached)}
+    assert {(1, "a being false"), (1, "b being false"), (2, "a being false"), (2, "b > 100 being true")} <= ways
+    assert {way for line, way in ways if line == 3} & {"b is None being true", "b is not None being false"}
+    assert not any(way.startswith(("if ", "while ")) for _, way in ways)
+
+
 def test_what_is_reached_in_one_recording_is_apart_from_what_was_reached_so_far():
     code = coverage_of([4])
     before = code.reached

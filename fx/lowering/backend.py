@@ -38,9 +38,6 @@ class Backend(ABC):
     flops_per_operation: ClassVar[float] = 0.0
     """How many floating-point operations those that count must do on average, for what it costs to call each; regions
     with smaller ones stay in eager Python. Asked only where shapes are known."""
-
-    has_gradients: ClassVar[bool] = True
-    """Whether what it builds computes gradients, by itself or through PyTorch."""
     keeps_non_finite: ClassVar[bool] = True
     """Whether a NaN or an infinity in an input reaches the outputs where it does in eager PyTorch."""
 

@@ -233,10 +233,8 @@ class Lower:
 
     @property
     def may_change(self) -> tuple[str, ...]:
-        """Gradients, if the backend has none, and what becomes of NaN and infinities, if it does not keep them."""
-        backend = get_backend(self.backend)
-        kept = {"gradients": backend.has_gradients, "non-finite": backend.keeps_non_finite}
-        return tuple(name for name, keeps in kept.items() if not keeps)
+        """Gradients, as the parameters of an engine are constants, and NaN and infinities if the backend loses them."""
+        return ("gradients",) if get_backend(self.backend).keeps_non_finite else ("gradients", "non-finite")
 
     def why_unavailable(self) -> str | None:
         """Return why the backend can build nothing on this machine, such as a missing package; ``None`` where it can.

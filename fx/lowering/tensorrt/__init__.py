@@ -92,7 +92,6 @@ class TensorRT(Backend):
     name: ClassVar[str] = "tensorrt"
     converters: ClassVar[Converters] = converters
     min_size: ClassVar[int] = 3
-    has_gradients: ClassVar[bool] = False
     keeps_non_finite: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -61,6 +61,7 @@ def gradients(pass_run: PassRun) -> None:
     held = (pass_run.subject.arguments().tensors, tensors.values())
     output = (leaf for _, leaf in leaves(pass_run.eager().output))
     if not all(map(_is_finite, chain(*held, output))):
+        pass_run.leave_out("gradients", "inputs, parameters or outputs are not finite")
         return
     if pass_run.subject.is_full_size and _look_kept(pass_run):
         return
@@ -167,6 +168,7 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
     arguments, dtype = subject.arguments(float64=float64), torch.float64 if float64 else subject.dtype
     expected = gradients_of(subject.eager_runner(float64), arguments, dtype, stored=subject.is_large)
     if isinstance(expected, Exception) or not expected:
+        pass_run.leave_out("gradients", "eager has none")
         return  # not every program that can be run can be differentiated
     actual = pass_run.runner(float64)
     with pass_run.watched(calls=True):

@@ -53,6 +53,9 @@ class Blame:
         """Return whether it is the pass that breaks ``law``, not the capture or what torch.fx offers to passes."""
         if not is_kept_without(law, pass_run):
             return False
+        # Beside another broken law it was not judged a second time, as tools are below.
+        if not broken_laws([law], pass_run):
+            return False
         if any(self._does_the_same(tool, law, pass_run) for tool in self._tools):
             return False
         if self._tools and pass_run.error is not None:

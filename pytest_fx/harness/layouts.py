@@ -12,6 +12,20 @@ from torch.utils._pytree import tree_map_only
 
 from fx.analysis.kernel_run import KernelMode
 
+MOST_COMPILATIONS = 256
+"""Compilations of one function of a program, which is called with inputs of many sizes, strides and values."""
+
+
+@contextmanager
+def compiled_anew() -> Generator[None]:
+    """Let torch.compile compile for all inputs in the block: past its usual limit of 8 it runs a function in eager."""
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    config: Any = torch._dynamo.config
+    with config.patch(recompile_limit=MOST_COMPILATIONS):
+        yield
+
 
 @contextmanager
 def uncompiled() -> Generator[None]:

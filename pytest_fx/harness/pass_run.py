@@ -25,7 +25,7 @@ from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation
 from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
-from pytest_fx.harness.layouts import uncompiled
+from pytest_fx.harness.layouts import compiled_anew, uncompiled
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner, hidden
 from pytest_fx.harness.shared_weights import release
@@ -381,7 +381,7 @@ class PassRun:
         names = {*calls, *map(self.subject.alone, calls)}
         eager = [run for key, run in self._cache.items() if isinstance(key, tuple) and key[0] == "eager"]
         runner = self.runner(float64)
-        with hidden([*self.subject.runs_with(names), *eager]), self.watched(calls=True):
+        with hidden([*self.subject.runs_with(names), *eager]), self.watched(calls=True), compiled_anew():
             return self.subject.run_in_a_row(runner, inputs, float64)
 
     def runner(self, float64: bool = False) -> Runner:

@@ -149,3 +149,17 @@ def test_what_the_compiler_of_torch_wraps_when_it_first_compiles_is_no_change_of
     pass_run.actual()
     assert nn.Module.__init__ is not before
     assert not broken_laws([law_called("process untouched")], pass_run)
+
+
+def test_a_compiled_program_is_compiled_for_all_inputs_that_it_is_tried_with():
+    compilations = []
+
+    def count(program, inputs):
+        compilations.append([list(each.shape) for each in inputs if isinstance(each, torch.Tensor)])
+        return program
+
+    judged = fooling.given().subject()
+    program = torch.compile(judged.fresh(), backend=count, dynamic=False)
+    pass_run = PassRun.given(judged, program)
+    assert not broken_laws(affordable(choose_laws(), pass_run), pass_run)
+    assert len(compilations) > torch._dynamo.config.recompile_limit  # past which it would run in eager

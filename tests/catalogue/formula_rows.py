@@ -151,6 +151,6 @@ _enter_unchecked(
     _of(lambda m, x: (x * (gate := torch.sigmoid(x)), gate), (3,)),
 )  # fmt: skip
 for _name, _fused, _on in _RIGHT:
-    _pass = rewriting(_fused)
+    _pass = rewriting(_fused, of_floats=True)
     _pass.__name__ = _name.replace(" ", "_")
     enter(Right(_name, "formulas", "formulas", f"A match checks all: {_name}.", _pass, (_on,), programs=MANY_KEPT))

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 
 import fx
 from fx.operators.effects import is_impure
+from fx.passes import pass_name
 
 SOFTMAX = (F.softmax, torch.softmax, "softmax")
 MATMUL = (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm")
@@ -41,8 +42,13 @@ def writes(graph: fx.Graph) -> bool:
     return any(node.target is not vars(torch)["_assert"] for node in effects)
 
 
-def rewriting(fused: Callable[[fx.Node], tuple[Any, tuple[Any, ...], dict[str, Any]] | None]) -> Callable[[Any], None]:
-    """A pass that puts what ``fused`` makes of a node, if anything, in its place, where nothing is written in place."""
+def rewriting(
+    fused: Callable[[fx.Node], tuple[Any, tuple[Any, ...], dict[str, Any]] | None], *, of_floats: bool = False
+) -> Callable[[Any], None]:
+    """A pass that puts what ``fused`` makes of a node, if anything, in its place, where nothing is written in place.
+
+    With ``of_floats`` the program refuses integers: fused functions have no kernels for these.
+    """
 
     def rewrite(graph_module: fx.GraphModule) -> None:
         graph = graph_module.graph
@@ -53,6 +59,9 @@ def rewriting(fused: Callable[[fx.Node], tuple[Any, tuple[Any, ...], dict[str, A
                 continue
             target, args, kwargs = found
             with graph.inserting_before(node):
+                if of_floats and isinstance(args[0], fx.Node):
+                    is_float = graph.call_method("is_floating_point", (args[0],))
+                    graph.call_function(vars(torch)["_assert"], (is_float, f"{pass_name(rewrite)} is for floats"))
                 new = graph.call_function(target, args, kwargs)
             node.replace_all_uses_with(new)
             graph.erase_node(node)

@@ -117,11 +117,11 @@ def with_one_turned(arguments: Arguments, variant: str) -> Arguments | None:
     return arguments.map(lambda tensor: _turned(tensor) if tensor is chosen else tensor)
 
 
-ONE_CHANGED = "inputs with one element changed"
+ONE_CHANGED, LARGER = "inputs with one element changed", "inputs ten times as large"
 NON_CONTIGUOUS, NON_FINITE = "non-contiguous inputs", "inputs with NaN and infinities"
 OTHER_VALUES: dict[str, Callable[[Arguments], Arguments | None]] = {
     "inputs of opposite signs": _with_floats(torch.neg),
-    "inputs ten times as large": _with_floats(lambda tensor: tensor * 10),
+    LARGER: _with_floats(lambda tensor: tensor * 10),
     "inputs of zeros": _with_floats(torch.zeros_like),
     ONE_CHANGED: _with_floats(_one_changed),
 }

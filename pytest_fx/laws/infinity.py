@@ -60,6 +60,16 @@ def _without_infinities(pass_run: PassRun, inputs: Inputs) -> WithoutInfinities:
     return WithoutInfinities(runs, overflows=all(map(is_finite, _floating_point(arguments, subject))))
 
 
+def has_infinities(pass_run: PassRun, inputs: Inputs) -> bool:
+    """Return whether any value that eager computes of these inputs is infinite; False if it cannot be captured."""
+    subject = pass_run.subject
+    if subject.capture_error is not None:
+        return False
+    poisoned = Poisoned(pass_run.untouched().after, 0.0, everywhere=True)
+    subject.run_in_a_row(subject.runner(poisoned.module, by(poisoned)), inputs)
+    return poisoned.replaced
+
+
 def _floating_point(arguments: Arguments, subject: Subject) -> Iterator[torch.Tensor]:
     """The tensors of that kind among all that is given, one at a time."""
     every = chain(arguments.tensors, subject.tensors.values())
@@ -106,13 +116,13 @@ class Poisoned(Interpreter):
             return True
         if node.op not in ("call_function", "call_method") or effect_of(node) is not None:
             return False
-        # Finite in float64: the dtype ends there, as at `x * x` for 1e30. Infinite there, too: it is an overflow only
-        # if it is infinite for numbers nearby as well, as `exp(1e5)` is, and no pole, as `1 / 0` and `log(0)` are.
+        # An element that is finite in float64: the dtype ends there, as at `x * x` for 1e30. Infinite there, too: it is
+        # an overflow only if it is infinite for numbers nearby as well, as `exp(1e5)` is, and no pole, as `1 / 0` is.
         in_float64 = self._infinite(node, value, _to_float64)
         if in_float64 is None or not in_float64.any():
             return in_float64 is not None
         moved = self._infinite(node, value, _moved)
-        return moved is not None and bool(moved[value.isinf()].all())
+        return moved is not None and bool((moved | ~in_float64)[value.isinf()].all())
 
     def _infinite(
         self, node: Node, value: torch.Tensor, prepared: Callable[[torch.Tensor], torch.Tensor]

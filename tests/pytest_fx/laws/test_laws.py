@@ -568,3 +568,26 @@ def test_a_law_that_the_capture_itself_breaks_is_reported_and_the_others_are_jud
     broken = [violation.law for violation in broken_laws([law_called("contract"), law_called("state")], pass_run)]
     assert broken == ["contract"] and pass_run.looks_twice
     assert not is_kept_without(law_called("contract"), pass_run)
+
+
+def log_of_softmax(self, x):
+    return torch.log(torch.softmax(x, -1))
+
+
+def of_exponentials(self, x):
+    y = torch.exp(torch.exp(x))
+    return y / y.sum(-1, keepdim=True)
+
+
+def test_a_better_formula_is_right_where_eager_overflows_on_larger_inputs():
+    def better(graph_module):
+        if logs := graph_module.graph.find_nodes(op="call_function", target=torch.log):
+            substitute(logs[0].args[0], replace(logs[0], torch.log_softmax, logs[0].args[0].args[0], -1))
+        for node in graph_module.graph.find_nodes(op="call_function", target=operator.truediv):
+            replace(node, torch.softmax, node.args[0].args[0], -1)
+        graph_module.graph.eliminate_dead_code()
+        graph_module.recompile()
+
+    assert broken_by(better, of(log_of_softmax, torch.tensor([[0.0, 30.0, 80.0]]))) is None
+    assert broken_by(better, of(of_exponentials, torch.tensor([[0.1, 0.5, 0.84]]))) is None
+    assert broken_by(lambda program: bypass(program, torch.log), of(log_of_softmax, (2, 3))) is not None

@@ -124,7 +124,9 @@ def _called(callee: ast.expr, function: Any, owner: Any) -> tuple[Any, Any, int]
     first, *path = ast.unparse(callee).split(".")
     value: Any = {"self": owner}.get(first) if path else function.__globals__.get(first)
     for name in path:
-        value = getattr(value, name, None)
+        # A tensor has no function of the user's, and reading one from a module would record it before all inputs.
+        is_tensor = isinstance(value, torch.nn.Module) and (name in value._parameters or name in value._buffers)
+        value = None if is_tensor else getattr(value, name, None)
     if isinstance(value, torch.nn.Module):
         return _users_own(type(value).forward), value, 1
     if isinstance(value, MethodType):

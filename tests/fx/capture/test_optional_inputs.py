@@ -154,3 +154,20 @@ def test_an_optional_input_that_is_passed_on_is_not_checked() -> None:
     for target in (check_given, check_not_given):
         assert not traced.graph.find_nodes(op="call_function", target=target)
     assert traced(torch.ones(1, 2), torch.ones(1, 2)).item() == 2
+
+
+class CallsItsParameter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 3))
+
+    def forward(self, x, *, z=None):
+        return self.weight.mm(z) + x
+
+
+def test_an_input_with_a_default_stands_before_a_parameter_whose_method_gets_it():
+    program = fx.symbolic_trace(CallsItsParameter())
+    program.graph.lint()
+    assert [node.op for node in program.graph.nodes][:2] == ["placeholder", "placeholder"]
+    x, z = torch.rand(3, 3), torch.rand(3, 3)
+    assert torch.allclose(program(x, z=z), x + z.sum(0))

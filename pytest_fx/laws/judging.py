@@ -190,7 +190,7 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
     # 3. The contract itself, in the working dtype and in float64.
     violation = _violation(compared(pass_run, inputs, part, whose), pass_run.contract)
     if violation is not None and not pass_run.looks_twice:
-        raise LawViolation.of(law, violation, inputs[0])
+        raise LawViolation.of(law, violation, _variant_of(inputs))
     # 4. Where already the capture, without the pass, is not what eager computes in float64, float64 says nothing about
     # the pass. The case was `c = x.half(); c *= x`: a write keeps the dtype, and a capture as `c * x` promotes it.
     if violation is not None and pass_run.has_float64 and not _is_captured_in_float64(pass_run, inputs, part):
@@ -222,7 +222,7 @@ def _require_kept(law: str, pass_run: PassRun, inputs: Sequence[Inputs], part: P
         if isinstance(promise, Approximate) and is_lost_to_noise(pass_run, inputs, parts, comparison, promise.sqnr_db):
             pass_run.waive(f"without decibels: noise of {promise.sqnr_db:g} dB in eager's own values loses as many")
             return normals
-    raise told_with_precision(pass_run, LawViolation.of(law, violation, inputs[0]), violation)
+    raise told_with_precision(pass_run, LawViolation.of(law, violation, _variant_of(inputs)), violation)
 
 
 def _as_it_is(value: Any) -> Any:
@@ -317,6 +317,11 @@ def _raises(law: str, pass_run: PassRun, inputs: Inputs, error: Exception) -> No
     raise told_with_precision(pass_run, violation) from error
 
 
+def _variant_of(inputs: Sequence[Inputs]) -> Inputs:
+    """The variant among some inputs, or else the first of them: a law is about that."""
+    return next((each for each in inputs if isinstance(each, str)), inputs[0])
+
+
 def _called(pass_run: PassRun, inputs: Inputs) -> str:
     """The subject in a message, with its inputs where these are not a numbered input set."""
     name = pass_run.subject.name
@@ -347,7 +352,9 @@ def compared(
         normals = [_normal(pass_run.contract)] * len(inputs)
     eager = [make(part(pass_run.eager(each))) for make, each in zip(normals, inputs, strict=True)]
     actual = [make(part(pass_run.actual(each))) for make, each in zip(normals, inputs, strict=True)]
-    in_working_dtype = partial(Comparison, _called(pass_run, inputs[0]), pass_run.name, eager, actual, whose=whose)
+    in_working_dtype = partial(
+        Comparison, _called(pass_run, _variant_of(inputs)), pass_run.name, eager, actual, whose=whose
+    )
     if pass_run.subject.is_float64:
         return in_working_dtype(eager, actual)
     if pass_run.subject.eager(inputs[0], float64=True).error is not None:

@@ -51,7 +51,7 @@ verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writ
 	PYTHONPATH=tests:tests/properties $(BIN)/python -m verdicts
 
 looseness: $(INSTALLED)  ## how far outputs may be off before the harness says so; writes results/looseness.md
-	PYTHONPATH=tests $(BIN)/python tests/properties/looseness.py
+	PYTHONPATH=.:tests $(BIN)/python tests/properties/looseness.py
 
 docs: $(INSTALLED)  ## the pages, and a reference from docstrings, as a site with search, in build/site; fails for a link that leads nowhere
 	$(PIP) mkdocs-material mkdocstrings-python

@@ -115,7 +115,7 @@ def _output_map(comparison: Comparison, contract: Contract) -> dict[str, Any] | 
         if isinstance(pairs, Mismatch):
             continue
         worst = max(
-            filter(attrgetter("is_measured"), pairs),
+            filter(attrgetter("is_float"), pairs),
             key=lambda leaf: leaf.largest_error / (leaf.scale or 1.0),
             default=None,
         )

@@ -219,7 +219,7 @@ class Walk:
             if largest is not None and largest.error > made and leaf.is_float:
                 made, ulps = largest.error, largest.ulps
             if worst is None and (worst := worst_difference(leaf, errors > limits, errors, limits)) is not None:
-                heat_map = HeatMap.of(errors, errors > limits) if leaf.is_measured else None
+                heat_map = HeatMap.of(errors, errors > limits) if leaf.is_float else None
         return NodeError(
             text, partner.name, origins, node.source, inherited, made, eager, scale, difference=worst,
             heat_map=heat_map, ulps=ulps, in_float64=self.rounding is not None and self._has_one_dtype,

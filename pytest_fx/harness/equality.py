@@ -43,18 +43,13 @@ class Leaf:
 
     @property
     def is_float(self) -> bool:
-        """Whether it has numbers between integers, so that an element may be off by more or less."""
+        """Whether distances of elements mean anything: those of integers, as of two indices, do not."""
         return self.actual.is_floating_point() or self.actual.is_complex()
 
     def pieces(self) -> Iterator[Leaf]:
         """Parts of a large one, whose errors take little memory."""
         for expected, actual in in_pieces(self.expected, self.actual):
             yield Leaf(self.path, expected, actual)
-
-    @property
-    def is_measured(self) -> bool:
-        """Return whether distances of elements mean anything: those of integers, as of two indices, do not."""
-        return self.expected.is_floating_point() or self.expected.is_complex()
 
     @property
     def largest_error(self) -> float:

@@ -27,7 +27,7 @@ from pytest_fx.harness.run import Run, by
 from pytest_fx.harness.snapshot import is_strided, overlaps, same_tensor
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Inputs
-from pytest_fx.harness.tolerances import ALLOWED, LARGE, LARGE_OF_HALVES, PERTURBATIONS, SMALL, STEP
+from pytest_fx.harness.tolerances import ALLOWED, APPROXIMATION, LARGE, LARGE_OF_HALVES, PERTURBATIONS, SMALL, STEP
 
 Part = Callable[[Run], Any]
 """What of a call is compared."""
@@ -187,11 +187,11 @@ class Perturbed(Interpreter):
         if self._is_cast(n, value):
             return value
         if isinstance(value, torch.Tensor) and value.requires_grad and _can_be_perturbed(value):
-            return value + self._noise_of(value.detach()) if self._is_new(n, value) else value
+            return value + self._noise_of(value.detach(), n) if self._is_new(n, value) else value
         if n.op not in ("get_attr", "output"):
             for _, leaf in leaves(value):
                 if isinstance(leaf, torch.Tensor) and _can_be_perturbed(leaf) and not overlaps(leaf):
-                    leaf.data.add_(self._noise_of(leaf.detach()))
+                    leaf.data.add_(self._noise_of(leaf.detach(), n))
         return value
 
     def fetch_args_kwargs_from_env(self, n: Node) -> Any:
@@ -236,9 +236,16 @@ class Perturbed(Interpreter):
         is_alone = not value._is_view() and value._version == 0 and all(value is not other for other in given)
         return is_alone and node.op not in ("get_attr", "output")
 
-    def _noise_of(self, value: torch.Tensor) -> torch.Tensor:
+    def _noise_of(self, value: torch.Tensor, node: Node) -> torch.Tensor:
         self.coarsest = max(self.coarsest, torch.finfo(value.dtype).eps)
-        return self._noise.of(value)
+        noise = self._noise.of(value)
+        return noise.mul_(APPROXIMATION) if _is_approximated(node) else noise
+
+
+def _is_approximated(node: Node) -> bool:
+    """Return whether kernels approximate a function, such as ``erf``, and not each in the same way."""
+    row = find_operator(node.target)
+    return row is not None and row.family in ("activation", "function") and row.bounds is None and not row.rounds
 
 
 def _can_be_perturbed(value: torch.Tensor) -> bool:

@@ -8,7 +8,9 @@ from typing import Any
 import torch.fx
 
 from fx.interop import AdaptedPass, adapt
+from fx.operators.effects import effect_of
 from fx.passes import exact
+from pytest_fx.errors import LawViolation
 from pytest_fx.harness.pass_run import PassRun, leave_alone, parts_of
 from pytest_fx.laws import Law, broken_laws, is_kept_without
 from pytest_fx.search.coverage import PassCode
@@ -54,7 +56,8 @@ class Blame:
         if not is_kept_without(law, pass_run):
             return False
         # Beside another broken law it was not judged a second time, as tools are below.
-        if not broken_laws([law], pass_run):
+        violations = broken_laws([law], pass_run)
+        if not violations or _lacks_kernel(violations[0], pass_run):
             return False
         if any(self._does_the_same(tool, law, pass_run) for tool in self._tools):
             return False
@@ -64,6 +67,8 @@ class Blame:
                 return False
         if not self._replaces:
             return True
+        if _writes_inside_match(pass_run):
+            return False
         put_back = PassRun(pass_run.subject, PutBack(self._pass), contract=pass_run.contract, leaves=pass_run.leaves)
         return bool(broken_laws([law], put_back))
 
@@ -75,6 +80,26 @@ class Blame:
             return False
         made.contract = pass_run.contract
         return _texts(law, made) == _texts(law, pass_run)
+
+
+def _lacks_kernel(violation: LawViolation, pass_run: PassRun) -> bool:
+    """Return whether the program raises since torch has no kernel of an operator for a dtype, which differs by device.
+
+    A formula of elementary operations takes integers and half precision where the operator of its name may not.
+    """
+    error = None if pass_run.program is None else pass_run.actual(violation.inputs).error
+    return isinstance(error, NotImplementedError) and "not implemented for '" in str(error)
+
+
+def _writes_inside_match(pass_run: PassRun) -> bool:
+    """Return whether a write stands between the nodes that were replaced, as torch.fx's matcher does not look for any."""
+    before, after = pass_run.untouched().after, pass_run.after
+    if before is None or after is None:
+        return False
+    names, nodes = {node.name for node in after.graph.nodes}, list(before.graph.nodes)
+    removed = [at for at, node in enumerate(nodes) if node.name not in names]
+    between = nodes[removed[0] : removed[-1]] if removed else []
+    return any((effect := effect_of(node)) is not None and effect.kind == "write" for node in between)
 
 
 def _texts(law: Law, pass_run: PassRun) -> list[str]:

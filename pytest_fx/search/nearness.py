@@ -35,14 +35,14 @@ ATTEMPTS = 200
 """Variations in a row that may fail to run."""
 
 
-def nearest(reached: Mapping[str, frozenset[Point]]) -> list[str]:
-    """Return the programs on which the rarest lines and branches are reached, those with the rarest first."""
+def nearest(reached: Mapping[str, frozenset[Point]], most: int = NEAREST) -> list[str]:
+    """Return ``most`` programs on which the rarest lines and branches are reached, those with the rarest first."""
     counts = Counter(point for points in reached.values() for point in points)
 
     def rarity(source: str) -> tuple[int, int]:
         return min((counts[point] for point in reached[source]), default=len(reached)), -len(reached[source])
 
-    return sorted(reached, key=rarity)[:NEAREST]
+    return sorted(reached, key=rarity)[:most]
 
 
 def cuts(text: str) -> Iterator[Program]:

@@ -46,6 +46,8 @@ ENOUGH_CHANGES = 30
 """Programs that the search has the pass change, if it can, unless it is said otherwise."""
 PART_OF_FEW = 0.3
 """The same as a part of the programs, where few are asked for."""
+EXPLORED = 3
+"""How many trials an exploration has for each of the programs asked for."""
 FEW_STEPS = 4
 """Lines of programs that are near to a short one."""
 VARIED = 0.25
@@ -170,6 +172,9 @@ def check_pass(
                     )
                     rest = max(0, bound - search.counts.programs)
                     search.vary(about.constants, modes, rest, is_enough, changed=True)
+                if is_free:
+                    search.planned = search.counts.programs + EXPLORED * most
+                    search.explore(modes, EXPLORED * most, about.names)
             except LawViolation:
                 pass
             else:

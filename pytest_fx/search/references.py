@@ -86,6 +86,11 @@ class PassReferences:
     codes: tuple[types.CodeType, ...] = ()
     """The code of its functions and methods, but for patterns, which are captured and not run."""
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names and texts in its code: an argument of another name is one that it does not look at."""
+        return frozenset(name for code in self.codes for name in (*_names_in(code), *_texts_in(code)))
+
 
 def references_of(pass_: Any) -> PassReferences:
     """Return what ``pass_`` names.
@@ -229,6 +234,15 @@ def _names_in(code: types.CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _names_in(constant)
+
+
+def _texts_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the texts in the code, and in what is defined inside."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _texts_in(constant)
+        elif isinstance(constant, str):
+            yield constant
 
 
 def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,13 +22,22 @@ from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.counterexample import describe, visibility
 from pytest_fx.search.coverage import Coverage, PassCode, Point
+from pytest_fx.search.exploration import Explored, called_names, trials
 from pytest_fx.search.nearness import cuts, nearest, running, variations
 from pytest_fx.search.reduction import reduced
 from pytest_fx.search.references import PassReferences
 
 _NOT_BY_EDITS = "by none of its edits, but by a call of eliminate_dead_code(), for example"
+MOST_CUT = 10
+"""How many changed programs are cut to seeds."""
+MOST_SEEDS = 6
+"""How many seeds are explored."""
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
+CHEAP = 3
+"""Calls that laws take which are asked of every program of an exploration."""
+COSTLY_IN = 3
+"""The others are asked of one in so many: sizes, values and layouts are varied anyway."""
 SHRINKING = 60.0
 """Seconds for which the first program that breaks a law is made smaller, at most."""
 VISIBLE = 1e-2
@@ -147,12 +156,15 @@ class Search:
         self._first: PassRun | None = None  # on which a law was found broken, before it was made smaller
         self._least_visibility = 0.0
         self._compares = any(law.judges == "values" for law in laws)
+        self.explored = Explored()
+        """What was varied around the places where the pass acts."""
 
-    def check(self, program: ProgramSource, mode: str, sample: int) -> bool:
+    def check(self, program: ProgramSource, mode: str, sample: int, *, if_changed: bool = False) -> bool:
         """Apply the pass to one program and raise the violation of a law that it breaks, on numbers if there is one.
 
-        Returns whether the program is a new one; one that was tried before is not tried again. Raises ``TraceError``
-        where it is none that can be captured, hence says nothing about the pass.
+        Returns whether the program is a new one; one that was tried before is not tried again. With ``if_changed``,
+        programs that the pass does not change are not counted. Raises ``TraceError`` where it is none that can be
+        captured, hence says nothing about the pass.
 
         Once a law was broken that is what comes of every program: Hypothesis tries it again, and a pass that breaks a
         law only at times is not to confuse it.
@@ -169,11 +181,12 @@ class Search:
             self._reached[program.source] = self.code.latest | self._reached.get(program.source, frozenset())
         if example.after is not None:
             self.code.leave_out_what_runs_in(example.after)
-        is_changed = self._count_one(example)
+        is_changed = self._count_one(example, if_changed)
         if is_changed and program.source:
             self._reached_in_changed[program.source] = self._reached[program.source]
             self._changed_modes[program.source] = mode
-        violations = broken_laws([law for law in self._laws if self._applies(law, example, sample)], example)
+        laws = [law for law in self._laws if law.calls <= CHEAP or not if_changed or sample % COSTLY_IN == 0]
+        violations = broken_laws([law for law in laws if self._applies(law, example, sample)], example)
         blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
         if blamed is not None:
             self._found, self._first = _Found(self._law_of(blamed), blamed, example), example
@@ -199,9 +212,11 @@ class Search:
         """Take the progress of the same search in another process."""
         self.counts, self.code.points, self.code.reached = progress
 
-    def _count_one(self, example: PassRun) -> bool:
-        """Count a program, and return whether the pass changed it."""
+    def _count_one(self, example: PassRun, if_changed: bool) -> bool:
+        """Count a program, only if it is changed where that is asked for, and return whether the pass changed it."""
         changed = self.code.may_have_edited and self._blame.changed_by_pass(example)
+        if if_changed and not changed:
+            return False
         untranslated = _is_untranslated(example)
         self.counts = self.counts.plus(
             programs=1,
@@ -369,6 +384,34 @@ class Search:
                 self.check(program, random.choice(modes), random.randrange(ONE_IN))
             if is_enough():
                 return
+
+    def explore(self, modes: Sequence[str], most: int, looked_at: Collection[str]) -> None:
+        """Vary every property of the programs that the pass changed, until it changed ``most`` of those that result.
+
+        Args:
+            modes: in which the pass is to be right.
+            most: how many trials count; twice as many are tried at most.
+            looked_at: names that the pass mentions.
+        """
+        random = Random(0)
+        for trial in itertools.islice(
+            trials(self._seeds(), modes, looked_at, random, self.explored.acted.keys), 2 * most
+        ):
+            changed = self.counts.changed
+            with contextlib.suppress(TraceError):
+                self.check(trial.program, trial.mode, random.randrange(ONE_IN), if_changed=True)
+            self.explored.note(trial, self.counts.changed > changed)
+            if self.explored.trials >= most:
+                return
+
+    def _seeds(self) -> list[tuple[str, str]]:
+        """Return the shortest parts of changed programs that call different things, and their modes."""
+        texts: dict[Any, tuple[str, str]] = {}
+        for source in nearest(self._reached_in_changed, MOST_CUT):
+            seed = self._cut(source)
+            texts.setdefault(called_names(seed), (seed, self._changed_modes[source]))
+        self.explored.seeds = min(len(texts), MOST_SEEDS)
+        return sorted(texts.values(), key=lambda seed: len(seed[0]))[:MOST_SEEDS]
 
     def require_changes(self, least: float) -> None:
         """Raise :class:`~pytest_fx.errors.NothingJudged` if the pass changed fewer than ``least`` programs."""

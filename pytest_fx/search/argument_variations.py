@@ -1,0 +1,272 @@
+"""Variations of the arguments of calls, by the signatures and schemas of what is called."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from fx.operators.overloads import get_overloads
+from pytest_fx.generation.productions import spell
+from pytest_fx.search.observed import Observed, Variation, called_by
+from pytest_fx.search.syntax import expression
+
+_INTEGERS = (0, 1, 2, 3, -1, -2)
+_FLOATS = (0.5, 2.0, 0.0, -1.0)
+_DTYPES = (torch.float64, torch.float16, torch.int64, torch.bool)
+_FORMATS = (torch.channels_last, torch.contiguous_format)
+_MOST_WORDS = 12
+"""How many words of a docstring are tried for an argument that is a text."""
+_ELSEWHERE = frozenset({"device", "generator", "layout", "pin_memory", "names", "requires_grad"})
+"""Arguments on where values are, and not on what they are."""
+_WORD = re.compile(r"""(?:'|"|``)([a-z_]{2,20})(?:'|"|``)""")
+
+
+def argument_variations(seen: Observed) -> Iterator[Variation]:
+    """Yield each call with one argument otherwise: another value, left out, added, by keyword or by position."""
+    places: list[ast.AST] = [*seen.lines, seen.returned, *([seen.init] if seen.init else [])]
+    for place in places:
+        for call in ast.walk(place):
+            if isinstance(call, ast.Call):
+                yield from _of_call(seen, call)
+            elif isinstance(call, ast.BinOp):
+                yield from _of_operator(seen, call)
+
+
+def _of_operator(seen: Observed, operation: ast.BinOp) -> Iterator[Variation]:
+    """Yield an operator as a call of torch's function and method, and these with further arguments."""
+    name = _FUNCTIONS.get(type(operation.op))
+    if name is None or not isinstance(seen.value_of(operation.left), torch.Tensor):
+        return
+    operands = [operation.left, operation.right]
+    function = ast.Call(expression(f"torch.{name}"), operands, [])
+    method = ast.Call(ast.Attribute(operation.left, name, ast.Load()), [operation.right], [])
+    yield Variation("spelling", {operation: [function]})
+    yield Variation("spelling", {operation: [method]})
+    for variation in _of_call(seen, function):
+        yield Variation(
+            variation.name, {operation if part is function else part: other for part, other in variation.edits.items()}
+        )
+
+
+_FUNCTIONS: dict[type[ast.operator], str] = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.MatMult: "matmul", ast.Pow: "pow",
+    ast.FloorDiv: "floor_divide", ast.Mod: "remainder",
+}  # fmt: skip
+
+
+def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
+    called = called_by(seen, call)
+    signature = None if called is None else _signature_of(seen, call, called)
+    if signature is None:
+        return
+    receiver = [call.func.value] if _is_method(seen, call) and isinstance(call.func, ast.Attribute) else []
+    try:
+        bound = signature.bind(*receiver, *call.args, **{each.arg: each for each in call.keywords if each.arg})
+    except TypeError:
+        return
+    for name, parameter in signature.parameters.items():
+        if name in _ELSEWHERE or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        given = bound.arguments.get(name)
+        if given is None:
+            yield from _added(seen, call, called, parameter)
+        elif given not in receiver:
+            yield from _otherwise(seen, call, called, parameter, given)
+    if not isinstance(called, type):
+        yield from _by_keyword(call, signature, len(receiver))
+        if receiver and _exists(torch, call.func):
+            name = ast.unparse(call.func).rpartition(".")[2]
+            yield Variation(
+                "spelling", {call: [ast.Call(expression(f"torch.{name}"), [*receiver, *call.args], call.keywords)]}
+            )
+
+
+def _exists(owner: Any, function: ast.expr) -> bool:
+    return isinstance(function, ast.Attribute) and hasattr(owner, function.attr)
+
+
+def _is_method(seen: Observed, call: ast.Call) -> bool:
+    """Return whether a method of a tensor is called, which is the first argument of its schema."""
+    return isinstance(call.func, ast.Attribute) and isinstance(seen.value_of(call.func.value), torch.Tensor)
+
+
+def _signature_of(seen: Observed, call: ast.Call, called: Any) -> inspect.Signature | None:
+    """Return the signature of what is called that takes the arguments of a call; None if there is none."""
+    receiver = [call.func.value] if _is_method(seen, call) and isinstance(call.func, ast.Attribute) else []
+    for signature in _signatures(called):
+        try:
+            bound = signature.bind(
+                *receiver, *call.args, **{each.arg: each.value for each in call.keywords if each.arg}
+            )
+        except TypeError:
+            continue
+        if all(_fits(seen, signature.parameters[name], value) for name, value in bound.arguments.items()):
+            return signature
+    return None
+
+
+def _fits(seen: Observed, parameter: inspect.Parameter, given: Any) -> bool:
+    """Return whether an argument is a tensor where, and only where, the parameter is one."""
+    if parameter.annotation is parameter.empty or not isinstance(given, ast.expr):
+        return True
+    text = _type_of(parameter)
+    return ("Tensor" in text) == isinstance(seen.value_of(given), torch.Tensor) or "List" in text or "Any" in text
+
+
+def _type_of(parameter: inspect.Parameter) -> str:
+    annotation = parameter.annotation
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
+@functools.cache
+def _signatures(called: Any) -> tuple[inspect.Signature, ...]:
+    """Return the signatures of a function, one for each overload, of a class or of a module's ``forward``."""
+    if isinstance(called, nn.Module):
+        called = type(called).forward
+        signature = inspect.signature(called)
+        return (signature.replace(parameters=list(signature.parameters.values())[1:]),)
+    if isinstance(called, type):
+        return (inspect.signature(called),)
+    name = getattr(called, "__name__", "")
+    if inspect.isfunction(called) and "_jit_internal" not in called.__module__:
+        return (inspect.signature(called),)
+    for function in (called, getattr(torch, name, None), getattr(torch.ops.aten, name, None)):
+        if callable(function) and (overloads := get_overloads(function)):
+            return tuple(each.signature for each in overloads if not each.written or name.endswith("_"))
+    return ()
+
+
+def _otherwise(
+    seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter, given: Any
+) -> Iterator[Variation]:
+    """Yield an argument that is given with other values, and without it."""
+    name = f"argument {parameter.name}"
+    value = given.value if isinstance(given, ast.keyword) else given
+    if not isinstance(value, ast.expr):  # what a star takes
+        return
+    for other in _others(value, parameter, called):
+        yield Variation(name, {value: [expression(spell(other))]})
+    if parameter.default is not parameter.empty:
+        is_last = isinstance(given, ast.keyword) or given is call.args[-1]
+        yield Variation(name, {given: []} if is_last else {value: [expression(spell(parameter.default))]})
+
+
+def _others(value: ast.expr, parameter: inspect.Parameter, called: Any) -> Iterable[Any]:
+    """Other values of the kind of a constant."""
+    try:
+        constant = ast.literal_eval(value)
+    except ValueError:
+        text = ast.unparse(value)
+        return [each for each in _DTYPES if str(each) != text] if parameter.name == "dtype" else []
+    others = _like(constant, parameter, called)
+    return [each for each in others if repr(each) != repr(constant)]
+
+
+def _like(constant: Any, parameter: inspect.Parameter, called: Any) -> Iterable[Any]:
+    match constant:
+        case bool():
+            return [not constant]
+        case int():
+            near = (constant + 1, constant - 1, -constant, *_INTEGERS, 2 * constant)
+            pair = [(constant, constant + 1)] if re.search(r"[Tt]uple|List|Sequence", _type_of(parameter)) else []
+            return [*dict.fromkeys(near), *pair]
+        case float():
+            return list(dict.fromkeys((2 * constant, -constant, *_FLOATS)))
+        case str():
+            return _words(called, parameter)
+        case tuple() | list() if constant and all(type(each) is int for each in constant):
+            kind = type(constant)
+            changed = (kind((*constant[:at], each + 1, *constant[at + 1 :])) for at, each in enumerate(constant))
+            return [kind(reversed(constant)), *changed, kind(constant[1:])]
+        case _:
+            return []
+
+
+def _added(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[Variation]:
+    """Yield a call with an argument that it leaves at its default."""
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        return
+    for value in _values(seen, call, called, parameter):
+        more = ast.keyword(parameter.name, expression(value if isinstance(value, str) else spell(value[0])))
+        yield Variation(f"argument {parameter.name}", {call: [ast.Call(call.func, call.args, [*call.keywords, more])]})
+
+
+def _values(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[str | tuple[Any]]:
+    """Values for an argument that is not given: an expression, or a constant in a tuple."""
+    kind, default = _type_of(parameter), parameter.default
+    if parameter.name == "dtype":
+        yield from ((dtype,) for dtype in _DTYPES)
+    elif parameter.name == "memory_format":
+        yield from ((each,) for each in _FORMATS)
+    elif "Tensor" in kind:
+        yield from _tensors(seen, call)
+    elif "bool" in kind or isinstance(default, bool):
+        yield from ((each,) for each in (True, False) if each is not default)
+    elif isinstance(default, (int, float, list, tuple)):
+        yield from ((each,) for each in _like(default, parameter, called) if each != default)
+    elif isinstance(default, str):
+        yield from ((each,) for each in _words(called, parameter) if each != default)
+    else:
+        if "int" in kind or "Number" in kind or kind == "_empty":
+            yield from ((each,) for each in (1, 2, 0, 3))
+        if "float" in kind or "Number" in kind:
+            yield from ((each,) for each in (0.5, 2.0, -0.25))
+        if "str" in kind:
+            yield from ((each,) for each in _words(called, parameter))
+
+
+def _tensors(seen: Observed, call: ast.Call) -> Iterator[str]:
+    """Expressions of tensors with shapes that fit those of the other operands."""
+    given = [*call.args, *(part.value for part in call.keywords)]
+    given = [call.func.value, *given] if isinstance(call.func, ast.Attribute) else given
+    first = next((value for part in given if isinstance(value := seen.value_of(part), torch.Tensor)), None)
+    if first is None or isinstance(called_by(seen, call), type):
+        return
+    second = [value for part in given if isinstance(value := seen.value_of(part), torch.Tensor)][1:2]
+    shape = tuple(first.shape)
+    shapes = dict.fromkeys(
+        (shape, shape[-1:], shape[1:2], (*shape[:-1], shape[-2]) if len(shape) > 1 else shape, shape[-2:-1] * 2, ())
+    )
+    shapes |= dict.fromkeys(tuple(each.shape)[:1] for each in second)
+    for each in shapes:
+        count = max(1, functools.reduce(lambda total, size: total * size, each, 1))
+        if first.is_floating_point():
+            yield f"torch.arange({count}, dtype={first.dtype}).add(1).sin().reshape({each})"
+        yield f"torch.arange({count}).remainder(3).bool().reshape({each})"
+
+
+def _words(called: Any, parameter: inspect.Parameter) -> list[str]:
+    """Return texts that an argument may be: those that its type lists, or else those that the documentation quotes."""
+    listed = [each for each in get_args(parameter.annotation) if isinstance(each, str)]
+    if listed:
+        return listed
+    document = inspect.getdoc(called) or ""
+    code = getattr(called, "__code__", None)
+    constants = [each for each in (code.co_consts if code else ()) if isinstance(each, str) and each.isidentifier()]
+    near = document[max(0, document.find(parameter.name)) :]
+    return list(dict.fromkeys([*_WORD.findall(near), *constants]))[:_MOST_WORDS]
+
+
+def _by_keyword(call: ast.Call, signature: inspect.Signature, receivers: int) -> Iterator[Variation]:
+    """Yield the last positional arguments by keyword, and the first ones by keyword by position."""
+    names: Mapping[str, inspect.Parameter] = signature.parameters
+    positional = [name for name, each in names.items() if each.kind is each.POSITIONAL_OR_KEYWORD][receivers:]
+    is_plain = not any(isinstance(part, ast.Starred) for part in call.args) and len(call.args) <= len(positional)
+    for start in range(len(call.args) if is_plain else 0):
+        named = [ast.keyword(name, value) for name, value in zip(positional[start:], call.args[start:], strict=False)]
+        edits = {call: [ast.Call(call.func, call.args[:start], [*named, *call.keywords])]}
+        yield Variation("by keyword", edits)
+    count = len(call.args)
+    keywords = {each.arg: each for each in call.keywords}
+    moved = [keywords[name] for name in positional[count : count + len(keywords)] if name in keywords]
+    if moved and [each.arg for each in moved] == positional[count : count + len(moved)]:
+        rest = [each for each in call.keywords if each not in moved]
+        args = [*call.args, *(each.value for each in moved)]
+        yield Variation("by position", {call: [ast.Call(call.func, args, rest)]})

@@ -1,0 +1,176 @@
+"""The exploration of the places where a pass acts: each property of a program otherwise, then two at a time.
+
+A program that the pass changed is a seed. It is cut to the shortest part that the pass still changes, with one call a
+line. From it come programs that differ in one property of those that schemas, signatures and the text offer: an
+argument, a size, a dtype, values, a layout, who else uses a value, how a tensor is held. A trial counts if the pass
+acts on it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from pytest_fx.generation.record import Program
+from pytest_fx.search.argument_variations import argument_variations
+from pytest_fx.search.module_variations import module_variations
+from pytest_fx.search.nearness import running
+from pytest_fx.search.observed import Observed, Variation
+from pytest_fx.search.reduction import written
+from pytest_fx.search.simplifications import of_sizes
+from pytest_fx.search.syntax import WrittenCall, edited
+from pytest_fx.search.tensor_variations import tensor_variations
+from pytest_fx.search.use_variations import use_variations
+
+KINDS: Sequence[Callable[[Observed], Iterator[Variation]]] = (
+    argument_variations,
+    use_variations,
+    tensor_variations,
+    module_variations,
+)
+MODE = "the other mode"
+"""The property of a program that trains, where it did not, or the other way."""
+FITTING = (4, 6, 8)
+"""Sizes that are tried where an argument does not fit those of a program."""
+
+
+@dataclass(slots=True)
+class Explored:
+    """What an exploration tried so far."""
+
+    acted: Counter[str] = field(default_factory=Counter[str])
+    """How many trials with each property the pass acted on."""
+    tried: Counter[str] = field(default_factory=Counter[str])
+    """How many trials there were with it."""
+
+    trials: int = 0
+    """How many trials the pass acted on."""
+    seeds: int = 0
+    """How many seeds there were."""
+
+    def note(self, trial: Trial, acted: bool) -> None:
+        """Count a trial, and whether the pass acted on it."""
+        self.tried.update(trial.properties)
+        if acted:
+            self.trials += 1
+            self.acted.update(trial.properties)
+
+    @property
+    def not_varied(self) -> tuple[str, ...]:
+        """Return the properties that were tried, and on none of whose trials the pass acted."""
+        return tuple(sorted(name for name in self.tried if not self.acted[name]))
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A program near a seed."""
+
+    program: Program
+    """The program."""
+    mode: str
+    """Its mode."""
+    properties: tuple[str, ...]
+    """What is otherwise in it."""
+
+
+def trials(
+    seeds: Iterable[tuple[str, str]],
+    modes: Sequence[str],
+    looked_at: Collection[str],
+    random: Random,
+    acted: Callable[[], Collection[str]],
+) -> Iterator[Trial]:
+    """Yield programs near the seeds: first each property by itself, in turn, then pairs of them, without end.
+
+    Args:
+        seeds: texts of programs, and the modes in which the pass acts on them.
+        modes: those in which it is to be right.
+        looked_at: names that the code of the pass mentions; arguments of other names come first.
+        random: decides on the order.
+        acted: the properties that were varied so far while the pass went on to act.
+    """
+    observed = [(seen, mode) for text, mode in seeds if (seen := Observed.of(text, mode)) is not None]
+    known: set[tuple[str, str]] = set()
+    queues: dict[str, deque[tuple[Observed, str, Variation]]] = {}
+    for seen, mode in observed:
+        by_name: dict[str, list[Variation]] = {}
+        for variation in _variations(seen):
+            by_name.setdefault(variation.name, []).append(variation)
+        for name, several in by_name.items():
+            random.shuffle(several)
+            queues.setdefault(name, deque()).extend((seen, mode, each) for each in several)
+        if others := [other for other in modes if other != mode]:
+            queues.setdefault(MODE, deque()).append((seen, others[0], Variation(MODE, {})))
+    names = list(queues)
+    random.shuffle(names)
+    names.sort(key=lambda name: _is_looked_at(name, looked_at))
+    while any(queues.values()):
+        for name in names:
+            while queues[name]:
+                queue = queues[name]
+                seen, mode, variation = queue.popleft()
+                trial = _trial(seen.tree, mode, (variation,), known)
+                if trial is not None:
+                    yield trial
+                    break
+    while observed:
+        yield from _pair(*random.choice(observed), known, random, acted())
+
+
+def called_names(text: str) -> tuple[str, ...]:
+    """Return what a program calls, in order: modules by their classes, functions and methods by their names."""
+    parts = sorted((part for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Call)), key=_place)
+    names = (ast.unparse(part.func).rpartition(".")[2] for part in parts)
+    return tuple(name for name in names if not name[-1:].isdigit())
+
+
+def _place(part: ast.expr) -> tuple[int, int]:
+    return part.lineno, part.col_offset
+
+
+def _pair(
+    seen: Observed, mode: str, known: set[tuple[str, str]], random: Random, acted: Collection[str]
+) -> Iterator[Trial]:
+    """Yield a program with two properties otherwise, of those that can be."""
+    first = [each for each in _variations(seen) if each.name in acted]
+    for one in random.sample(first, min(4, len(first))):
+        changed = Observed.of_tree(edited(seen.tree, one.edits), mode)
+        second = [] if changed is None else [each for each in _variations(changed) if each.name in acted]
+        for other in random.sample(second, min(3, len(second))):
+            assert changed is not None
+            trial = _trial(changed.tree, mode, (one, other), known)
+            if trial is not None:
+                yield trial
+
+
+def _variations(seen: Observed) -> list[Variation]:
+    return [variation for kind in KINDS for variation in kind(seen)]
+
+
+def _is_looked_at(name: str, looked_at: Collection[str]) -> bool:
+    return name.startswith("argument ") and name.removeprefix("argument ") in looked_at
+
+
+def _trial(tree: ast.Module, mode: str, made: Sequence[Variation], known: set[tuple[str, str]]) -> Trial | None:
+    """Return the program with the last variation; None if it is no program, or a known one."""
+    changed = edited(tree, made[-1].edits)
+    for candidate in (changed, *(_fitting(changed) if made[-1].name.startswith("argument ") else ())):
+        text = written(candidate)
+        if (text, mode) in known:
+            return None
+        if candidate is changed:
+            known.add((text, mode))
+        if (program := running(text, mode)) is not None:
+            known.add((text, mode))
+            return Trial(program, mode, tuple(each.name for each in made))
+    return None
+
+
+def _fitting(tree: ast.Module) -> Iterator[ast.Module]:
+    """Yield the program with one of its sizes otherwise, such as may fit another argument."""
+    call = WrittenCall.of(tree)
+    for edits in of_sizes(tree, call, lambda old, sizes: [size for size in FITTING if size != old and old > 1]):
+        yield edited(tree, edits)

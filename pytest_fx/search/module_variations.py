@@ -1,0 +1,112 @@
+"""Variations of modules: hooks, frozen and shared parameters, modes of parts, and what holds a tensor."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import itertools
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from pytest_fx.search.observed import Observed, Variation, statements
+from pytest_fx.search.syntax import Edits, attribute_of, expression, methods, uses_of
+from pytest_fx.search.tensor_variations import after_build
+
+_HOOKS = {
+    "a forward hook": ("register_forward_hook", "def hook(module, args, result):\n    return 2 * result"),
+    "a hook before forward": (
+        "register_forward_pre_hook",
+        "def hook(module, args):\n    return (2 * args[0], *args[1:])",
+    ),
+}
+_PARAMETRIZATIONS = ("weight_norm", "spectral_norm")
+
+
+def module_variations(seen: Observed) -> Iterator[Variation]:
+    """Yield the program with a module, a parameter or a buffer that is held otherwise."""
+    build = next(iter(methods(seen.tree, "build")), None)
+    if build is None:
+        return
+    classes = [part for part in seen.tree.body if isinstance(part, ast.ClassDef)]
+    children = dict(seen.module.named_children())
+    for name, child in children.items():
+        owner = f"module.{name}"
+        for kind, (method, text) in _HOOKS.items():
+            edits = {classes[0]: [*statements(text), classes[0]], **after_build(build, f"{owner}.{method}(hook)")}
+            yield Variation(kind, edits)
+        yield Variation("the mode of one module", after_build(build, f"{owner}.train(not {owner}.training)"))
+        yield Variation("frozen parameters", after_build(build, f"{owner}.requires_grad_(False)"))
+        for way in _PARAMETRIZATIONS:
+            if isinstance(getattr(child, "weight", None), nn.Parameter):
+                line = f"torch.nn.utils.parametrizations.{way}({owner})"
+                yield Variation("a parametrized weight", after_build(build, line))
+    for name, _ in seen.module.named_parameters():
+        if "." not in name or name.count(".") == 1:
+            yield Variation("frozen parameters", after_build(build, f"module.{name}.requires_grad_(False)"))
+    for (one, first), (other, second) in itertools.permutations(children.items(), 2):
+        if type(first) is type(second):
+            yield Variation("a shared module", after_build(build, f"module.{other} = module.{one}"))
+            if getattr(first, "weight", None) is not None and getattr(second, "weight", None) is not None:
+                line = f"module.{other}.weight = module.{one}.weight"
+                yield Variation("a shared parameter", after_build(build, line))
+    yield from _of_holders(seen)
+    yield from _nested(seen)
+
+
+def _of_holders(seen: Observed) -> Iterator[Variation]:
+    """Yield a parameter as a buffer and the other way, an input as one of them, and one of them as an input."""
+    init = seen.init
+    for line in init.body[1:] if init else ():
+        name = attribute_of(line)
+        match line:
+            case ast.Assign(value=ast.Call(func=ast.Attribute(attr="Parameter"), args=[tensor, *_])):
+                yield Variation(
+                    "a buffer", {line: statements(f'self.register_buffer("{name}", {ast.unparse(tensor)})')}
+                )
+            case ast.Expr(value=ast.Call(func=ast.Attribute(attr="register_buffer"), args=[_, tensor, *_])):
+                yield Variation("a parameter", {line: statements(f"self.{name} = nn.Parameter({ast.unparse(tensor)})")})
+                text = ast.unparse(line)
+                yield Variation("a buffer that is not saved", {line: statements(f"{text[:-1]}, persistent=False)")})
+            case _:
+                continue
+    tensors = [part for part in seen.call.parameters if isinstance(seen.values.get(part.name), torch.Tensor)]
+    for part in tensors if len(tensors) > 1 else ():
+        if part.value is None or part.default is not None:
+            continue
+        rest = [other for other in seen.call.parameters if other is not part]
+        reads: Edits = {use: [expression(f"self.{part.name}_")] for use in uses_of(seen.call.forward, {part.name})}
+        text = ast.unparse(part.value)
+        for kind, line in (
+            ("a buffer", f'self.register_buffer("{part.name}_", {text})'),
+            ("a parameter", f"self.{part.name}_ = nn.Parameter({text})"),
+        ):
+            yield Variation(kind, {**seen.call.edits(rest), **reads, **seen.with_state(line)})
+
+
+def _nested(seen: Observed) -> Iterator[Variation]:
+    """Yield the program as a part of another, which calls it once or twice."""
+    owner = next(part for part in seen.tree.body if isinstance(part, ast.ClassDef) and seen.call.forward in part.body)
+    names = [part.arg for part in (*seen.call.forward.args.args[1:], *seen.call.forward.args.kwonlyargs)]
+    inner = copy.copy(owner)
+    inner.name = "Inner"
+    passed = ", ".join(
+        [
+            *(part.arg for part in seen.call.forward.args.args[1:]),
+            *(f"{part.arg}={part.arg}" for part in seen.call.forward.args.kwonlyargs),
+        ]
+    )
+    if not names:
+        return
+    call = f"self.inner({passed})"
+    for result in (call, f"({call}, {call})"):
+        (outer,) = statements(
+            "class Program(nn.Module):\n"
+            "    def __init__(self):\n"
+            "        super().__init__()\n"
+            "        self.inner = Inner()\n"
+            f"    def forward({ast.unparse(seen.call.forward.args)}):\n"
+            f"        return {result}\n"
+        )
+        yield Variation("inside of another module", {owner: [inner, outer]})

@@ -1,0 +1,198 @@
+"""A program with one call a line, the values that its lines compute, and the functions that it calls."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from pytest_fx.generation.productions import NAMESPACE
+from pytest_fx.generation.record import load
+from pytest_fx.search.reduction import written
+from pytest_fx.search.syntax import NAMESPACES, Edits, WrittenCall, edited, expression, loaded, methods
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """A program that differs in one property."""
+
+    name: str
+    """The property."""
+    edits: Edits
+    """Replaced parts of its tree."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observed:
+    """A program, with what its names hold after a call."""
+
+    tree: ast.Module
+    """The text, with one call a line."""
+    call: WrittenCall
+    """How it is called."""
+    module: nn.Module
+    """The module."""
+    values: Mapping[str, Any]
+    """What each name of ``forward`` holds at its end."""
+
+    @classmethod
+    def of(cls, text: str, mode: str) -> Observed | None:
+        """Run a program and note its values; None for a text that :mod:`pytest_fx.generation` does not write."""
+        return cls.of_tree(ast.parse(text), mode)
+
+    @classmethod
+    def of_tree(cls, tree: ast.Module, mode: str) -> Observed | None:
+        """Do the same with a parsed text."""
+        tree = flattened(tree)
+        call = WrittenCall.of(tree)
+        returned = getattr(call.forward.body[-1], "value", None) if call is not None else None
+        if call is None or returned is None:
+            return None
+        watched = edited(tree, {returned: [ast.parse("dict(locals())", mode="eval").body]})
+        try:
+            program = load(written(watched), frozenset(), (), 0)
+            inputs = program.inputs.copies()
+            with torch.no_grad():
+                values = program.build().train(mode == "train")(*inputs.args, **inputs.kwargs)
+        except Exception:  # whatever a text raises that is not a program
+            return None
+        return cls(tree, call, program.module, {name: value for name, value in values.items() if name != "self"})
+
+    @property
+    def lines(self) -> list[ast.stmt]:
+        """Return the statements of ``forward`` before its ``return``."""
+        return self.call.forward.body[:-1]
+
+    @property
+    def returned(self) -> ast.expr:
+        """Return the expression that ``forward`` returns."""
+        last = self.call.forward.body[-1]
+        assert isinstance(last, ast.Return)
+        return last.value or ast.Constant(None)
+
+    @property
+    def init(self) -> ast.FunctionDef | None:
+        """Return the ``__init__`` of the program's own class; None if it has none."""
+        owner = next(
+            part for part in self.tree.body if isinstance(part, ast.ClassDef) and self.call.forward in part.body
+        )
+        return next((part for part in methods(owner, "__init__") if part in owner.body), None)
+
+    def value_of(self, part: ast.expr) -> Any:
+        """Return what an expression holds, as far as it is a name or an attribute; None otherwise."""
+        try:
+            return eval(ast.unparse(part), {**NAMESPACE, "self": self.module}, dict(self.values))
+        except Exception:  # whatever a part of a text raises by itself
+            return None
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the names that hold tensors, in their order."""
+        return {name: value for name, value in self.values.items() if isinstance(value, torch.Tensor)}
+
+    def fresh(self, count: int = 1) -> list[str]:
+        """Return names that the program does not use."""
+        used = {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)} | self.values.keys()
+        free = (f"more{number}" for number in itertools.count(1))
+        return list(itertools.islice((name for name in free if name not in used), count))
+
+    def with_state(self, lines: str) -> Edits:
+        """Return edits by which ``__init__`` ends with further lines."""
+        if (init := self.init) is not None:
+            return {init.body[-1]: [init.body[-1], *statements(lines)]}
+        body = "\n    ".join(["super().__init__()", *lines.splitlines()])
+        made = ast.parse(f"def __init__(self):\n    {body}").body
+        return {self.call.forward: [*made, self.call.forward]}
+
+    def returning(self, text: str) -> Edits:
+        """Return edits by which ``forward`` returns another expression."""
+        return {self.returned: [expression(text)]}
+
+
+def statements(text: str) -> list[ast.stmt]:
+    """Parse lines of code, anew for each place where they stand."""
+    return ast.parse(text).body
+
+
+def called_by(seen: Observed, call: ast.Call) -> Any:
+    """Return what a call calls: a function, a method of tensors, a class of modules, a module; None if unknown."""
+    function = call.func
+    if is_named(function):
+        return seen.value_of(function)
+    if isinstance(function, ast.Attribute):
+        name = function.attr
+        return getattr(torch, name, None) or getattr(torch.ops.aten, name, None) or getattr(torch.Tensor, name, None)
+    return None
+
+
+def is_named(function: ast.expr) -> bool:
+    """Return whether an expression is a name with dots that is no value of ``forward``."""
+    while isinstance(function, ast.Attribute | ast.Subscript):
+        function = function.value
+    return isinstance(function, ast.Name) and function.id in NAMESPACES
+
+
+def flattened(tree: ast.Module) -> ast.Module:
+    """Return the program with each call and operator of the outermost ``forward`` on a line of its own."""
+    call = WrittenCall.of(tree)
+    if call is None:
+        return tree
+    used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+    names = (name for name in (f"t{number}" for number in itertools.count()) if name not in used)
+    body = [line for statement in call.forward.body for line in _lines_of(copy.deepcopy(statement), names)]
+    flat = copy.copy(call.forward)
+    flat.body = body
+    return edited(tree, {call.forward: [flat]})
+
+
+def _lines_of(statement: ast.stmt, names: Iterator[str]) -> list[ast.stmt]:
+    """The statement, behind one for each call and operator inside of its expression."""
+    hoist = _Hoist(names)
+    match statement:
+        case ast.Assign() | ast.AugAssign() | ast.Expr():
+            statement.value = hoist.parts(statement.value)
+        case ast.Return(value=ast.expr() as value):
+            statement.value = hoist.visit(value)
+        case _:
+            pass
+    return [*hoist.before, statement]
+
+
+class _Hoist(ast.NodeTransformer):
+    """Moves calls and operators out of an expression, into lines before it."""
+
+    def __init__(self, names: Iterator[str]) -> None:
+        self._names = names
+        self.before: list[ast.stmt] = []
+        """The lines."""
+
+    def parts(self, value: Any) -> Any:
+        """Move out what is inside an expression, which itself stays."""
+        match value:
+            case ast.Lambda() | ast.ListComp() | ast.GeneratorExp() | ast.IfExp() | ast.BoolOp() | ast.JoinedStr():
+                return value  # these decide by themselves what is computed
+            case ast.Call(func=function) if is_named(function):
+                value.args = [self.visit(part) for part in value.args]
+                value.keywords = [self.visit(part) for part in value.keywords]
+                return value
+            case _:
+                return super().generic_visit(value)
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        """Move out an expression that computes something."""
+        value = self.parts(node)
+        if isinstance(value, ast.NamedExpr):
+            return self._moved(value.target.id, value.value)
+        computes = isinstance(value, ast.Call | ast.BinOp | ast.Compare | ast.UnaryOp | ast.Subscript)
+        if computes and loaded(value) - NAMESPACES | loaded(value) & {"self"}:
+            return self._moved(next(self._names), value)
+        return value
+
+    def _moved(self, name: str, value: ast.expr) -> ast.Name:
+        self.before.append(ast.Assign([ast.Name(name, ast.Store())], value, lineno=0))
+        return ast.Name(name, ast.Load())

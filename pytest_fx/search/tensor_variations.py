@@ -1,0 +1,137 @@
+"""Variations of tensors: their sizes, dtypes, values and layouts, those of inputs, of parameters and of buffers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pytest_fx.generation.tensor_expressions import TensorRecipe
+from pytest_fx.search.observed import Observed, Variation, statements
+from pytest_fx.search.simplifications import of_sizes, tensors_in
+from pytest_fx.search.syntax import Edits, expression, methods, name_of
+
+_SIZES = {"size 1": (1,), "odd size": (3, 5, 7), "even size": (2, 4, 6), "large size": (16, 9)}
+_DTYPES = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64)
+_NAN, _INFINITY = float("nan"), float("inf")
+_VALUES: dict[str, tuple[float, ...]] = {
+    "zeros": (0.0,),
+    "negative values": (-1.0, -0.25, -3.0, -2.5),
+    "positive values": (1.5, 0.25, 3.0, 0.75),
+    "large values": (3e4, -2e4, 1e4, 6e4),
+    "huge values": (1e30, -3e30, 2e30),
+    "tiny values": (1e-8, -3e-8, 2e-8, 0.0),
+    "ties": (1.0, 1.0, 2.0, 2.0, 1.0),
+    "halves": (0.5, 1.5, -0.5, -1.5, 2.5),
+    "rows of zeros": (0.0, 0.0, 0.0, 1.0, -1.0, 2.0),
+    "a NaN": (1.0, _NAN, -2.0, 0.5, 3.0),
+    "infinities": (1.0, _INFINITY, -2.0, -_INFINITY, 0.5),
+}
+_WEIGHTS = {
+    "zeros": "{0}.zero_()",
+    "rows of zeros": "{0}[:1].zero_()",
+    "negative values": "{0}.abs_().neg_()",
+    "ties": "{0}.fill_(0.5)",
+    "large values": "{0}.mul_(1000)",
+    "a NaN": "{0}.view(-1)[:1].fill_(float('nan'))",
+}
+"""What is done to a parameter or a buffer of a module, by the property."""
+_LAYOUTS = {
+    "transposed": "{0}.mT.contiguous().mT",
+    "columns first": "{0}.transpose(0, -1).contiguous().transpose(0, -1)",
+    "channels last": "{0}.to(memory_format=torch.channels_last)",
+    "storage offset": "torch.cat([{0}[:1], {0}])[1:]",
+    "stepped": "{0}.repeat_interleave(2, -1)[..., ::2]",
+    "expanded": "{0}[:1].expand_as({0})",
+}
+
+
+def tensor_variations(seen: Observed) -> Iterator[Variation]:
+    """Yield the program with another tensor, or with another size wherever it occurs."""
+    yield from _of_sizes(seen)
+    places = [*(line for init in methods(seen.tree, "__init__") for line in init.body[1:]), seen.call.inputs]
+    tensors = [each for place in places for each in tensors_in(place)]
+    for part, recipe in tensors:
+        yield from _of_tensor(part, recipe, part in set(ast.walk(seen.call.inputs)))
+    yield from _of_all(seen, tensors)
+    yield from _of_weights(seen)
+
+
+def _of_sizes(seen: Observed) -> Iterator[Variation]:
+    for name, sizes in _SIZES.items():
+        for edits in of_sizes(seen.tree, seen.call, lambda old, known: [new for new in sizes if new != old]):  # noqa: B023
+            yield Variation(name, edits)
+    yield from (
+        Variation("equal sizes", edits) for edits in of_sizes(seen.tree, seen.call, lambda old, known: known - {old})
+    )
+
+
+def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator[Variation]:
+    def other(name: str, **changes: Any) -> Variation:
+        return Variation(name, {part: [expression(replace(recipe, **changes).text)]})
+
+    shape, is_float = recipe.shape, recipe.dtype.is_floating_point
+    for axis in range(len(shape)):
+        yield other("size of one tensor", shape=(*shape[:axis], 1, *shape[axis + 1 :]))
+        yield other("rank", shape=(*shape[:axis], *shape[axis + 1 :]))
+        yield other("size of one tensor", shape=(*shape[:axis], shape[axis] + 1, *shape[axis + 1 :]))
+    yield from (other("rank", shape=each) for each in ((2, *shape), (1, *shape), (*shape, 1)))
+    if recipe.dtype is not torch.bool:
+        for dtype in _DTYPES if is_input else _DTYPES[:2]:
+            yield other(f"{str(dtype).removeprefix('torch.')} of one tensor", dtype=dtype)
+    if is_float:
+        yield from (other(name, elements=values) for name, values in _VALUES.items())
+    elif recipe.dtype is torch.bool:
+        yield from (other("values", elements=values) for values in ((True,), (False,)))
+    else:
+        yield from (
+            other("values", elements=values) for values in ((0,), (max(0, recipe.limit - 1),), (-1,), (1, 1, 0))
+        )
+    if is_input and len(shape) > 0:
+        for name, form in _LAYOUTS.items():
+            yield Variation(name, {part: [expression(form.format(ast.unparse(part)))]})
+    if is_float and recipe.layout == "contiguous":
+        dtype = f".to({recipe.dtype})"
+        yield Variation("integral values", {part: [expression(f"torch.round(3 * {ast.unparse(part)}){dtype}")]})
+
+
+def _of_all(seen: Observed, tensors: list[tuple[ast.expr, TensorRecipe]]) -> Iterator[Variation]:
+    """Yield the program in another floating-point dtype as a whole."""
+    build = next((part for part in methods(seen.tree, "build")), None)
+    last = None if build is None else build.body[-1]
+    if not isinstance(last, ast.Return) or last.value is None:
+        return
+    for dtype in (torch.float64, torch.float16, torch.bfloat16):
+        edits: dict[Any, list[ast.AST]] = {last.value: [expression(f"{ast.unparse(last.value)}.to({dtype})")]}
+        inside = set(ast.walk(seen.call.inputs))
+        for part, recipe in tensors:
+            if recipe.dtype.is_floating_point and part in inside:
+                edits[part] = [expression(replace(recipe, dtype=dtype).text)]
+        yield Variation(f"{str(dtype).removeprefix('torch.')}", edits)
+
+
+def _of_weights(seen: Observed) -> Iterator[Variation]:
+    """Yield other values of the parameters and buffers that modules make by themselves."""
+    build = next((part for part in methods(seen.tree, "build")), None)
+    if build is None:
+        return
+    held = [*seen.module.named_parameters(), *seen.module.named_buffers()]
+    for name, tensor in held:
+        if not tensor.is_floating_point() or not tensor.dim():
+            continue
+        owner = "module" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
+        for kind, form in _WEIGHTS.items():
+            yield Variation(
+                f"{kind} of weights", after_build(build, f"with torch.no_grad():\n    {form.format(owner)}")
+            )
+
+
+def after_build(build: ast.FunctionDef, line: str) -> Edits:
+    """Return edits by which ``build`` does something to the module that it returns, which is called ``module``."""
+    last = build.body[-1]
+    assert isinstance(last, ast.Return), "build() returns a module"
+    made = ast.unparse(last.value or ast.Constant(None))
+    return {last: [*statements(f"module = {made}\n{line}"), ast.Return(name_of("module"))]}

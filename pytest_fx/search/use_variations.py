@@ -1,0 +1,212 @@
+"""Variations of uses: who else reads a value, writes to it or returns it, and what stands between two lines."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from pytest_fx.search.observed import Observed, Variation, called_by, statements
+from pytest_fx.search.syntax import Edits, edited, expression, loaded, name_of, stored, uses_of
+
+_WRITES = {
+    "written": "{0}.mul_(2)",
+    "written in part": "{0}[..., :1].neg_()",
+    "written through a view": "{0}.view(-1)[::2].add_(1)",
+    "written through a transposed view": "{0}.transpose(0, -1)[:1].zero_()",
+}
+_BETWEEN = {
+    "relu between": "{0}.relu()",
+    "scaling between": "{0} * 2",
+    "shift between": "{0} + 1",
+    "negation between": "-{0}",
+    "copy between": "{0}.clone()",
+    "contiguous between": "{0}.contiguous()",
+    "detach between": "{0}.detach()",
+    "cast between": "{0}.double()",
+    "casts between": "{0}.half().float()",
+    "transpose between": "{0}.transpose(0, -1)",
+    "strides between": "{0}.transpose(0, -1).contiguous().transpose(0, -1)",
+    "dropout between": "torch.nn.functional.dropout({0}, 0.5, self.training)",
+    "view between": "{0}.view({0}.shape)",
+    "flip between": "{0}.flip(0)",
+    "softmax between": "{0}.softmax(-1)",
+    "masked between": "{0}.masked_fill({0} > 0.5, -1.0)",
+}
+
+
+def use_variations(seen: Observed) -> Iterator[Variation]:
+    """Yield the program with a further use of a value, or with one that is otherwise."""
+    for line in seen.lines:
+        for name in sorted(stored(line)):
+            if isinstance(seen.values.get(name), torch.Tensor):
+                yield from _of_value(seen, line, name)
+        yield from _of_line(seen, line)
+    for name in (part.name for part in seen.call.parameters):
+        if isinstance(seen.values.get(name), torch.Tensor):
+            yield from _of_value(seen, None, name)
+    for part in [each for line in (*seen.lines, seen.call.forward.body[-1]) for each in ast.walk(line)]:
+        yield from _of_expression(seen, part)
+    yield from _of_order(seen)
+
+
+def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Variation]:
+    """Yield further uses of a value: it is returned, read, written before and after it is read."""
+    result, (more,) = ast.unparse(seen.returned), seen.fresh()
+    last = seen.call.forward.body[-1]
+    lines = seen.lines
+    start = 0 if line is None else lines.index(line) + 1
+    readers = [each for each in lines[start:] if name in loaded(each)]
+
+    def inserted(at: int, text: str, returned: str = "") -> Edits:
+        edits: dict[ast.AST, list[ast.AST]] = {}
+        place = (*lines, last)[at]
+        rest = ast.Return(expression(f"({result}, {returned})")) if returned and place is last else place
+        edits[place] = [*statements(text), rest]
+        if returned and place is not last:
+            edits[seen.returned] = [expression(f"({result}, {returned})")]
+        return edits
+
+    if line is not None:
+        yield Variation("returned", seen.returning(f"({result}, {name})"))
+        yield Variation("alone returned", seen.returning(name))
+    yield Variation("a view returned", seen.returning(f"({result}, {name}.view_as({name}))"))
+    yield Variation("read again", seen.returning(f"({result}, {name} * 2)"))
+    yield Variation("read before", inserted(start, f"{more} = {name} + 1", more))
+    for kind, form in _WRITES.items():
+        text = form.format(name)
+        yield Variation(f"{kind} at once", inserted(start, text))
+        yield Variation(f"{kind} at the end", inserted(len(lines), text, name))
+        for reader in readers:
+            yield Variation(f"{kind} after a read", inserted(lines.index(reader) + 1, text))
+            yield Variation(f"{kind} after a read", inserted(lines.index(reader) + 1, text, name))
+    view = f"{more} = {name}[:1]"
+    writes = inserted(len(lines), f"{name}.mul_(2)")
+    if len(lines) > start:
+        yield Variation(
+            "a view kept over a write", {**inserted(start, view, more), **_merged(seen, writes, result, more)}
+        )
+        yield Variation(
+            "written through an earlier view",
+            {lines[start]: [*statements(view), lines[start]], last: [*statements(f"{more}.mul_(2)"), last]},
+        )
+        for reader in readers[:-1] or readers:
+            at = lines.index(reader)
+            if at > start:
+                yield Variation(
+                    "written through an earlier view",
+                    {lines[start]: [*statements(view), lines[start]], reader: [*statements(f"{more}.mul_(2)"), reader]},
+                )
+
+
+def _merged(seen: Observed, writes: Edits, result: str, more: str) -> Edits:
+    last = seen.call.forward.body[-1]
+    return {last: [*list(writes[last])[:-1], ast.Return(expression(f"({result}, {more})"))]}
+
+
+def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
+    """Yield a line twice, on another value, on its own result, and with its result in a tensor that is passed to it."""
+    match line:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            pass
+        case _:
+            return
+    result, (more,) = ast.unparse(seen.returned), seen.fresh()
+    again = seen.returning(f"({result}, {more})")
+    shape = getattr(seen.values.get(name), "shape", None)
+    operands = [
+        part
+        for part in ast.walk(value)
+        if isinstance(part, ast.Name) and isinstance(seen.values.get(part.id), torch.Tensor)
+    ]
+
+    def with_other(operand: ast.Name, other: ast.expr) -> ast.stmt:
+        return ast.Assign([ast.Name(more, ast.Store())], edited(value, {operand: [other]}), lineno=0)
+
+    yield Variation(
+        "computed twice", {line: [line, ast.Assign([ast.Name(more, ast.Store())], value, lineno=0)], **again}
+    )
+    for operand in operands:
+        if seen.values[operand.id].shape == shape:
+            yield Variation("applied to its result", {line: [line, with_other(operand, name_of(name))], **again})
+            yield Variation("left out", {line: [ast.Assign([ast.Name(name, ast.Store())], operand, lineno=0)]})
+        scaled = expression(f"{operand.id} * 2")
+        yield Variation("applied to another value", {line: [line, with_other(operand, scaled)], **again})
+    if isinstance(value, ast.Call) and not isinstance(called_by(seen, value), nn.Module):
+        dtype = getattr(seen.values.get(name), "dtype", None)
+        target = statements(f"{name} = torch.empty(0, dtype={dtype})")
+        out = ast.Call(value.func, value.args, [*value.keywords, ast.keyword("out", name_of(name))])
+        yield Variation("result in a given tensor", {line: [*target, ast.Expr(out)]})
+        if isinstance(value.func, ast.Attribute) and not value.func.attr.endswith("_") and operands:
+            written = ast.Call(
+                ast.Attribute(value.func.value, f"{value.func.attr}_", ast.Load()), value.args, value.keywords
+            )
+            yield Variation("in place", {line: [ast.Assign([ast.Name(name, ast.Store())], written, lineno=0)]})
+
+
+def _of_expression(seen: Observed, part: ast.AST) -> Iterator[Variation]:
+    """Yield other operands, in another order, or with something between them and the line that makes them."""
+    match part:
+        case ast.Name(id=name, ctx=ast.Load()) if isinstance(value := seen.values.get(name), torch.Tensor):
+            for kind, form in _BETWEEN.items():
+                yield Variation(kind, {part: [expression(form.format(name))]})
+            for other, held in seen.tensors().items():
+                if other != name and held.dim() == value.dim():
+                    yield Variation("another operand", {part: [name_of(other)]})
+        case ast.BinOp(left=left, op=sign, right=right):
+            yield Variation("operands swapped", {part: [ast.BinOp(right, sign, left)]})
+            yield from _without_numbers(seen, part)
+        case ast.Compare(left=left, ops=[sign], comparators=[right]):
+            yield Variation("operands swapped", {part: [ast.Compare(right, [sign], [left])]})
+        case ast.Call(args=args):
+            tensors = [each for each in args if isinstance(seen.value_of(each), torch.Tensor)]
+            for one, other in itertools.combinations(tensors, 2):
+                yield Variation("operands swapped", {one: [other], other: [one]})
+                yield Variation("the same operand twice", {one: [other]})
+            yield from _without_numbers(seen, part)
+        case ast.List(elts=[_, _, *_] as elements) | ast.Tuple(elts=[_, _, *_] as elements):
+            if not all(isinstance(seen.value_of(each), torch.Tensor) for each in elements):
+                return
+            kind = type(part)
+            for order in (
+                elements[::-1],
+                [*elements[1:], elements[0]],
+                elements[:-1],
+                elements[1:],
+                [elements[0], *elements],
+            ):
+                yield Variation("order of a list", {part: [kind(list(order), ast.Load())]})
+        case _:
+            pass
+
+
+def _without_numbers(seen: Observed, operation: ast.BinOp | ast.Call) -> Iterator[Variation]:
+    """Yield a number as a tensor: of one element, along the last dimension, along the first one of them."""
+    parts = [operation.left, operation.right] if isinstance(operation, ast.BinOp) else operation.args
+    shape = next((value.shape for each in parts if isinstance(value := seen.value_of(each), torch.Tensor)), None)
+    if shape is None or not shape:
+        return
+    (name,) = seen.fresh()
+    for each in parts:
+        if not isinstance(each, ast.Constant) or type(each.value) not in (int, float):
+            continue
+        for size in dict.fromkeys(((), tuple(shape[-1:]), (shape[0], *(1,) * (len(shape) - 1)), tuple(shape))):
+            count = torch.Size(size).numel()
+            tensor = f"torch.arange({count}.0).add({each.value!r}).reshape({size})"
+            for kind in (f'self.register_buffer("{name}", {tensor})', f"self.{name} = nn.Parameter({tensor})"):
+                edits = {each: [expression(f"self.{name}")], **seen.with_state(kind)}
+                yield Variation("a tensor in the place of a number", edits)
+
+
+def _of_order(seen: Observed) -> Iterator[Variation]:
+    """Yield the program with two lines in the other order, where neither needs the other."""
+    for one, other in itertools.pairwise(seen.lines):
+        if not stored(one) & (loaded(other) | stored(other)) and not loaded(one) & stored(other):
+            yield Variation("order of lines", {one: [other], other: [one]})
+    last = seen.call.forward.body[-1]
+    for part in seen.call.parameters:
+        if uses_of(seen.call.forward, {part.name}) and isinstance(last, ast.Return):
+            yield Variation("an input returned", seen.returning(f"({ast.unparse(seen.returned)}, {part.name})"))

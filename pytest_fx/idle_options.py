@@ -87,7 +87,8 @@ EFFECTS = {
     **dict.fromkeys(("rtol", "atol", "error-factor"), replace(_CONTRACT, need=_has_tolerances)),
     **dict.fromkeys(("baseline", "strict"), Effect(("fx_equal", "fx_timing"), _SUITE)),
     "model": Effect(
-        ("fx_model",), "leave out files and folders, for the built-in suite, or ask for fx_model in a test"
+        ("fx_model", "fx_check_pass"),
+        "leave out files and folders, for the built-in suite, or ask for fx_model in a test",
     ),
     "timeout": _ANY,
     "pass": Effect(("fx_pass",), f"{_SUITE}, or a test that asks for fx_pass"),

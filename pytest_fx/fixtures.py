@@ -76,8 +76,8 @@ def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
 
 def _subject(config: pytest.Config, case: ModelCase) -> Subject:
     """Return the model of a case, captured as hooks say."""
-    given = {"config": config, "model": case.label}
-    tracer, capture = (getattr(config.hook, f"pytest_fx_{name}")(**given) for name in ("tracer", "capture"))
+    about = {"config": config, "model": case.label}
+    tracer, capture = (getattr(config.hook, f"pytest_fx_{name}")(**about) for name in ("tracer", "capture"))
     subject: Subject = _module("factories").load_subject(case, tracer, capture)
     return subject
 

@@ -28,7 +28,7 @@ MANY_VALUES = 4096
 WIDE = 16.0
 """The range of values of both signs from which on a recipe keeps it."""
 LAST_DIAGONAL = 4
-"""How far from the main one the diagonal of a triangle is looked for."""
+"""The diagonals of a triangle that are tried lie within so many of the main one."""
 SPECIAL = (0.0, float("nan"), float("inf"), -float("inf"), -0.0, 1e-40, 1e30, -1e30, 65504.0, 1e-8, 88.8)
 
 

@@ -46,7 +46,7 @@ class CannotBeWritten(Exception):
 
 
 Sizes = Mapping[int, int]
-"""What stands in the place of sizes, wherever they occur: in shapes, and among the arguments of layers and calls."""
+"""Replacements of sizes, by size, wherever they occur: in shapes, and among the arguments of layers and calls."""
 
 
 def transcribed(program: GraphModule, inputs: Sequence[Any] | None = None) -> Program | None:
@@ -128,13 +128,13 @@ def _resized(text: str, sizes: Sizes) -> str:
 
 
 def _state_lines(state: Mapping[str, Any], sizes: Sizes) -> Iterator[str]:
-    """The lines of ``__init__`` that make attributes: what is one object stays one, and what is frozen stays frozen."""
-    held: dict[int, str] = {}  # where an object was made before
+    """The lines of ``__init__`` that make attributes; sharing, ties and frozen parameters are kept."""
+    owners: dict[int, str] = {}  # the first attribute of each object
     for name, value in state.items():
-        if id(value) in held:
-            yield f"self.{name} = {held[id(value)]}"
+        if id(value) in owners:
+            yield f"self.{name} = {owners[id(value)]}"
             continue
-        held[id(value)] = f"self.{name}"
+        owners[id(value)] = f"self.{name}"
         yield _state_line(name, value, sizes)
         if not isinstance(value, nn.Module):
             continue
@@ -145,14 +145,14 @@ def _state_lines(state: Mapping[str, Any], sizes: Sizes) -> Iterator[str]:
             frozen = (path for path, parameter in parameters.items() if not parameter.requires_grad)
             yield from (f"self.{name}.{path}.requires_grad_(False)" for path in frozen)
         for path, parameter in parameters.items():
-            if (first := held.setdefault(id(parameter), f"self.{name}.{path}")) != f"self.{name}.{path}":
+            if (first := owners.setdefault(id(parameter), f"self.{name}.{path}")) != f"self.{name}.{path}":
                 yield f"self.{name}.{path} = {first}"
         if vars(value)["_forward_hooks"]:
             yield f"self.{name}.register_forward_hook({_HOOK})"
 
 
 _HOOK = "lambda module, args, output: output * 2"
-"""What stands for a hook of a layer: another function that changes the result."""
+"""A function in the place of any hook of a layer: it changes the result."""
 
 
 def _state_line(name: str, value: Any, sizes: Sizes) -> str:
@@ -187,13 +187,13 @@ def _makes_the_same(text: str, module: nn.Module) -> bool:
 def _constructor_call(module: nn.Module) -> str:
     """The call that makes a module of ``torch.nn`` whose ``repr`` is none, from the attributes named as parameters."""
     kind = type(module)
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, parameter in inspect.signature(kind).parameters.items():
         value = getattr(module, name, parameter.default)
         value = parameter.default if isinstance(value, (torch.Tensor, nn.Module)) else value
         if value is not inspect.Parameter.empty and value != parameter.default:
-            given[name] = value
-    return f"nn.{kind.__name__}({spell_options(given)})"
+            arguments[name] = value
+    return f"nn.{kind.__name__}({spell_options(arguments)})"
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:

@@ -1,9 +1,8 @@
 """The places of a model where a pass acts, each cut out as the text of a small program: seeds of a search.
 
 A pass that looks for several operators in a row is met by few random programs, and at once by a model that has them. A
-place is what the pass removes, rewrites or gives new users, with what is one step around it. What it reads of the rest
-of the model are inputs, with the shapes, the dtypes and the kinds of values that there are in the model. Sizes become
-small as long as the pass still acts.
+place is the nodes that the pass removes, rewrites or gives new users, with one step around them. Values from the rest of
+the model are inputs of the same shapes, dtypes and ranges. Sizes become small as long as the pass still acts.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ LEAST = 4
 FACTORS = (8, 2, 7, 5, 3)
 """Numbers by which larger sizes are divided, all at once, so that one stays a multiple of another."""
 PRIMES = (5, 7, 11)
-"""What becomes of large sizes that cannot be divided."""
+"""Replacements of large sizes that cannot be divided."""
 
 ActsOn = Callable[[Program], bool]
 """Whether the pass changes a program."""
@@ -81,7 +80,7 @@ def try_places(
 
 
 def places(model: Subject, pass_run: PassRun, acts_on: ActsOn) -> Iterator[Program]:
-    """Yield the places of a model where a pass acts that are unlike each other, each as a program on which it acts.
+    """Yield programs for the places of a model where a pass acts, no two with the same operations.
 
     Args:
         model: a model with example inputs that can be captured.
@@ -93,15 +92,15 @@ def places(model: Subject, pass_run: PassRun, acts_on: ActsOn) -> Iterator[Progr
         return
     before = pass_run.capture()
     cutting = _Cutting(model, before)
-    seen: set[tuple[str, ...]] = set()
+    kinds: set[tuple[str, ...]] = set()
     for place in _parts(_changed(before, after), cutting):
         kind = cutting.kind(place)
-        if kind in seen:
+        if kind in kinds:
             continue
-        seen.add(kind)
+        kinds.add(kind)
         if (program := cutting.program(place, acts_on)) is not None:
             yield program
-        if len(seen) >= MOST_PLACES:
+        if len(kinds) >= MOST_PLACES:
             return
 
 
@@ -113,7 +112,7 @@ def _changed(before: GraphModule, after: GraphModule) -> list[Node]:
     now = {node.name: node for node in after.graph.nodes}
     layers, layers_now = settings_of(before), settings_of(after)
     tensors, tensors_now = tensors_of(before), tensors_of(after)
-    held = {name for name, layer in layers.items() if layers_now.get(name) != layer}
+    paths = {name for name, layer in layers.items() if layers_now.get(name) != layer}
     for name, tensor in tensors.items():
         tensor_now = tensors_now.get(name)
         if (
@@ -121,13 +120,13 @@ def _changed(before: GraphModule, after: GraphModule) -> list[Node]:
             or tensor_now.requires_grad != tensor.requires_grad
             or not same_tensor(tensor, tensor_now)
         ):
-            held |= {name, name.rpartition(".")[0]}
+            paths |= {name, name.rpartition(".")[0]}
     nodes = [node for node in before.graph.nodes if node.op not in ("placeholder", "get_attr", "output")]
     gone = {node for node in nodes if node.name not in now}
-    kept = [node for node in nodes if node not in gone]
-    rewritten = {node for node in kept if _is_rewritten(node, now[node.name], now)}
-    shared = {node for node in kept if _is_shared(node, now[node.name]) and gone.isdisjoint(node.users)}
-    changed = gone | rewritten | shared | {node for node in kept if not held.isdisjoint(_attributes(node))}
+    there = [node for node in nodes if node not in gone]
+    rewritten = {node for node in there if _is_rewritten(node, now[node.name], now)}
+    shared = {node for node in there if _is_shared(node, now[node.name]) and gone.isdisjoint(node.users)}
+    changed = gone | rewritten | shared | {node for node in there if not paths.isdisjoint(_attributes(node))}
     if not changed:  # all are there, in another order
         order, order_now = ([each.name for each in graph.nodes] for graph in (before.graph, after.graph))
         follows = dict(itertools.pairwise(order_now))
@@ -157,10 +156,10 @@ def _attributes(node: Node) -> Iterator[str]:
 
 def _parts(changed: Sequence[Node], cutting: _Cutting) -> Iterator[list[Node]]:
     """Yield what of the changed nodes is connected; of more than a place may have, each node with what is near it."""
-    left = dict.fromkeys(changed)
-    while left:
-        part = _connected(next(iter(left)), left)
-        left = dict.fromkeys(node for node in left if node not in part)
+    remaining = dict.fromkeys(changed)
+    while remaining:
+        part = _connected(next(iter(remaining)), remaining)
+        remaining = dict.fromkeys(node for node in remaining if node not in part)
         nodes = [node for node in changed if node in part]
         if len(cutting.surroundings(nodes, 1)) <= MOST_NODES:
             yield nodes
@@ -169,7 +168,7 @@ def _parts(changed: Sequence[Node], cutting: _Cutting) -> Iterator[list[Node]]:
 
 
 def _connected(node: Node, nodes: Container[Node]) -> set[Node]:
-    """Return those of some nodes that are connected with one of them."""
+    """Return the part of a set of nodes that is connected with one of them."""
     part, pending = {node}, [node]
     while pending:
         new = [other for other in _beside(pending.pop()) if other in nodes and other not in part]
@@ -186,7 +185,7 @@ def _beside(node: Node) -> list[Node]:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What is known of a value of a model."""
+    """A value of a model, as it is in a call."""
 
     recipe: Any
     """The value, with recipes in the place of tensors."""
@@ -223,7 +222,7 @@ class _Cutting:
             runner.restore()  # others have the tensors that it has written to
 
     def kind(self, place: Sequence[Node]) -> tuple[str, ...]:
-        """Return what places that are alike share: the operations in them and around them."""
+        """Return the operations of a place and around it, by which similar places are left out."""
         return tuple(map(self._operation, self.surroundings(place, 1)))
 
     def _operation(self, node: Node) -> str:
@@ -249,21 +248,21 @@ class _Cutting:
         """Return a place with as little as needed around it for the pass to act; None where it does not."""
         for steps in (1, 2, 4, 0):
             nodes = self.surroundings(place, steps)
-            if len(nodes) <= MOST_NODES and (found := self._written(nodes, acts_on)) is not None:
-                return found
+            if len(nodes) <= MOST_NODES and (program := self._written(nodes, acts_on)) is not None:
+                return program
         return None
 
     def _written(self, nodes: list[Node], acts_on: ActsOn) -> Program | None:
         part, inputs = self._part(nodes)
 
-        def program(sizes: Sizes) -> Program | None:
-            made = running(written_program(part, inputs, sizes))
-            return made if made is not None and acts_on(made) else None
+        def at(sizes: Sizes) -> Program | None:
+            program = running(written_program(part, inputs, sizes))
+            return program if program is not None and acts_on(program) else None
 
         try:
-            if _elements(part, inputs) <= FEW_ELEMENTS and (made := program({})) is not None:
-                return made
-            return _small(written_program(part, inputs), program)
+            if _elements(part, inputs) <= FEW_ELEMENTS and (program := at({})) is not None:
+                return program
+            return _small(written_program(part, inputs), at)
         except CannotBeWritten:
             return None
 
@@ -288,7 +287,7 @@ class _Cutting:
 
 
 def _small(text: str, program_at: Callable[[Sizes], Program | None]) -> Program | None:
-    """Return a program at smaller sizes, or as it is unless that is too large; None where there is none."""
+    """Return a program at smaller sizes, or unchanged if no others work and it is not too large."""
     sizes = {size: size for size in _sizes_in(text) if size > SMALL}
     smallest = None
 

@@ -127,7 +127,7 @@ def check_pass(
     demand = (demand,) if isinstance(demand, str) else demand
     _expect_search(max_examples, like, programs, min_changed, enough_changed, seed, settings, folder)
     _expect_seconds(seconds)
-    given = load_models(models, modes)
+    subjects = load_models(models, modes)
     about = references_of(made)
     folder = Path.cwd() / FOLDER if folder is None else Path(folder)
     search = Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
@@ -159,7 +159,7 @@ def check_pass(
                     search.planned += 1 + most // 2
                     search.check(model, modes[0], 0)
                     search.vary(about.constants, modes, most // 2, lambda: False, changed=False)
-                try_places(search, given, modes)
+                try_places(search, subjects, modes)
                 left = examples.try_on(
                     search.check, lambda left: left <= VARIED * most and is_free and not search.code.is_whole
                 )

@@ -62,9 +62,9 @@ class Counts:
     """Those on which the capture itself, before the pass, breaks the law that is broken after it, or what torch.fx
     offers to passes does."""
     places: int = 0
-    """Those that are places of models."""
+    """Those that were cut out of models, around the places where the pass acts."""
     models: tuple[str, ...] = ()
-    """The models that were looked through, each with what came of it."""
+    """The searched models, each with the number of its places."""
 
     def plus(self, **more: int) -> Counts:
         """Return the counts with so many more of some."""
@@ -227,7 +227,7 @@ class Search:
         return changed
 
     def applied_to(self, model: Subject) -> PassRun:
-        """Apply the pass to a model, on which no more is judged than that it returns."""
+        """Apply the pass to a model, to find its places; the laws are not checked on it."""
         self.announce(GivenProgram(model.fresh, Arguments()), model.mode)
         seconds = max(self._seconds, LONGEST_ON_MODEL)
         return PassRun(model, self._pass, contract=self._contract, watchdog=self.watchdog, seconds=seconds)

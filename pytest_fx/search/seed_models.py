@@ -26,16 +26,16 @@ _OPTIONS = Options(
     models=(), passes=(), device="cpu", dtype=None, batch=(), threads=(1,), contract=None, rtol=None, atol=None,
     rounds=1, budget=0.0, timing=False, size="full", seed=0,
 )  # fmt: skip
-"""How models are loaded that no option is about."""
+"""Defaults by which models are loaded."""
 _MODELS = "give names, package.module:factory, factories, or pairs (module, inputs): models=[(module, inputs)]"
 
 
 def load_models(models: Any, modes: Sequence[str]) -> list[Subject]:
-    """Return what ``models=`` of a search names.
+    """Return the models that ``models=`` of a search names.
 
     Args:
         models: one or several, each as ``--fx-model`` takes it, or loaded already.
-        modes: those of the programs; models are in evaluation mode if that is among them.
+        modes: the modes of the programs; models are in evaluation mode if that is one of them.
 
     Raises:
         FxError: there is no such model, it has no example inputs, or it cannot be captured.
@@ -63,7 +63,7 @@ def load_models(models: Any, modes: Sequence[str]) -> list[Subject]:
 
 
 def small_models() -> Iterator[Subject]:
-    """Yield the small models of the zoo, then those of libraries that are installed, each made when it is asked for."""
+    """Yield the small models of the zoo, then those of installed libraries, each built on request."""
     for name in model_zoo.models_with_tag("small"):
         yield load_subject(ModelCase.of(name, _OPTIONS))
     for library, models in _LIBRARIES.items():

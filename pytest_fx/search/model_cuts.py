@@ -1,8 +1,8 @@
 """The places of a model where a pass acts, each cut out as the text of a small program: seeds of a search.
 
 A pass that looks for several operators in a row is met by few random programs, and at once by a model that has them. A
-place is the nodes that the pass removes, rewrites or gives new users, with one step around them. Values from the rest of
-the model are inputs of the same shapes, dtypes and ranges. Sizes become small as long as the pass still acts.
+place is the nodes that the pass removes, rewrites or gives new users, with one step around them. Values from the rest
+of the model are inputs of the same shapes, dtypes and ranges. Sizes become small as long as the pass still acts.
 """
 
 from __future__ import annotations

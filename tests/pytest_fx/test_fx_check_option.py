@@ -135,10 +135,15 @@ def test_the_places_of_models_where_the_pass_acts_are_tried_first(passes):
             report = fx_check_pass("remove-identities", seed=1, max_examples=5)
             assert report.models == ("none in mlp", "4 in gpt2_small")
             assert fx_check_pass("remove-identities", models=(), seed=1, max_examples=5).places == 0
+
+        @pytest.mark.fx(model="gpt2_small", dtype="float64")
+        def test_dtype(fx_check_pass):
+            report = fx_check_pass("remove-identities", seed=1, max_examples=5)
+            assert report.models == ("4 in gpt2_small",)
         """
     )
     result = passes.runpytest()
-    result.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines("*4 were places of models where it acts: none in mlp, 4 in gpt2_small")
 
 

@@ -233,17 +233,7 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
         raise pytest.Collector.CollectError(str(error)) from None
     wanted = set(metafunc.fixturenames) - named_by_test
     if "fx_model" in wanted:
-        folder = metafunc.config.invocation_params.dir
-        models = load("pytest_fx.loading").expand(options, folder) if options.models else ()
-        named = zip(models, labels(models, _name_of), strict=True)
-        sizes = options.batch or (None,)
-        modes = ("eval", "train") if options.mode == "both" else (options.mode,)
-        cases = [
-            ModelCase.of(model, options, batch, name).in_mode(mode)
-            for model, name in named
-            for batch in sizes
-            for mode in modes
-        ]
+        cases = cases_of(options, metafunc.config.invocation_params.dir)
         _parametrize(metafunc, "fx_model", cases, _label_of_case, "the test needs a model: pytest --fx-model NAME")
     if "fx_pass" in wanted:
         passes = options.passes
@@ -262,6 +252,19 @@ def parametrize_from_options(metafunc: pytest.Metafunc) -> None:
         _parametrize(metafunc, "fx_checked_pass", options.checks, _name_of_asked, reason)
     if "fx_timing" in wanted and len(options.threads) > 1:
         metafunc.parametrize("fx_timing", options.threads, ids="{} threads".format, indirect=True)
+
+
+def cases_of(options: Options, folder: Path) -> list[ModelCase]:
+    """Return the models that are asked for, in each size of a batch and each mode; names are found from ``folder``."""
+    models = load("pytest_fx.loading").expand(options, folder) if options.models else ()
+    sizes = options.batch or (None,)
+    modes = ("eval", "train") if options.mode == "both" else (options.mode,)
+    return [
+        ModelCase.of(model, options, batch, name).in_mode(mode)
+        for model, name in zip(models, labels(models, _name_of), strict=True)
+        for batch in sizes
+        for mode in modes
+    ]
 
 
 def skip_vetoed(items: Sequence[pytest.Item]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_fx.collection import ModelCase, PassCase
+from pytest_fx.collection import ModelCase, PassCase, cases_of
 from pytest_fx.lazy import load
 from pytest_fx.options import OPTIONS, Options, options_of
 from pytest_fx.records.running import announce
@@ -64,9 +64,7 @@ def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
         options = request.config.stash[OPTIONS]
         case = ModelCase.of(case, options).in_mode(None if options.mode == "both" else options.mode)
     try:
-        given = {"config": request.config, "model": case.label}
-        tracer, capture = (getattr(request.config.hook, f"pytest_fx_{name}")(**given) for name in ("tracer", "capture"))
-        subject: Subject = _module("factories").load_subject(case, tracer, capture)
+        subject = _subject(request.config, case)
     except (Exception, SystemExit) as error:
         is_called = isinstance(error, _module("errors").InputError)
         why = "cannot be called with its example inputs" if is_called else "cannot be made"
@@ -74,6 +72,14 @@ def fx_model(request: pytest.FixtureRequest) -> Generator[Subject]:
         raise
     yield subject
     subject.close()
+
+
+def _subject(config: pytest.Config, case: ModelCase) -> Subject:
+    """Return the model of a case, captured as hooks say."""
+    about = {"config": config, "model": case.label}
+    tracer, capture = (getattr(config.hook, f"pytest_fx_{name}")(**about) for name in ("tracer", "capture"))
+    subject: Subject = _module("factories").load_subject(case, tracer, capture)
+    return subject
 
 
 @pytest.fixture
@@ -134,9 +140,11 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
     """Tries a pass on random programs: ``fx_check_pass(my_pass)``; what came of it is in the summary of the run.
 
     It is :func:`pytest_fx.check_pass`. ``--fx-contract``, ``--fx-examples``, ``--fx-inference``, ``--fx-isolate`` and
-    the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, stand in for what is not said.
+    the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, stand in for what is not said. Models of
+    ``--fx-model`` are looked through for places where the pass acts (``models=``).
     """
     options = options_of(request.node)
+    cases = cases_of(options, request.config.invocation_params.dir)
 
     def check(pass_: Any, **arguments: Any) -> CheckReport:
         __tracebackhide__ = True
@@ -149,6 +157,7 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             **({"without": ("gradients",), "modes": ("eval",)} if options.inference else {}),
             "folder": request.config.rootpath / _module("search.counterexample").FOLDER,
             "on_program": progress.show_program,
+            "models": [_subject(request.config, case) for case in cases] if "models" not in arguments else (),
             **arguments,
         }
         try:

@@ -145,19 +145,29 @@ def require_effects_of_marker(metafunc: pytest.Metafunc, options: Options, named
             if (effect := EFFECTS.get(FLAGS[keyword])) is None:
                 continue
             problem = effect.need(metafunc.config, options)
-            if fixtures.isdisjoint(effect.fixtures):
+            if not _asks(metafunc.definition, fixtures, effect):
                 problem = f"the test asks for no {' and no '.join(effect.fixtures)}", "leave it out, or use one"
-            elif fixtures.intersection(effect.fixtures) <= named_by_test:
+            elif (asked := fixtures.intersection(effect.fixtures)) and asked <= named_by_test:
                 problem = "the test names its models itself, which get the options of the run", "model=[…] beside it"
             if problem is not None:
                 what = f"{metafunc.definition.nodeid}: {keyword} in a marker fx has no effect"
                 raise pytest.UsageError(_message(what, problem))
 
 
+def _asks(item: pytest.Item, fixtures: set[str], effect: Effect) -> bool:
+    """Return whether a test with these fixtures is one that an option acts on.
+
+    A search for programs looks through the models that are named, as they are loaded for other tests.
+    """
+    if not fixtures.isdisjoint(effect.fixtures):
+        return True
+    return "fx_check_pass" in fixtures and "fx_model" in effect.fixtures and bool(options_of(item).models)
+
+
 def _idle(config: pytest.Config, flag: str, items: Sequence[pytest.Item], *, is_part: bool) -> Problem | None:
     """Return why an option acts on none of the tests, if it does not."""
     effect = EFFECTS[flag]
-    asking = [item for item in items if not set(getattr(item, "fixturenames", ())).isdisjoint(effect.fixtures)]
+    asking = [item for item in items if _asks(item, set(getattr(item, "fixturenames", ())), effect)]
     if not asking:
         return (
             None

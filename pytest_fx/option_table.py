@@ -190,7 +190,8 @@ TABLE = (
     PluginOption(
         "check", (), str, "NAME",
         "Try this pass on random programs, and check the laws that every pass must keep (pytest_fx.laws): a registered "
-        "name, package.module:callable, or several such as fuse-conv-bn,mine:Fusion{size=3}. Repeatable. "
+        "name, package.module:callable, or several such as fuse-conv-bn,mine:Fusion{size=3}. The places of models of "
+        "--fx-model where it acts are tried first. Repeatable. "
         "Example: --fx-check mypackage.passes:fuse_gelu",
         "checks", repeatable=True,
     ),

@@ -21,7 +21,27 @@ MOST_DIMENSIONS = 64
 """Of a shape; the tensors of NumPy have no more."""
 FLOATING = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 ORDINARY = (1.0, 0.0, 2.0, -1.0, 0.5, -0.5, 3.0, 0.1, -2.7, 1 / 3)
+FEW_VALUES = 64
+"""Values of integers and masks that a recipe takes over from a tensor."""
+MANY_VALUES = 4096
+"""Values from which it takes their range."""
+WIDE = 16.0
+"""The range of values of both signs from which on a recipe keeps it."""
+LAST_DIAGONAL = 4
+"""The diagonals of a triangle that are tried lie within so many of the main one."""
 SPECIAL = (0.0, float("nan"), float("inf"), -float("inf"), -0.0, 1e-40, 1e30, -1e30, 65504.0, 1e-8, 88.8)
+
+
+@dataclass(frozen=True, slots=True)
+class Triangle:
+    """One value on one side of a diagonal of the last two dimensions, as in a causal mask, and 0 on the other."""
+
+    value: Any
+    """The value of each."""
+    diagonal: int = 0
+    """The last diagonal among them; 0 is the main one, and those above have positive numbers."""
+    upper: bool = False
+    """Whether they are on and above the diagonal, not on and below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +52,46 @@ class TensorRecipe:
     """Its size."""
     dtype: torch.dtype = torch.float32
     """The dtype of its elements."""
-    elements: tuple[Any, ...] | str = "ones"
-    """``"ones"``, ``"waves"`` (a sine, no two elements alike), ``"swings"`` (a high one), ``"counts"`` (0, 1, 2…), or
-    values that are repeated."""
+    elements: tuple[Any, ...] | str | Triangle = "ones"
+    """``"ones"``, ``"waves"`` (a sine, no two elements alike), ``"swings"`` (a high one), ``"counts"`` (0, 1, 2…), a
+    triangle, or values that are repeated."""
     layout: str = "contiguous"
     """``"contiguous"``, ``"transposed"`` (the last two dimensions) or ``"stepped"`` (every second element)."""
     limit: int = 4
     """Integers are below it, unless they are given."""
+    wave: tuple[float, float] = (1.0, 0.0)
+    """Of waves, half the height and the middle."""
+
+    @classmethod
+    def like(cls, tensor: torch.Tensor) -> TensorRecipe:
+        """A recipe of a tensor whose values are like those of ``tensor``: a mask, few integers, numbers in its range.
+
+        >>> TensorRecipe.like(torch.ones(3, 3).tril(1)).text, TensorRecipe.like(torch.tensor([0.5, 9.5])).text
+        ('torch.full((3, 3), 1.0).tril(1)', 'torch.arange(2.0).add(1).sin().mul(4.5).add(5.0)')
+        """
+        shape, dtype = tuple(tensor.shape), tensor.dtype
+        tensor = tensor.detach().cpu()
+        if not tensor.numel() or tensor.is_complex():
+            return cls(shape, dtype, "waves")
+        flat = tensor.flatten()
+        if bool((flat[:FEW_VALUES] == flat[0]).all()) and bool((flat == flat[0]).all()):
+            value = flat[0].item()
+            return cls(shape, dtype, "ones" if value == 1 and dtype is not torch.bool else (value,))
+        if (triangle := _triangle(tensor)) is not None:
+            return cls(shape, dtype, triangle)
+        if not dtype.is_floating_point:
+            if dtype is torch.bool or int(tensor.min()) < 0 or tensor.numel() <= FEW_VALUES:
+                return cls(shape, dtype, tuple(flat[:FEW_VALUES].tolist()))
+            return cls(shape, dtype, "waves", limit=int(tensor.max()) + 1)
+        some = flat[:: 1 + len(flat) // MANY_VALUES]
+        finite = some[some.isfinite()].double()
+        if not finite.numel():
+            return cls(shape, dtype, tuple(flat[:FEW_VALUES].tolist()))
+        low, high = float(finite.min()), float(finite.max())
+        if low < 0 < high and high - low < WIDE:
+            return cls(shape, dtype, "waves")
+        height, middle = (float(f"{number:.3g}") for number in ((high - low) / 2, (high + low) / 2))
+        return cls(shape, dtype, "waves", wave=(height, middle))
 
     @property
     def text(self) -> str:
@@ -61,11 +114,17 @@ def _contiguous(recipe: TensorRecipe, shape: Shape) -> str:
     suffix = "" if dtype is torch.float32 else f", dtype={dtype}"
     if recipe.elements == "ones":
         return f"torch.ones({size}{'' if dtype is torch.float32 else suffix})"
+    if isinstance(recipe.elements, Triangle):
+        part = recipe.elements
+        side = f"{'triu' if part.upper else 'tril'}({part.diagonal or ''})"
+        return f"torch.full({spell(shape)}, {spell(part.value)}{suffix}).{side}"
     if isinstance(recipe.elements, tuple):
         return _given(recipe.elements, shape, size, count, dtype, suffix)
     if dtype in FLOATING:
         text = f"torch.arange({count}.0{suffix})"
         text = text if recipe.elements == "counts" else f"{text}.add(1).sin()"
+        if recipe.elements == "waves" and recipe.wave != (1.0, 0.0):
+            text = f"{text}.mul({recipe.wave[0]!r}).add({recipe.wave[1]!r})"
         text = f"{text}.mul(150)" if recipe.elements == "swings" else text
     elif dtype is torch.bool:
         text = f"torch.arange({count}).remainder(3).bool()"
@@ -86,6 +145,22 @@ def _given(values: tuple[Any, ...], shape: Shape, size: str, count: int, dtype: 
     else:
         text = f"torch.tensor({spell(list(values[:count]))}{suffix if count else f', dtype={dtype}'})"
     return text if len(shape) == 1 else f"{text}.reshape({size})"
+
+
+def _triangle(tensor: torch.Tensor) -> Triangle | None:
+    """Return how a tensor is a triangle, if it is one."""
+    if tensor.dim() < 2 or min(tensor.shape[-2:]) < 2:
+        return None
+    rows = tensor[(0,) * (tensor.dim() - 2)]
+    values = rows[rows != 0]
+    if not len(values) or not bool((values[:FEW_VALUES] == values[0]).all()):
+        return None
+    value, full = values[0], torch.full_like(tensor, values[0].item())
+    for diagonal in range(1 - min(LAST_DIAGONAL, tensor.shape[-2]), min(LAST_DIAGONAL, tensor.shape[-1])):
+        for upper in (False, True):
+            if torch.equal(full.triu(diagonal) if upper else full.tril(diagonal), tensor):
+                return Triangle(value.item(), diagonal, upper)
+    return None
 
 
 def draw_tensor(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import copy
+import inspect
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +17,7 @@ from torch import nn
 
 from fx import GraphModule, Node
 from fx.modules.attributes import fetch_attribute
-from pytest_fx.generation.productions import NAMESPACE, spell
+from pytest_fx.generation.productions import NAMESPACE, spell, spell_options
 from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.tensor_expressions import TensorRecipe
 
@@ -38,8 +41,12 @@ _BUILD = (  # as they are made, norms do next to nothing
 _FREED = re.compile(r";\s+\w+( = \w+)* = None$")
 
 
-class _CannotBeWritten(Exception):
+class CannotBeWritten(Exception):
     """Part of a program has no text."""
+
+
+Sizes = Mapping[int, int]
+"""Replacements of sizes, by size, wherever they occur: in shapes, and among the arguments of layers and calls."""
 
 
 def transcribed(program: GraphModule, inputs: Sequence[Any] | None = None) -> Program | None:
@@ -53,15 +60,24 @@ def transcribed(program: GraphModule, inputs: Sequence[Any] | None = None) -> Pr
     if len(program.graph.nodes) > MOST_NODES or elements > MOST_ELEMENTS:
         return None
     try:
-        definition = _text(program)
-        for values in _guesses(program) if inputs is None else [[_spell_input(value) for value in inputs]]:
-            comma = "," if len(values) == 1 else ""
-            arguments = f"({', '.join(values)}{comma}), {{}}"
-            if (found := _loaded(f"{definition}\n\n\ndef inputs():\n    return {arguments}\n")) is not None:
-                return found
-    except _CannotBeWritten:
-        pass
-    return None
+        definition = _text(program, {})
+        texts = _guesses(program) if inputs is None else [[_spell_input(value, {}) for value in inputs]]
+        return next(filter(None, (_loaded(_with_inputs(definition, values)) for values in texts)), None)
+    except CannotBeWritten:
+        return None
+
+
+def written_program(program: GraphModule, inputs: Sequence[Any], sizes: Sizes | None = None) -> str:
+    """Return the text of a program that computes what ``program`` does, called with ``inputs``, at other sizes.
+
+    A value may be a :class:`TensorRecipe` in the place of a tensor. Raises ``CannotBeWritten`` if there is none.
+    """
+    return _with_inputs(_text(program, sizes or {}), [_spell_input(value, sizes or {}) for value in inputs])
+
+
+def _with_inputs(definition: str, values: Sequence[str]) -> str:
+    comma = "," if len(values) == 1 else ""
+    return f"{definition}\n\n\ndef inputs():\n    return ({', '.join(values)}{comma}), {{}}\n"
 
 
 def _loaded(text: str) -> Program | None:
@@ -73,44 +89,111 @@ def _loaded(text: str) -> Program | None:
         return program if program.takes(program.inputs) else None
 
 
-def _text(program: GraphModule) -> str:
+def _text(program: GraphModule, sizes: Sizes) -> str:
     """The text but for the inputs."""
     graph = copy.deepcopy(program.graph)
-    state: dict[str, str] = {}
+    state: dict[str, Any] = {}
     for node in graph.nodes:
         if node.op in ("call_module", "get_attr"):
             name = re.sub(r"\W", "_", str(node.target))
             name = name if name.isidentifier() else f"_{name}"
-            state[name] = _state_line(name, fetch_attribute(program, str(node.target)))
+            state[name] = fetch_attribute(program, str(node.target))
             node.target = name
     code = graph.python_code("self")
     imports = ["import math", "import torch", "import torch.nn.functional as F", "from torch import nn"]
     for name, value in code.globals.items():
         if re.search(rf"\b{re.escape(name)}\b", code.src) and name not in NAMESPACE:
             imports.append(_import(name, value))
-    forward = code.src[code.src.index("def ") :].splitlines()
-    body = ["def __init__(self):", "    super().__init__()", *(f"    {line}" for line in state.values()), ""]
-    body += [_FREED.sub("", line) for line in forward if line.strip()]
+    forward = [_FREED.sub("", line) for line in code.src[code.src.index("def ") :].splitlines() if line.strip()]
+    body = [
+        "def __init__(self):",
+        "    super().__init__()",
+        *(f"    {line}" for line in _state_lines(state, sizes)),
+        "",
+    ]
+    body += _resized("\n".join(forward), sizes).splitlines()
     lines = [*imports, "", "", "class Program(nn.Module):", *(f"    {line}".rstrip() for line in body), "", ""]
     return "\n".join([*lines, *_BUILD])
 
 
-def _state_line(name: str, value: Any) -> str:
+def _resized(text: str, sizes: Sizes) -> str:
+    """The text with other integers in the place of sizes."""
+    if not sizes:
+        return text
+    tree = ast.parse(text)
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Constant) and type(part.value) is int:
+            part.value = sizes.get(part.value, part.value)
+    return ast.unparse(tree)
+
+
+def _state_lines(state: Mapping[str, Any], sizes: Sizes) -> Iterator[str]:
+    """The lines of ``__init__`` that make attributes; sharing, ties and frozen parameters are kept."""
+    owners: dict[int, str] = {}  # the first attribute of each object
+    for name, value in state.items():
+        if id(value) in owners:
+            yield f"self.{name} = {owners[id(value)]}"
+            continue
+        owners[id(value)] = f"self.{name}"
+        yield _state_line(name, value, sizes)
+        if not isinstance(value, nn.Module):
+            continue
+        parameters = dict(value.named_parameters())
+        if parameters and not any(parameter.requires_grad for parameter in parameters.values()):
+            yield f"self.{name}.requires_grad_(False)"
+        else:
+            frozen = (path for path, parameter in parameters.items() if not parameter.requires_grad)
+            yield from (f"self.{name}.{path}.requires_grad_(False)" for path in frozen)
+        for path, parameter in parameters.items():
+            if (first := owners.setdefault(id(parameter), f"self.{name}.{path}")) != f"self.{name}.{path}":
+                yield f"self.{name}.{path} = {first}"
+        if vars(value)["_forward_hooks"]:
+            yield f"self.{name}.register_forward_hook({_HOOK})"
+
+
+_HOOK = "lambda module, args, output: output * 2"
+"""A function in the place of any hook of a layer: it changes the result."""
+
+
+def _state_line(name: str, value: Any, sizes: Sizes) -> str:
     """The line of ``__init__`` that makes an attribute."""
+    if isinstance(value, nn.Parameter):
+        recipe = TensorRecipe(tuple(value.shape), value.dtype, "waves")
+        return f"self.{name} = nn.Parameter({_resize(recipe, sizes)}{'' if value.requires_grad else ', False'})"
     if isinstance(value, torch.Tensor):
-        text = TensorRecipe(tuple(value.shape), value.dtype, "waves").text
-        is_parameter = isinstance(value, nn.Parameter)
-        return f"self.{name} = nn.Parameter({text})" if is_parameter else f'self.register_buffer("{name}", {text})'
-    text = f"nn.{value!r}"
+        return f'self.register_buffer("{name}", {_resize(TensorRecipe.like(value), sizes)})'
+    texts = (f"nn.{value!r}", _constructor_call(value))
+    text = next((text for text in texts if _makes_the_same(text, value)), None)
+    if text is None:
+        raise CannotBeWritten(texts[0])
+    dtype = _dtype_of(value)
+    return f"self.{name} = {_resized(text, sizes)}" + ("" if dtype is torch.float32 else f".to({dtype})")
+
+
+def _resize(recipe: TensorRecipe, sizes: Sizes) -> str:
+    """The expression of a tensor of another shape."""
+    limit = sizes.get(recipe.limit, recipe.limit)
+    return replace(recipe, shape=tuple(sizes.get(size, size) for size in recipe.shape), limit=limit).text
+
+
+def _makes_the_same(text: str, module: nn.Module) -> bool:
     try:
         made = eval(text, dict(NAMESPACE))
-        is_same = type(made) is type(value) and _shapes(made) == _shapes(value)
+        return type(made) is type(module) and repr(made) == repr(module) and _shapes(made) == _shapes(module)
     except Exception:  # whatever a text raises that makes no module
-        is_same = False
-    if not is_same:
-        raise _CannotBeWritten(text)
-    dtype = _dtype_of(value)
-    return f"self.{name} = {text}" + ("" if dtype is torch.float32 else f".to({dtype})")
+        return False
+
+
+def _constructor_call(module: nn.Module) -> str:
+    """The call that makes a module of ``torch.nn`` whose ``repr`` is none, from the attributes named as parameters."""
+    kind = type(module)
+    arguments: dict[str, Any] = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        value = getattr(module, name, parameter.default)
+        value = parameter.default if isinstance(value, (torch.Tensor, nn.Module)) else value
+        if value is not inspect.Parameter.empty and value != parameter.default:
+            arguments[name] = value
+    return f"nn.{kind.__name__}({spell_options(arguments)})"
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:
@@ -127,24 +210,24 @@ def _import(name: str, value: Any) -> str:
     """The line by which a text has a name."""
     if isinstance(value, ModuleType):
         return f"import {value.__name__} as {name}"
+    if isinstance(value, float):  # as generated code calls what has no literal
+        return f"from math import {name}"
     module, own = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if not module or module == "__main__" or not own.isidentifier():
-        raise _CannotBeWritten(name)
+        raise CannotBeWritten(name)
     return f"from {module} import {own} as {name}"
 
 
-def _spell_input(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return spell(value)
-    limit = 4 if value.is_floating_point() or value.is_complex() or not value.numel() else int(value.max()) + 1
-    return TensorRecipe(tuple(value.shape), value.dtype, "waves", limit=limit).text
+def _spell_input(value: Any, sizes: Sizes) -> str:
+    recipe = TensorRecipe.like(value) if isinstance(value, torch.Tensor) else value
+    return _resize(recipe, sizes) if isinstance(recipe, TensorRecipe) else _resized(spell(recipe), sizes)
 
 
 def _guesses(program: GraphModule) -> Iterator[list[str]]:
     """Inputs that may fit: those that the layers which read them ask for, else the same shape for all, and others."""
     needed = [node for node in program.graph.find_nodes(op="placeholder") if not node.args]
     if any(str(node.target).startswith("*") for node in needed):
-        raise _CannotBeWritten("arguments of any number")
+        raise CannotBeWritten("arguments of any number")
     asked = [_asked(program, node) for node in needed]
     every = [TensorRecipe(shape, _dtype_of(program), "waves") for shape in _SHAPES]
     same = ([recipes[0] if recipes else recipe for recipes in asked] for recipe in every)

@@ -40,7 +40,7 @@ def describe(value: Any) -> str:
     return f"{_kind(value)}({', '.join(describe(child) for _, child in children)})"
 
 
-def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+def map_tensors(function: Callable[[torch.Tensor], Any], value: Any) -> Any:
     """Return ``value`` with every tensor replaced by what ``function`` makes of it; containers are new ones."""
 
     def mapped(part: Any) -> Any:

@@ -138,6 +138,8 @@ class _Crash:
         """Return what happened, with the program."""
         violation, search = _violation(self._search.name, self.ending), self._search
         details = [search.tried]
+        if not self.source:
+            details.append("on a program that has no text, such as a whole model of models=")
         if not self._is_repeated:
             details.append("it was not made smaller: tried once more, it did not end in this way")
         program = running(self.source, self._mode) if self.source else None

@@ -35,9 +35,11 @@ from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.counterexample import FOLDER
 from pytest_fx.search.isolated_search import isolation_limits, judge_isolated, search_isolated
+from pytest_fx.search.model_cuts import try_places
 from pytest_fx.search.nearness import running
 from pytest_fx.search.references import PassReferences, references_of
 from pytest_fx.search.search import ONE_IN, CheckReport, Search
+from pytest_fx.search.seed_models import load_models, small_models
 
 MODES = ("eval", "train")
 FEWEST_CHANGES = 0.05
@@ -48,6 +50,8 @@ PART_OF_FEW = 0.3
 """The same as a part of the programs, where few are asked for."""
 EXPLORED = 3
 """How many trials an exploration has for each of the programs asked for."""
+FEW_CHANGES = 5
+"""Changed programs below which the places of small models are tried, too."""
 FEW_STEPS = 4
 """Lines of programs that are near to a short one."""
 VARIED = 0.25
@@ -66,6 +70,7 @@ def check_pass(
     demand: Iterable[str | Law] = (),
     like: Any = None,
     programs: st.SearchStrategy[Any] | None = None,
+    models: Any = (),
     min_changed: float = FEWEST_CHANGES,
     enough_changed: int = ENOUGH_CHANGES,
     seed: int | None = None,
@@ -92,6 +97,8 @@ def check_pass(
             it, half of the programs; the others have its operations frequent, in place of those that the pass mentions.
             Numbers and texts that the pass mentions stay frequent among the arguments.
         programs: a strategy of programs (:func:`pytest_fx.generation.programs`) to use instead.
+        models: models, each as ``--fx-model`` takes it: a name, ``package.module:factory``, a factory, a pair of a
+            module and its example inputs. The places where the pass acts in them are cut out, and tried first.
         min_changed: how many programs it must change: a number of them, or a part if it is less than 1. With 0 a pass
             may find nothing to do, and the search ends after ``max_examples``.
         enough_changed: how many programs the search has it change, three in ten at most. Where ``max_examples`` do not
@@ -122,6 +129,7 @@ def check_pass(
     demand = (demand,) if isinstance(demand, str) else demand
     _expect_search(max_examples, like, programs, min_changed, enough_changed, seed, settings, folder)
     _expect_seconds(seconds)
+    subjects = load_models(models, modes)
     about = references_of(made)
     folder = Path.cwd() / FOLDER if folder is None else Path(folder)
     search = Search(made, promise, laws, {law for law in demand if isinstance(law, str)}, seconds, about)
@@ -153,10 +161,14 @@ def check_pass(
                     search.planned += 1 + most // 2
                     search.check(model, modes[0], 0)
                     search.vary(about.constants, modes, most // 2, lambda: False, changed=False)
+                try_places(search, subjects, modes)
                 left = examples.try_on(
                     search.check, lambda left: left <= VARIED * most and is_free and not search.code.is_whole
                 )
                 search.vary(about.constants, modes, left, lambda: search.code.is_whole, changed=False)
+                few = min(FEW_CHANGES, wanted)
+                if is_free and search.lacks(few):
+                    try_places(search, small_models(), modes, lambda: not search.lacks(few))
                 if min_changed and is_free and not is_enough():
                     search.planned += most
                     bound = search.counts.programs + most

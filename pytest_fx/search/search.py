@@ -14,8 +14,9 @@ from typing import Any
 from fx.errors import InteropError, TraceError
 from fx.passes import Contract, pass_name
 from pytest_fx.errors import LawViolation, NothingJudged
+from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun, leave_alone
-from pytest_fx.harness.subject import ProgramSource, Subject
+from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
 from pytest_fx.laws import Law, broken_laws, why_not_asked
 from pytest_fx.laws.ways_out import with_ways_out
 from pytest_fx.processes.deadline import Watchdog
@@ -44,6 +45,8 @@ VISIBLE = 1e-2
 """An error of an output, as a part of its largest element, that is seen when both are printed."""
 REMAINS = 0.1
 """The part of an error that is left, at least, in smaller programs, where it is not as large as that."""
+LONGEST_ON_MODEL = 60.0
+"""Seconds that a pass may take on a whole model, at least."""
 SHORT = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
 
@@ -67,10 +70,19 @@ class Counts:
     unjudged: int = 0
     """Those on which the capture itself, before the pass, breaks the law that is broken after it, or what torch.fx
     offers to passes does."""
+    places: int = 0
+    """Those that were cut out of models, around the places where the pass acts."""
+    models: tuple[str, ...] = ()
+    """The searched models, each with the number of its places."""
 
     def plus(self, **more: int) -> Counts:
         """Return the counts with so many more of some."""
         return replace(self, **{name: getattr(self, name) + number for name, number in more.items()})
+
+    def looked_through(self, model: str, places: int, why: str = "") -> Counts:
+        """Return the counts with the places of a model, or why there are none."""
+        outcome = f"{places} in {model}" if places else f"none in {model}{why and f', {why}'}"
+        return replace(self, places=self.places + places, models=(*self.models, outcome))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,8 @@ class CheckReport(Counts):
         """What the counts do not say, a line each."""
         if self.changed < self.wanted:
             yield f"it looked for {self.wanted} that are changed, and did not find as many in {self.programs} programs"
+        if self.models:
+            yield f"{self.places} were places of models where it acts: {', '.join(self.models)}"
         if self.tidied:
             yield f"{self.tidied} others were changed {_NOT_BY_EDITS}"
         if self.untranslated:
@@ -227,6 +241,19 @@ class Search:
         )
         return changed
 
+    def applied_to(self, model: Subject) -> PassRun:
+        """Apply the pass to a model, to find its places; the laws are not checked on it."""
+        self.announce(GivenProgram(model.fresh, Arguments()), model.mode)
+        seconds = max(self._seconds, LONGEST_ON_MODEL)
+        return PassRun(model, self._pass, contract=self._contract, watchdog=self.watchdog, seconds=seconds)
+
+    def require_returned(self, example: PassRun) -> None:
+        """Raise the violation of a law by a pass that raises on a model, or does not end there."""
+        violations = self._broken_on(example, self._laws) if example.error or example.too_long else []
+        if violations:
+            self._found = _Found(self._law_of(violations[0]), violations[0], example)
+            raise violations[0]
+
     def skip(self, source: str, mode: str) -> None:
         """Do not try this program."""
         self._skipped.add((mode, source))
@@ -327,6 +354,8 @@ class Search:
         others = self._broken_on(example, [law for law in self._laws if law is not self._found.law])
         earlier = () if self._first is None or self._first is example else self._broken_on(self._first, self._laws)
         told = with_ways_out(violation, others, self._pass, example.mode, [each.law for each in earlier])
+        if isinstance(example.subject.source, str) and not example.subject.source and example.after is None:
+            return told.with_details(f"{self.tried}\non all of {example.subject.name}, and on no part of it")
         return told.with_details(f"{self.tried}\n{describe(example, violation, folder)}")
 
     def _broken_on(self, example: PassRun, laws: list[Law]) -> list[LawViolation]:
@@ -365,11 +394,17 @@ class Search:
         """Return the shortest part of a changed program that the pass changes, too."""
         mode = self._changed_modes[source]
         for program in cuts(source):
-            with contextlib.suppress(TraceError):
-                if self._blame.changed_by_pass(self._example(program, mode, self._seconds)):
-                    self.check(program, mode, 1)
-                    return program.source
+            if self.acts_on(program, mode):
+                self.check(program, mode, 1)
+                return program.source
         return source
+
+    def acts_on(self, program: ProgramSource, mode: str) -> bool:
+        """Return whether the pass changes a program, on which nothing is judged."""
+        try:
+            return self._blame.changed_by_pass(self._example(program, mode, self._seconds))
+        except TraceError:
+            return False
 
     def vary(
         self, constants: Sequence[Any], modes: Sequence[str], most: int, is_enough: Callable[[], bool], *, changed: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from pytest_fx.search.syntax import Edits, Parameter, WrittenCall, children_of, 
 
 ELEMENTS = ("ones", "counts", "waves")
 """The values of tensors, plain ones first."""
+_WAVE = re.compile(r"\.sin\(\)\.mul\(([-+.e\d]+)\)\.add\(([-+.e\d]+)\)")
 
 
 def within(statements: Iterable[ast.AST]) -> Iterator[Edits]:
@@ -147,8 +149,12 @@ def _recipe(expression: ast.expr) -> TensorRecipe | None:
         return None
     if not isinstance(tensor, torch.Tensor) or isinstance(tensor, nn.Parameter):
         return None
+    if "torch.full(" in text:
+        return TensorRecipe.like(tensor)
     values = tensor.flatten().tolist()
     names = {"torch.ones(": "ones", ".mul(150": "swings", ".sin()": "waves", "torch.arange(": "counts"}
     elements: Any = next((name for mark, name in names.items() if mark in text), tuple(values[:6]) or "ones")
     limit = 4 if tensor.is_floating_point() or not values else int(max(values)) + 1
-    return TensorRecipe(tuple(tensor.shape), tensor.dtype, elements, limit=limit)
+    wave = _WAVE.search(text)
+    numbers = (float(wave[1]), float(wave[2])) if wave else (1.0, 0.0)
+    return TensorRecipe(tuple(tensor.shape), tensor.dtype, elements, limit=limit, wave=numbers)

@@ -86,3 +86,71 @@ def test_the_fixture_takes_tolerances(passes, monkeypatch):
     passes.makepyfile("import passes_of_mine\ndef test_it(fx_check_pass): fx_check_pass(passes_of_mine.no_pass)")
     passes.runpytest("--fx-rtol", "0.5", "--fx-error-factor", "3").assert_outcomes(passed=1)
     assert [str(contract) for contract in asked] == ["close(rtol=0.5, atol=1e-08, error_factor=3)"]
+
+
+MODELS = '''
+"""A user's model, with a row of operators that no random program has, and a pass on it that is wrong."""
+import torch
+
+ROW = "tanh", "flip", "".join(("ro", "ll"))
+
+
+class Turned(torch.nn.Module):
+    def forward(self, x):
+        return (x * 2).roll(3, 1).flip(1).tanh() + x
+
+
+def turned():
+    return Turned(), torch.arange(10.0).reshape(2, 5)
+
+
+def unturned(graph_module):
+    for last in graph_module.graph.find_nodes(op="call_method", target="tanh"):
+        row = [last, *last.all_input_nodes]
+        row += row[-1].all_input_nodes
+        if tuple(node.target for node in row) == ROW and len(row[2].args) == 3:
+            row[1].replace_all_uses_with(row[2].args[0])
+            graph_module.graph.erase_node(row[1])
+            graph_module.graph.erase_node(row[2])
+    graph_module.recompile()
+
+
+def without_inputs():
+    return Turned()
+'''
+
+
+def test_the_places_of_models_where_the_pass_acts_are_tried_first(passes):
+    passes.makepyfile(models_of_mine=MODELS)
+    given = ("--fx-check", "models_of_mine:unturned", "--fx-examples", "5", "--hypothesis-seed=1", "-k", "laws")
+    result = passes.runpytest(*given, "--fx-model", "mlp", "--fx-model", "models_of_mine:turned")
+    result.assert_outcomes(failed=1, deselected=96)
+    result.stdout.fnmatch_lines(["*law 'contract': unturned changes *", "*found after 1 program(s), of which *"])
+    passes.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.fx(model=["mlp", "gpt2_small"])
+        def test_it(fx_check_pass):
+            report = fx_check_pass("remove-identities", seed=1, max_examples=5)
+            assert report.models == ("none in mlp", "4 in gpt2_small")
+            assert fx_check_pass("remove-identities", models=(), seed=1, max_examples=5).places == 0
+
+        @pytest.mark.fx(model="gpt2_small", dtype="float64")
+        def test_dtype(fx_check_pass):
+            report = fx_check_pass("remove-identities", seed=1, max_examples=5)
+            assert report.models == ("4 in gpt2_small",)
+        """
+    )
+    result = passes.runpytest()
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines("*4 were places of models where it acts: none in mlp, 4 in gpt2_small")
+
+
+def test_a_model_of_which_no_place_can_be_cut_out_is_refused(passes):
+    passes.makepyfile(models_of_mine=MODELS)
+    result = passes.runpytest(
+        "--fx-check", "remove-identities", "--fx-model", "models_of_mine:without_inputs", "-k", "laws"
+    )
+    result.assert_outcomes(failed=1, deselected=48)
+    result.stdout.fnmatch_lines("*no place can be cut out of models_of_mine:without_inputs: it has no example inputs")

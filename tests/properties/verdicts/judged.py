@@ -156,6 +156,41 @@ def _() -> str:
     return found(_cleans_up, min_changed=0.05)
 
 
+class _Turned(torch.nn.Module):
+    """A model with two methods in a row that no random program has where a pass does not mention the first."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.roll(3, 1).flip(1).tanh() + x
+
+
+def _turn(amount: int | None) -> Callable[[torch.fx.GraphModule], None]:
+    def turn(graph_module: torch.fx.GraphModule) -> None:
+        for flip in graph_module.graph.find_nodes(op="call_method", target="flip"):
+            roll: Any = flip.args[0]
+            if str(roll.target)[::-1] == "llor" and len(roll.args) == 3:
+                by = roll.args[1] if amount is None else amount
+                with graph_module.graph.inserting_before(flip):
+                    other = graph_module.graph.call_function(torch.flip, (roll.args[0], flip.args[1:]))
+                    other = graph_module.graph.call_function(torch.roll, (other, -by, roll.args[2]))
+                flip.replace_all_uses_with(other)
+                graph_module.graph.erase_node(flip)
+        graph_module.graph.eliminate_dead_code()
+        graph_module.recompile()
+
+    return turn
+
+
+def _enter_place(says: str, amount: int | None, right: str) -> None:
+    @case("places of models", f"a roll before a flip, which becomes one after it{says}", right)
+    def _() -> str:
+        model = _Turned(), torch.arange(10.0).reshape(2, 5)
+        return found(_turn(amount), models=[model], max_examples=10, min_changed=1)
+
+
+_enter_place("", None, "green")
+_enter_place(", by one place whatever the first did", 1, "red: contract")
+
+
 def _enter_timed(says: str, key: Callable[[torch.Tensor], Any], right: str) -> None:
     @case("times", f"a program that looks answers up by {says}", right)
     def _() -> str:

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import fx
-from pytest_fx.generation.transcription import MOST_ELEMENTS, transcribed
+from pytest_fx.generation.tensor_expressions import TensorRecipe
+from pytest_fx.generation.transcription import MOST_ELEMENTS, transcribed, written_program
 
 
 class Network(nn.Module):
@@ -75,6 +76,89 @@ def test_given_inputs_are_taken_with_their_shapes_and_dtypes():
     assert program is not None
     x, y = program.inputs.args
     assert (x.shape, y.dtype, y.shape) == ((7, 2), torch.int64, (2,))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.ones(2, 3),
+        torch.full((3,), 2.5),
+        torch.ones(4, 4, dtype=torch.bool).tril(),
+        torch.ones(2, 3, 5).triu(-1),
+        torch.full((1, 1, 4, 4), float("-inf")).triu(1),
+        torch.tensor([[3, -1], [7, 0]]),
+        torch.tensor([True, False, False]),
+        torch.tensor(3),
+        torch.arange(100).reshape(4, 25),
+        torch.tensor(float("-inf")),
+    ],
+)
+def test_masks_indices_and_constants_are_written_as_they_are(tensor):
+    recipe = TensorRecipe.like(tensor)
+    written = eval(recipe.text, {"torch": torch})
+    assert written.dtype is tensor.dtype and torch.equal(written, tensor)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.rand(50) + 3,
+        -torch.rand(4, 30),
+        torch.randn(60) * 100,
+        torch.rand(20, dtype=torch.float64),
+        torch.tensor([0.5, float("inf"), 0.1, float("nan")]),
+        torch.randint(0, 30, (100,)),
+        torch.randn(40),
+    ],
+)
+def test_other_values_are_of_the_same_shape_sign_and_range(tensor):
+    written = eval(TensorRecipe.like(tensor).text, {"torch": torch})
+    known = tensor[tensor.isfinite()]
+    assert (written.shape, written.dtype) == (tensor.shape, tensor.dtype)
+    assert known.min() <= 0 <= known.max() or bool((written.sign() == known[0].sign()).all())
+    assert written.max() <= max(1, known.max() * 1.01) and written.abs().max() >= min(0.9, known.abs().max() * 0.9)
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        self.head.weight = self.words.weight
+        self.scale = nn.Parameter(torch.ones(4), requires_grad=False)
+        self.norm = nn.LayerNorm(4)
+        self.norm.bias.requires_grad_(False)
+        self.again = self.norm
+
+    def forward(self, x):
+        return self.head(self.again(self.norm(self.words(x) * self.scale)))
+
+
+def test_tied_frozen_and_shared_parameters_stay_so():
+    program = transcribed(fx.symbolic_trace(Tied()), (torch.tensor([[0, 4, 2]]),))
+    assert program is not None
+    module = program.build()
+    assert module.head.weight is module.words.weight
+    assert not module.scale.requires_grad and module.words.weight.requires_grad
+    assert module.norm.weight.requires_grad and not module.norm.bias.requires_grad
+    assert program.inputs.args[0].tolist() == [[0, 4, 2]]
+    names = {name for name, _ in fx.symbolic_trace(module).named_modules(remove_duplicate=False)}
+    assert {"norm", "words", "head"} <= names
+
+
+def test_a_program_is_written_at_other_sizes():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.widen = nn.Linear(32, 128)
+            self.weight = nn.Parameter(torch.ones(128, 32))
+
+        def forward(self, x):
+            return (self.widen(x) @ self.weight).view(-1, 4, 8, 32)
+
+    program = fx.symbolic_trace(Model())
+    text = written_program(program, (TensorRecipe((64, 32), elements="waves"),), {32: 8, 128: 20})
+    assert "nn.Linear(in_features=8, out_features=20, bias=True)" in text
+    assert ".reshape(20, 8)" in text and ".view(-1, 4, 8, 8)" in text and ".reshape(64, 8)" in text
 
 
 class Own(nn.Module):

@@ -1,0 +1,330 @@
+"""The places of a model where a pass acts, each cut out as the text of a small program: seeds of a search.
+
+A pass that looks for several operators in a row is met by few random programs, and at once by a model that has them. A
+place is the nodes that the pass removes, rewrites or gives new users, with one step around them. Values from the rest
+of the model are inputs of the same shapes, dtypes and ranges. Sizes become small as long as the pass still acts.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import math
+import operator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx import Graph, GraphModule, Interpreter, Node, map_arg
+from fx.interpreter import positional
+from pytest_fx.generation.record import Program
+from pytest_fx.generation.tensor_expressions import TensorRecipe
+from pytest_fx.generation.transcription import MOST_ELEMENTS, CannotBeWritten, Sizes, written_program
+from pytest_fx.harness.pass_run import PassRun
+from pytest_fx.harness.snapshot import same_tensor, settings_of, tensors_of
+from pytest_fx.harness.structure import leaves, map_tensors
+from pytest_fx.harness.subject import Subject
+from pytest_fx.search.nearness import running
+from pytest_fx.search.search import Search
+
+MOST_PLACES = 6
+"""Places that are cut out of one model."""
+MOST_NODES = 60
+"""Operations of a place, with those around it."""
+MOST_RESULTS = 8
+"""Values that a place returns."""
+FEW_ELEMENTS = 10_000
+"""Elements of all tensors of a program up to which it is small enough."""
+SMALL = 12
+"""Sizes up to this one stay as they are: kernels, heads, channels of images."""
+LEAST = 4
+"""The least size that another one becomes: a norm over fewer elements has few values."""
+FACTORS = (8, 2, 7, 5, 3)
+"""Numbers by which larger sizes are divided, all at once, so that one stays a multiple of another."""
+PRIMES = (5, 7, 11)
+"""Replacements of large sizes that cannot be divided."""
+
+ActsOn = Callable[[Program], bool]
+"""Whether the pass changes a program."""
+
+
+def try_places(
+    search: Search, models: Iterable[Subject], modes: Sequence[str], is_enough: Callable[[], bool] | None = None
+) -> None:
+    """Try the places of models where the pass acts, in each mode in which it does, until it is enough.
+
+    Without ``is_enough`` all models were asked for, and those without a place are noted, too. Raises the violation of a
+    law that the pass breaks.
+    """
+
+    def acts_on(program: Program) -> bool:
+        return any(search.acts_on(program, mode) for mode in modes)
+
+    for model in models:
+        if is_enough is not None and is_enough():
+            return
+        pass_run = search.applied_to(model)
+        number = 0
+        for number, program in enumerate(places(model, pass_run, acts_on), 1):
+            for mode in modes:
+                if search.acts_on(program, mode):
+                    search.check(program, mode, number - 1)
+        search.require_returned(pass_run)
+        why = "which it refuses" if pass_run.refusal else "where it has no text" if pass_run.changed else ""
+        if number or is_enough is None:
+            search.counts = search.counts.looked_through(model.name, number, why)
+        pass_run.close()
+
+
+def places(model: Subject, pass_run: PassRun, acts_on: ActsOn) -> Iterator[Program]:
+    """Yield programs for the places of a model where a pass acts, no two with the same operations.
+
+    Args:
+        model: a model with example inputs that can be captured.
+        pass_run: the pass applied to it.
+        acts_on: whether it changes a program.
+    """
+    after = pass_run.after
+    if after is None or not pass_run.changed:
+        return
+    before = pass_run.capture()
+    cutting = _Cutting(model, before)
+    kinds: set[tuple[str, ...]] = set()
+    for place in _parts(_changed(before, after), cutting):
+        kind = cutting.kind(place)
+        if kind in kinds:
+            continue
+        kinds.add(kind)
+        if (program := cutting.program(place, acts_on)) is not None:
+            yield program
+        if len(kinds) >= MOST_PLACES:
+            return
+
+
+def _changed(before: GraphModule, after: GraphModule) -> list[Node]:
+    """Return the nodes that a pass removed, rewrote, moved, gave new users, or whose layers it changed.
+
+    What only reads another value because the former is gone is none of them.
+    """
+    now = {node.name: node for node in after.graph.nodes}
+    layers, layers_now = settings_of(before), settings_of(after)
+    tensors, tensors_now = tensors_of(before), tensors_of(after)
+    paths = {name for name, layer in layers.items() if layers_now.get(name) != layer}
+    for name, tensor in tensors.items():
+        tensor_now = tensors_now.get(name)
+        if (
+            tensor_now is None
+            or tensor_now.requires_grad != tensor.requires_grad
+            or not same_tensor(tensor, tensor_now)
+        ):
+            paths |= {name, name.rpartition(".")[0]}
+    nodes = [node for node in before.graph.nodes if node.op not in ("placeholder", "get_attr", "output")]
+    gone = {node for node in nodes if node.name not in now}
+    there = [node for node in nodes if node not in gone]
+    rewritten = {node for node in there if _is_rewritten(node, now[node.name], now)}
+    shared = {node for node in there if _is_shared(node, now[node.name]) and gone.isdisjoint(node.users)}
+    changed = gone | rewritten | shared | {node for node in there if not paths.isdisjoint(_attributes(node))}
+    if not changed:  # all are there, in another order
+        order, order_now = ([each.name for each in graph.nodes] for graph in (before.graph, after.graph))
+        follows = dict(itertools.pairwise(order_now))
+        names = {name for pair in itertools.pairwise(order) if follows.get(pair[0]) != pair[1] for name in pair}
+        changed = {node for node in nodes if node.name in names}
+    return [node for node in nodes if node in changed]
+
+
+def _is_rewritten(node: Node, now: Node, others: Mapping[str, Node]) -> bool:
+    """Return whether a node calls something else, or reads something else although that which it read is there."""
+    calls = ((each.op, each.target, map_arg((each.args, each.kwargs), lambda read: "*")) for each in (node, now))
+    pairs = zip(node.all_input_nodes, now.all_input_nodes, strict=False)
+    return not operator.eq(*calls) or any(old.name != new.name and old.name in others for old, new in pairs)
+
+
+def _is_shared(node: Node, now: Node) -> bool:
+    """Return whether a node has new users."""
+    return not {user.name for user in now.users} <= {user.name for user in node.users}
+
+
+def _attributes(node: Node) -> Iterator[str]:
+    """Yield the paths of the layer that a node calls, or of the attributes that it reads."""
+    for each in (node, *node.all_input_nodes):
+        if each.op == ("call_module" if each is node else "get_attr"):
+            yield str(each.target)
+
+
+def _parts(changed: Sequence[Node], cutting: _Cutting) -> Iterator[list[Node]]:
+    """Yield what of the changed nodes is connected; of more than a place may have, each node with what is near it."""
+    remaining = dict.fromkeys(changed)
+    while remaining:
+        part = _connected(next(iter(remaining)), remaining)
+        remaining = dict.fromkeys(node for node in remaining if node not in part)
+        nodes = [node for node in changed if node in part]
+        if len(cutting.surroundings(nodes, 1)) <= MOST_NODES:
+            yield nodes
+        else:
+            yield from ([node, *(other for other in _beside(node) if other in part)] for node in nodes)
+
+
+def _connected(node: Node, nodes: Container[Node]) -> set[Node]:
+    """Return the part of a set of nodes that is connected with one of them."""
+    part, pending = {node}, [node]
+    while pending:
+        new = [other for other in _beside(pending.pop()) if other in nodes and other not in part]
+        part.update(new)
+        pending += new
+    return part
+
+
+def _beside(node: Node) -> list[Node]:
+    """Return the operations that a node reads, and those that read it."""
+    near = (*node.all_input_nodes, *node.users)
+    return [other for other in near if other.op not in ("placeholder", "get_attr", "output")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A value of a model, as it is in a call."""
+
+    recipe: Any
+    """The value, with recipes in the place of tensors."""
+    is_tensor: bool
+    """Whether it is one."""
+    has_tensors: bool
+    """Whether it is one or holds some."""
+
+
+class _Cutting:
+    """Parts of one captured model, as programs."""
+
+    def __init__(self, model: Subject, program: GraphModule) -> None:
+        """Run the program once, and note what its values are like."""
+        self._program = program
+        self._places = {node: place for place, node in enumerate(program.graph.nodes)}
+        self._values: dict[Node, _Value] = {}
+
+        def keep(node: Node, value: Any) -> None:
+            tensors = [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+            is_tensor = isinstance(value, torch.Tensor)
+            recipe = map_tensors(TensorRecipe.like, value) if node.op != "output" else None
+            self._values[node] = _Value(recipe, is_tensor, bool(tensors))
+
+        runner = model.runner(program)
+        arguments = model.arguments().copies()
+        inputs = positional(program, arguments.args, arguments.kwargs)
+        state = torch.get_rng_state()
+        try:
+            with torch.no_grad():
+                Interpreter(program, listeners=[keep]).run(*inputs)
+        finally:
+            torch.set_rng_state(state)
+            runner.restore()  # others have the tensors that it has written to
+
+    def kind(self, place: Sequence[Node]) -> tuple[str, ...]:
+        """Return the operations of a place and around it, by which similar places are left out."""
+        return tuple(map(self._operation, self.surroundings(place, 1)))
+
+    def _operation(self, node: Node) -> str:
+        if node.op != "call_module":
+            return f"{node.target} {len(node.users)}"
+        return f"{type(self._program.get_submodule(str(node.target)))} {len(node.users)}"
+
+    def surroundings(self, place: Sequence[Node], steps: int) -> list[Node]:
+        """Return a place with what is so many steps around it, and what computes numbers and tuples that these read."""
+        near = set(place)
+        for _ in range(steps):
+            near |= {other for node in near for other in _beside(node)}
+        pending = list(near)
+        while pending:
+            for used in pending.pop().all_input_nodes:
+                is_input = used.op in ("placeholder", "get_attr") or self._values[used].is_tensor
+                if not is_input and used not in near:
+                    near.add(used)
+                    pending.append(used)
+        return sorted(near, key=self._places.__getitem__)
+
+    def program(self, place: Sequence[Node], acts_on: ActsOn) -> Program | None:
+        """Return a place with as little as needed around it for the pass to act; None where it does not."""
+        for steps in (1, 2, 4, 0):
+            nodes = self.surroundings(place, steps)
+            if len(nodes) <= MOST_NODES and (program := self._written(nodes, acts_on)) is not None:
+                return program
+        return None
+
+    def _written(self, nodes: list[Node], acts_on: ActsOn) -> Program | None:
+        part, inputs = self._part(nodes)
+
+        def at(sizes: Sizes) -> Program | None:
+            program = running(written_program(part, inputs, sizes))
+            return program if program is not None and acts_on(program) else None
+
+        try:
+            if _elements(part, inputs) <= FEW_ELEMENTS and (program := at({})) is not None:
+                return program
+            return _small(written_program(part, inputs), at)
+        except CannotBeWritten:
+            return None
+
+    def _part(self, nodes: list[Node]) -> tuple[GraphModule, list[Any]]:
+        """Return nodes as a program that returns what is read elsewhere, and the values of its inputs."""
+        inside = set(nodes)
+        read = (used for node in nodes for used in node.all_input_nodes)
+        boundary = [used for used in dict.fromkeys(read) if used not in inside and used.op != "get_attr"]
+        graph = Graph()
+        graph.constants = dict(self._program.graph.constants)
+        copies = {used: graph.placeholder(used.name) for used in boundary}
+        for node in nodes:
+            for used in node.all_input_nodes:
+                if used not in copies:  # an attribute
+                    copies[used] = graph.node_copy(used)
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        results = [node for node in nodes if self._values[node].has_tensors and not inside.issuperset(node.users)]
+        results += [node for node in nodes if self._values[node].has_tensors and not node.users]
+        returned = [copies[node] for node in dict.fromkeys(results)][-MOST_RESULTS:]
+        graph.output(returned[0] if len(returned) == 1 else tuple(returned))
+        return GraphModule(self._program, graph), [self._values[used].recipe for used in boundary]
+
+
+def _small(text: str, program_at: Callable[[Sizes], Program | None]) -> Program | None:
+    """Return a program at smaller sizes, or unchanged if no others work and it is not too large."""
+    sizes = {size: size for size in _sizes_in(text) if size > SMALL}
+    smallest = None
+
+    def takes(smaller: dict[int, int]) -> bool:
+        nonlocal sizes, smallest
+        if smaller == sizes or len({*smaller.values()}) < len(smaller):  # what is of two sizes stays so
+            return False
+        if (program := program_at(smaller)) is None:
+            return False
+        sizes, smallest = smaller, program
+        return True
+
+    for factor in FACTORS:
+        while _is_large(smallest) and takes({old: _divided(new, factor) for old, new in sizes.items()}):
+            pass
+    for size, prime in itertools.product(sorted(sizes, reverse=True), PRIMES):
+        if _is_large(smallest) and sizes[size] > SMALL:
+            takes({**sizes, size: prime})
+    smallest = program_at({}) if smallest is None else smallest
+    return None if _is_large(smallest, MOST_ELEMENTS) else smallest
+
+
+def _is_large(program: Program | None, most: int = FEW_ELEMENTS) -> bool:
+    return program is None or _elements(program.module, program.inputs.tensors) > most
+
+
+def _elements(module: nn.Module, inputs: Sequence[Any]) -> int:
+    """Count the elements of the tensors of a program, and of its inputs."""
+    sizes = [each.shape for each in (*module.parameters(), *module.buffers(), *inputs) if hasattr(each, "shape")]
+    return sum(map(math.prod, sizes))
+
+
+def _divided(size: int, factor: int) -> int:
+    return size // factor if size > SMALL and size % factor == 0 and size >= LEAST * factor else size
+
+
+def _sizes_in(text: str) -> set[int]:
+    """The integers of a text; the counts of elements are numbers with a point there."""
+    parts = [part.value for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Constant)]
+    return {part for part in parts if type(part) is int}

@@ -100,7 +100,7 @@ def _is_method(seen: Observed, call: ast.Call) -> bool:
 def _signature_of(seen: Observed, call: ast.Call, called: Any) -> inspect.Signature | None:
     """Return the signature of what is called that takes the arguments of a call; None if there is none."""
     receiver = [call.func.value] if _is_method(seen, call) and isinstance(call.func, ast.Attribute) else []
-    for signature in _signatures(called):
+    for signature in signatures_of(called):
         try:
             bound = signature.bind(
                 *receiver, *call.args, **{each.arg: each.value for each in call.keywords if each.arg}
@@ -116,17 +116,17 @@ def _fits(seen: Observed, parameter: inspect.Parameter, given: Any) -> bool:
     """Return whether an argument is a tensor where, and only where, the parameter is one."""
     if parameter.annotation is parameter.empty or not isinstance(given, ast.expr):
         return True
-    text = _type_of(parameter)
+    text = type_of(parameter)
     return ("Tensor" in text) == isinstance(seen.value_of(given), torch.Tensor) or "List" in text or "Any" in text
 
 
-def _type_of(parameter: inspect.Parameter) -> str:
+def type_of(parameter: inspect.Parameter) -> str:
     annotation = parameter.annotation
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 @functools.cache
-def _signatures(called: Any) -> tuple[inspect.Signature, ...]:
+def signatures_of(called: Any) -> tuple[inspect.Signature, ...]:
     """Return the signatures of a function, one for each overload, of a class or of a module's ``forward``."""
     if isinstance(called, nn.Module):
         called = type(called).forward
@@ -175,7 +175,7 @@ def _like(constant: Any, parameter: inspect.Parameter, called: Any) -> Iterable[
             return [not constant]
         case int():
             near = (constant + 1, constant - 1, -constant, *_INTEGERS, 2 * constant)
-            pair = [(constant, constant + 1)] if re.search(r"[Tt]uple|List|Sequence", _type_of(parameter)) else []
+            pair = [(constant, constant + 1)] if re.search(r"[Tt]uple|List|Sequence", type_of(parameter)) else []
             return [*dict.fromkeys(near), *pair]
         case float():
             return list(dict.fromkeys((2 * constant, -constant, *_FLOATS)))
@@ -200,7 +200,7 @@ def _added(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Param
 
 def _values(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[str | tuple[Any]]:
     """Values for an argument that is not given: an expression, or a constant in a tuple."""
-    kind, default = _type_of(parameter), parameter.default
+    kind, default = type_of(parameter), parameter.default
     if parameter.name == "dtype":
         yield from ((dtype,) for dtype in _DTYPES)
     elif parameter.name == "memory_format":

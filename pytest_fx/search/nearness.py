@@ -13,7 +13,7 @@ import ast
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -24,6 +24,7 @@ import torch
 from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.strategy import warnings_as_errors
 from pytest_fx.search.coverage import Point
+from pytest_fx.search.growth import grown
 from pytest_fx.search.reduction import written
 from pytest_fx.search.removals import slices
 from pytest_fx.search.simplifications import of_sizes, tensors_in, within
@@ -39,8 +40,9 @@ def nearest(reached: Mapping[str, frozenset[Point]], most: int = NEAREST) -> lis
     """Return ``most`` programs on which the rarest lines and branches are reached, those with the rarest first."""
     counts = Counter(point for points in reached.values() for point in points)
 
-    def rarity(source: str) -> tuple[int, int]:
-        return min((counts[point] for point in reached[source]), default=len(reached)), -len(reached[source])
+    def rarity(source: str) -> tuple[int, int, int]:
+        rarest = min((counts[point] for point in reached[source]), default=len(reached))
+        return rarest, -len(reached[source]), len(source)
 
     return sorted(reached, key=rarity)[:most]
 
@@ -54,18 +56,35 @@ def cuts(text: str) -> Iterator[Program]:
             yield program
 
 
-def variations(reached: Mapping[str, frozenset[Point]], constants: Sequence[Any], random: Random) -> Iterator[Program]:
+def variations(
+    reached: Mapping[str, frozenset[Point]],
+    constants: Sequence[Any],
+    random: Random,
+    operations: Sequence[Any] = (),
+) -> Iterator[Program]:
     """Yield ever new programs that are made of the nearest ones by one to three small changes, and run.
 
     Args:
         reached: what the pass reaches, for the texts of programs; whoever tries what is yielded adds to it.
         constants: what arguments may become.
         random: decides.
+        operations: what values may be passed through.
     """
     tried, failed = set(reached), 0
     near, known = nearest(reached), len(reached)
     spelled = [(value, expression(repr(value))) for value in constants]
-    kinds = (_rewired, _longer, _alone, _resized, _reshaped, _cut, partial(_with_constants, constants=spelled), _parts)
+    kinds: tuple[Callable[[ast.Module], Iterator[Edits]], ...] = (
+        _rewired,
+        _longer,
+        _alone,
+        _resized,
+        _reshaped,
+        _cut,
+        partial(_with_constants, constants=spelled),
+        _parts,
+    )
+    if operations:
+        kinds += (partial(grown, operations=operations),) * len(kinds)
     parsed = functools.lru_cache(2 * NEAREST)(ast.parse)  # few programs are varied many times
     edits_of = functools.lru_cache(2 * NEAREST * len(kinds))(lambda kind, tree: list(kind(tree)))
     while reached and failed < ATTEMPTS:

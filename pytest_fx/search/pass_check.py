@@ -52,6 +52,10 @@ EXPLORED = 3
 """How many trials an exploration has for each of the programs asked for."""
 FEW_CHANGES = 5
 """Changed programs below which the places of small models are tried, too."""
+GROWN = 4
+"""How many programs grow toward a pass that changes few, for each of those asked for."""
+GROWN_BY = 16
+"""How many of the operations that a pass mentions they grow by."""
 FEW_STEPS = 4
 """Lines of programs that are near to a short one."""
 VARIED = 0.25
@@ -169,6 +173,9 @@ def check_pass(
                 few = min(FEW_CHANGES, wanted)
                 if is_free and search.lacks(few):
                     try_places(search, small_models(), modes, lambda: not search.lacks(few))
+                if is_free and search.lacks(few):
+                    operations = about.operations[:GROWN_BY]
+                    search.grow(operations, about.constants, modes[0], GROWN * most, lambda: not search.lacks(few))
                 if min_changed and is_free and not is_enough():
                     search.planned += most
                     bound = search.counts.programs + most
@@ -187,6 +194,7 @@ def check_pass(
                 if is_free:
                     search.planned = search.counts.programs + EXPLORED * most
                     search.explore(modes, EXPLORED * most, about.names)
+                search.raise_held()
             except LawViolation:
                 pass
             else:

@@ -31,6 +31,8 @@ from pytest_fx.search.references import PassReferences
 _NOT_BY_EDITS = "by none of its edits, but by a call of eliminate_dead_code(), for example"
 MOST_CUT = 10
 """How many changed programs are cut to seeds."""
+FEWEST_CUTS = 3
+"""Parts of a program that are tried, the shortest ones, where it is to grow toward the pass."""
 MOST_SEEDS = 6
 """How many seeds are explored."""
 ONE_IN = 10
@@ -167,6 +169,7 @@ class Search:
         self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
         self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
         self._found: _Found | None = None
+        self._held: _Found | None = None  # a law on gradients, while values may be found wrong, too
         self._first: PassRun | None = None  # on which a law was found broken, before it was made smaller
         self._least_visibility = 0.0
         self._compares = any(law.judges == "values" for law in laws)
@@ -203,14 +206,29 @@ class Search:
         violations = broken_laws([law for law in laws if self._applies(law, example, sample)], example)
         blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
         if blamed is not None:
-            self._found, self._first = _Found(self._law_of(blamed), blamed, example), example
-            raise blamed
+            self._note(_Found(self._law_of(blamed), blamed, example))
         self.counts = self.counts.plus(unjudged=bool(violations))
         if is_changed and not violations and not example.compared and self._compares:
             self.counts = self.counts.plus(changed=-1, uncompared=1)
         if program.source:
             self._kept[key] = None
         return True
+
+    def _note(self, found: _Found) -> None:
+        """Raise a violation; one on gradients only once nothing else is found, since values that are wrong say more."""
+        self._first = self._first or found.example
+        if found.law.judges == "gradients":
+            self._held = self._held or found
+            self._laws = [law for law in self._laws if law.judges != "gradients"]
+            return
+        self._found, self._first = found, found.example
+        raise found.violation
+
+    def raise_held(self) -> None:
+        """Raise the violation of a law on gradients, if one was found."""
+        if self._held is not None:
+            self._found = self._held
+            raise self._held.violation
 
     @property
     def name(self) -> str:
@@ -417,6 +435,20 @@ class Search:
         for program in itertools.islice(variations(reached, constants, random), most):
             with contextlib.suppress(TraceError):
                 self.check(program, random.choice(modes), random.randrange(ONE_IN))
+            if is_enough():
+                return
+
+    def grow(
+        self, operations: Sequence[Any], constants: Sequence[Any], mode: str, most: int, is_enough: Callable[[], bool]
+    ) -> None:
+        """Pass values of the programs on which the pass went furthest through some operations, until it is enough."""
+        for source in nearest(self._reached):
+            for program in itertools.islice(cuts(source), FEWEST_CUTS):
+                with contextlib.suppress(TraceError):
+                    self.check(program, mode, 1, if_changed=True)
+        for program in itertools.islice(variations(self._reached, constants, Random(0), operations), most):
+            with contextlib.suppress(TraceError):
+                self.check(program, mode, 1, if_changed=True)
             if is_enough():
                 return
 

@@ -1,0 +1,143 @@
+"""Growth of programs toward a pass: each value passed through one more of the operations that the pass mentions.
+
+A pass that needs four operators in a row does nothing on most programs. Its conditions are asked one by one, though, so
+that a program with the first two of them goes further in its code than one with the first (see
+:mod:`pytest_fx.search.nearness`), and can grow by the third.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx.operators.python import BY_FUNCTION
+from pytest_fx.generation.spelled_targets import path_of
+from pytest_fx.search.argument_variations import signatures_of, type_of
+from pytest_fx.search.observed import Observed
+from pytest_fx.search.syntax import Edits, expression
+
+MOST_OTHERS = 4
+"""Further operands that are tried for a call."""
+MOST_CALLS = 24
+"""Ways to call an operation that are tried."""
+_INDICES = ("0", "1", "-1", ":, 0", ":, -1", "..., 1:")
+
+
+def grown(tree: ast.Module, operations: Iterable[Any]) -> Iterator[Edits]:
+    """Yield each value, where it is read, with one of some operations between it and who reads it.
+
+    Args:
+        tree: a program.
+        operations: functions, names of methods and classes of modules.
+    """
+    seen = Observed.of_tree(tree, "eval")
+    if seen is None:
+        return
+    operands = list(_operands(seen))
+    # The program itself may have several calls in a line.
+    for place in [part for line in (*seen.lines, seen.call.forward.body[-1]) for part in ast.walk(line)]:
+        if not isinstance(place, ast.Name) or not isinstance(place.ctx, ast.Load) or place.id not in seen.values:
+            continue
+        value = seen.values[place.id]
+        if isinstance(value, tuple | list):
+            yield from ({place: [expression(f"{place.id}[{index}]")]} for index in range(min(3, len(value))))
+        elif isinstance(value, torch.Tensor):
+            for operation in operations:
+                for text, state in itertools.islice(_calls(operation, place.id, value, operands, seen), MOST_CALLS):
+                    yield {place: [expression(text)], **(seen.with_state(state) if state else {})}
+
+
+def _operands(seen: Observed) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of a program, the latest first, with those in tuples."""
+    for name, value in reversed(list(seen.values.items())):
+        if isinstance(value, torch.Tensor):
+            yield name, value
+        elif isinstance(value, tuple | list):
+            parts: Sequence[Any] = value
+            yield from ((f"{name}[{at}]", part) for at, part in enumerate(parts) if isinstance(part, torch.Tensor))
+
+
+def _calls(
+    operation: Any, name: str, value: torch.Tensor, operands: Sequence[tuple[str, torch.Tensor]], seen: Observed
+) -> Iterator[tuple[str, str]]:
+    """Expressions that pass a value through an operation, each with the line of ``__init__`` that it needs."""
+    others = [text for text, other in operands if text != name and other.shape == value.shape]
+    others += [text for text, other in operands if text != name and other.shape != value.shape]
+    others = [*others[:MOST_OTHERS], name]
+    if operation is operator.getitem:
+        yield from ((f"{name}[{index}]", "") for index in _INDICES)
+    elif (row := BY_FUNCTION.get(operation)) is not None and not row.in_place:
+        if row.arity == 1:
+            yield row.template.format(name), ""
+        for other in (*others, "2.0", "0.5") if row.arity == 2 else ():
+            yield row.template.format(name, other), ""
+            yield row.template.format(other, name), ""
+    elif isinstance(operation, type):
+        (held,) = seen.fresh()
+        for made in _constructions(operation, value):
+            yield f"self.{held}({name})", f"self.{held} = {made}"
+    elif isinstance(operation, str):
+        function = getattr(torch, operation, None) or getattr(torch.ops.aten, operation, None)
+        for arguments in _arguments(function, others, value):
+            yield f"{name}.{operation}({', '.join(arguments)})", ""
+    elif (path := path_of(operation)) is not None and not path[1]:
+        for arguments in _arguments(operation, others, value):
+            yield f"{path[0]}({', '.join((name, *arguments))})", ""
+            if arguments and arguments[0] in others:
+                yield f"{path[0]}({', '.join((arguments[0], name, *arguments[1:]))})", ""
+        yield f"{path[0]}([{', '.join((name, *others[:1]))}])", ""
+
+
+def _arguments(function: Any, others: Sequence[str], value: torch.Tensor) -> Iterator[tuple[str, ...]]:
+    """Arguments for a call on a tensor, without the first one, by the types of the parameters that need one."""
+    for signature in signatures_of(function) if function is not None else ():
+        rest = list(signature.parameters.values())[1:]
+        needed = [each for each in rest if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+        choices = [_choices(each, others, value) for each in needed]
+        yield from itertools.islice(itertools.product(*choices), MOST_CALLS)
+        optional = next((each for each in rest if each.name == "dim" and each not in needed), None)
+        for given in itertools.islice(itertools.product(*choices), 2) if optional else ():
+            yield from ((*given, f"dim={dim}") for dim in (-1, 1, 0))
+
+
+def _choices(parameter: inspect.Parameter, others: Sequence[str], value: torch.Tensor) -> Sequence[str]:
+    """Expressions for a parameter."""
+    kind, rank = type_of(parameter), value.dim()
+    if "Tensor" in kind:
+        return others
+    if "List" in kind or "uple" in kind:
+        orders = ("(1, 0)", "(0, 2, 1)", "(1, 0, 2)", "(0, 2, 1, 3)", "(0, 2, 3, 1)", "(0, 3, 1, 2)")
+        return [text for text in orders if text.count(",") + 1 == rank] + [
+            "(-1,)",
+            "(2, 2)",
+            f"({value.shape[0] if rank else 1}, -1)",
+        ]
+    if "bool" in kind:
+        return ("True", "False")
+    if "float" in kind:
+        return ("0.5",)
+    if "int" in kind or "Number" in kind:
+        return ("-1", "1", "0", "2") if "dim" in parameter.name else ("2", "1", "0.5")
+    return ("2", "1", "0", *others)
+
+
+def _constructions(kind: type, value: torch.Tensor) -> Iterator[str]:
+    """Calls of a class of modules that may make one for a value."""
+    home = "nn" if getattr(nn, kind.__name__, None) is kind else None
+    if home is None:
+        return
+    needed = [
+        each
+        for each in inspect.signature(kind).parameters.values()
+        if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
+    ]
+    sizes = dict.fromkeys([*(value.shape[at] for at in (-1, 1) if -value.dim() <= at < value.dim()), 3, 1, 2])
+    for arguments in itertools.islice(itertools.product(sizes, repeat=len(needed)), MOST_CALLS):
+        yield f"nn.{kind.__name__}({', '.join(map(str, arguments))})"

@@ -24,18 +24,18 @@ class MessageTemplate(NamedTuple):
     """What is filled in."""
 
 
-def template_of(text: str, graph: Graph, temporary: Collection[Node] = ()) -> MessageTemplate | None:
+def template_of(message: object, graph: Graph, temporary: Collection[Node] = ()) -> MessageTemplate | None:
     """The template for a message that was formatted with traced values of ``graph``.
 
     Args:
-        text: the message, in which traced values stand as ``Proxy(name)``.
+        message: text in which traced values stand as ``Proxy(name)``, or another value that a check is given.
         graph: where these are.
         temporary: nodes that are going to be erased; a field reads what they compute of others.
 
     Returns:
         None where a field cannot read what a temporary node computes.
     """
-    text = str.__str__(text)  # it may be a TracedText
+    text = str.__str__(message) if isinstance(message, str) else str(message)  # it may be a TracedText
     if "Proxy(" not in text:
         return MessageTemplate(text)
     named = {node.name: node for node in graph.nodes}

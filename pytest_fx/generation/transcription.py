@@ -25,10 +25,12 @@ MOST_NODES = 100
 """Nodes of a program that is transcribed."""
 MOST_ELEMENTS = 1_000_000
 """Elements of its parameters and buffers together."""
-MOST_GUESSES = 40
+MOST_GUESSES = 80
 """How many combinations of inputs are tried where none are given."""
 _SHAPES = ((2, 3, 4), (2, 4), (2, 3, 8, 8), (4, 4), (4,), (2, 3, 4, 4, 4))
 """Shapes of inputs, those that most operations take first."""
+_INTEGERS = ((2,), (2, 3))
+"""Shapes of inputs that hold integers, as indices and classes do."""
 _BUILD = (  # as they are made, norms do next to nothing
     "def build():",
     "    torch.default_generator.manual_seed(0)",
@@ -231,8 +233,10 @@ def _guesses(program: GraphModule) -> Iterator[list[str]]:
     asked = [_asked(program, node) for node in needed]
     every = [TensorRecipe(shape, _dtype_of(program), "waves") for shape in _SHAPES]
     same = ([recipes[0] if recipes else recipe for recipes in asked] for recipe in every)
+    whole = [TensorRecipe(shape, torch.int64, "waves") for shape in _INTEGERS]
+    some_whole = itertools.product(*(recipes or [*every[:3], *whole] for recipes in asked))
     others = itertools.product(*(recipes or every for recipes in asked))
-    for recipes in itertools.islice(itertools.chain(same, others), MOST_GUESSES):
+    for recipes in itertools.islice(itertools.chain(same, some_whole, others), MOST_GUESSES):
         yield [recipe.text for recipe in recipes]
 
 

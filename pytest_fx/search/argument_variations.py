@@ -30,13 +30,17 @@ _WORD = re.compile(r"""(?:'|"|``)([a-z_]{2,20})(?:'|"|``)""")
 
 def argument_variations(seen: Observed) -> Iterator[Variation]:
     """Yield each call with one argument otherwise: another value, left out, added, by keyword or by position."""
-    places: list[ast.AST] = [*seen.lines, seen.returned, *([seen.init] if seen.init else [])]
-    for place in places:
-        for call in ast.walk(place):
-            if isinstance(call, ast.Call):
-                yield from _of_call(seen, call)
-            elif isinstance(call, ast.BinOp):
-                yield from _of_operator(seen, call)
+    for place in (*seen.lines, seen.returned, *([seen.init] if seen.init else [])):
+        for part in ast.walk(place):
+            yield from variations_of(seen, part)
+
+
+def variations_of(seen: Observed, part: ast.AST) -> Iterator[Variation]:
+    """Yield a call or an operator with one argument otherwise; nothing for other parts of a program."""
+    if isinstance(part, ast.Call):
+        yield from _of_call(seen, part)
+    elif isinstance(part, ast.BinOp):
+        yield from _of_operator(seen, part)
 
 
 def _of_operator(seen: Observed, operation: ast.BinOp) -> Iterator[Variation]:
@@ -121,13 +125,14 @@ def _fits(seen: Observed, parameter: inspect.Parameter, given: Any) -> bool:
 
 
 def type_of(parameter: inspect.Parameter) -> str:
+    """Return the annotation of a parameter as text."""
     annotation = parameter.annotation
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 @functools.cache
 def signatures_of(called: Any) -> tuple[inspect.Signature, ...]:
-    """Return the signatures of a function, one for each overload, of a class or of a module's ``forward``."""
+    """Return the signatures of a function, one for each overload, of a class, or of a module's ``forward``."""
     if isinstance(called, nn.Module):
         called = type(called).forward
         signature = inspect.signature(called)
@@ -176,9 +181,10 @@ def _like(constant: Any, parameter: inspect.Parameter, called: Any) -> Iterable[
         case int():
             near = (constant + 1, constant - 1, -constant, *_INTEGERS, 2 * constant)
             pair = [(constant, constant + 1)] if re.search(r"[Tt]uple|List|Sequence", type_of(parameter)) else []
-            return [*dict.fromkeys(near), *pair]
+            return [*dict.fromkeys(near), *pair, float(constant), *([bool(constant)] if constant in (0, 1) else [])]
         case float():
-            return list(dict.fromkeys((2 * constant, -constant, *_FLOATS)))
+            whole = [int(constant)] if constant.is_integer() else []
+            return [*whole, *dict.fromkeys((2 * constant, -constant, *_FLOATS))]
         case str():
             return _words(called, parameter)
         case tuple() | list() if constant and all(type(each) is int for each in constant):

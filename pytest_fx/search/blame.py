@@ -92,7 +92,7 @@ def _lacks_kernel(violation: LawViolation, pass_run: PassRun) -> bool:
 
 
 def _writes_inside_match(pass_run: PassRun) -> bool:
-    """Return whether a write stands between the nodes that were replaced, as torch.fx's matcher does not look for any."""
+    """Return whether a write stands between replaced nodes: torch.fx's matcher does not look for any."""
     before, after = pass_run.untouched().after, pass_run.after
     if before is None or after is None:
         return False

@@ -87,6 +87,10 @@ class Coverage:
         return "\n".join([*(f"no program reached {one}" for one in shown), *([f"… and {more} more"] if more else [])])
 
 
+Reached = tuple[Point | None, int]
+"""A point, if an instruction shows one, and the line that called its function; 0 where that is not known."""
+
+
 class PassCode:
     """The code of a pass, and which of its points were reached."""
 
@@ -106,6 +110,8 @@ class PassCode:
         """Those that were reached."""
         self.latest = frozenset[Point]()
         """Those that were reached in the latest recording."""
+        self.latest_paths = frozenset[tuple[Point, int]]()
+        """The same with the line of the pass that called their function, which asks the same of other values."""
         self.is_measured = True
         """False once somebody else was tracing."""
 
@@ -149,7 +155,7 @@ class PassCode:
     @contextmanager
     def recording(self) -> Generator[None]:
         """Note what is reached inside the block."""
-        self.latest = frozenset()
+        self.latest, self.latest_paths = frozenset(), frozenset()
         if not self._codes:
             yield
             return
@@ -160,7 +166,8 @@ class PassCode:
             finally:  # of a pass that raises, too
                 self.is_measured &= found is not None
                 if found is not None:
-                    self.latest = frozenset(point for point in found() if point is not None)
+                    self.latest_paths = frozenset((point, caller) for point, caller in found() if point is not None)
+                    self.latest = frozenset(point for point, _ in self.latest_paths)
                     self.reached |= self.latest
 
     def coverage(self) -> Coverage | None:
@@ -309,33 +316,35 @@ def _jumps_on(name: str, branches: Any) -> bool | None:
 
 
 @contextmanager
-def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Point | None]] | None]:
+def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Reached]] | None]:
     """Note what is reached, by tracing; None where somebody else does."""
     if sys.gettrace() is not None:  # a debugger, or a measurement of coverage
         yield None
         return
-    steps: dict[CodeType, set[tuple[int, int]]] = {}
+    steps: dict[CodeType, set[tuple[int, int, int]]] = {}
 
     def enter(frame: FrameType, event: str, _: Any) -> Any:
         code = frame.f_code
         if code not in codes:
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        before = frame.f_back
+        caller = before.f_lineno if before is not None and before.f_code in codes else 0
         add, last = steps.setdefault(code, set()).add, -1
 
         def step(frame: FrameType, event: str, _: Any) -> Any:
             nonlocal last
             if event == "opcode":
-                add((last, last := frame.f_lasti))
+                add((last, last := frame.f_lasti, caller))
             return step
 
         return step
 
-    def found() -> Iterator[Point | None]:
+    def found() -> Iterator[Reached]:
         for code, pairs in steps.items():
             layout = codes[code]
-            for before, here in pairs:
-                yield from (layout.reached_at(here), layout.came(before, here))
+            for before, here, caller in pairs:
+                yield from ((layout.reached_at(here), caller), (layout.came(before, here), caller))
 
     sys.settrace(enter)
     try:
@@ -345,7 +354,7 @@ def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[P
 
 
 @contextmanager
-def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Point | None]] | None]:
+def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Reached]] | None]:
     """Note what is reached, as the interpreter tells of it; None where all of its numbers are in use."""
     monitoring: Any = getattr(sys, "monitoring", None)
     tool = next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
@@ -371,7 +380,7 @@ def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterato
         for code in codes:
             monitoring.set_local_events(tool, code, sum(callbacks))
         monitoring.restart_events()
-        yield lambda: iter(points)
+        yield lambda: ((point, 0) for point in points)
     finally:
         for code in codes:
             monitoring.set_local_events(tool, code, 0)

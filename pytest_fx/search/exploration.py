@@ -9,6 +9,7 @@ acts on it.
 from __future__ import annotations
 
 import ast
+import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ KINDS: Sequence[Callable[[Observed], Iterator[Variation]]] = (
 )
 MODE = "the other mode"
 """The property of a program that trains, where it did not, or the other way."""
+ATTEMPTS = 3
+"""How many second properties are tried beside a first one."""
 FITTING = (4, 6, 8)
 """Sizes that are tried where an argument does not fit those of a program."""
 
@@ -83,7 +86,7 @@ def trials(
     random: Random,
     acted: Callable[[], Collection[str]],
 ) -> Iterator[Trial]:
-    """Yield programs near the seeds: first each property by itself, in turn, then pairs of them, without end.
+    """Yield programs near the seeds: each property by itself, then once more and pairs of them, without end.
 
     Args:
         seeds: texts of programs, and the modes in which the pass acts on them.
@@ -107,17 +110,18 @@ def trials(
     names = list(queues)
     random.shuffle(names)
     names.sort(key=lambda name: _is_looked_at(name, looked_at))
-    while any(queues.values()):
+    for cycle in itertools.count():
+        if not observed:
+            return
         for name in names:
             while queues[name]:
-                queue = queues[name]
-                seen, mode, variation = queue.popleft()
+                seen, mode, variation = queues[name].popleft()
                 trial = _trial(seen.tree, mode, (variation,), known)
                 if trial is not None:
                     yield trial
                     break
-    while observed:
-        yield from _pair(*random.choice(observed), known, random, acted())
+            if cycle:
+                yield from _pair(*random.choice(observed), known, random, acted())
 
 
 def called_names(text: str) -> tuple[str, ...]:
@@ -135,15 +139,25 @@ def _pair(
     seen: Observed, mode: str, known: set[tuple[str, str]], random: Random, acted: Collection[str]
 ) -> Iterator[Trial]:
     """Yield a program with two properties otherwise, of those that can be."""
-    first = [each for each in _variations(seen) if each.name in acted]
-    for one in random.sample(first, min(4, len(first))):
-        changed = Observed.of_tree(edited(seen.tree, one.edits), mode)
-        second = [] if changed is None else [each for each in _variations(changed) if each.name in acted]
-        for other in random.sample(second, min(3, len(second))):
-            assert changed is not None
-            trial = _trial(changed.tree, mode, (one, other), known)
-            if trial is not None:
-                yield trial
+    one = _one_of(_variations(seen), acted, random)
+    changed = None if one is None else Observed.of_tree(edited(seen.tree, one.edits), mode)
+    for _ in range(ATTEMPTS if changed is not None and one is not None else 0):
+        assert changed is not None
+        assert one is not None
+        other = _one_of(_variations(changed), acted, random)
+        trial = None if other is None else _trial(changed.tree, mode, (one, other), known)
+        if trial is not None:
+            yield trial
+            return
+
+
+def _one_of(variations: Iterable[Variation], names: Collection[str], random: Random) -> Variation | None:
+    """Choose a property among some names, and one of its variations."""
+    by_name: dict[str, list[Variation]] = {}
+    for variation in variations:
+        if variation.name in names:
+            by_name.setdefault(variation.name, []).append(variation)
+    return random.choice(by_name[random.choice(list(by_name))]) if by_name else None
 
 
 def _variations(seen: Observed) -> list[Variation]:

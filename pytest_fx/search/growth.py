@@ -8,50 +8,128 @@ that a program with the first two of them goes further in its code than one with
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
 from typing import Any
 
 import torch
 from torch import nn
 
 from fx.operators.python import BY_FUNCTION
+from pytest_fx.generation.record import Program
 from pytest_fx.generation.spelled_targets import path_of
 from pytest_fx.search.argument_variations import signatures_of, type_of
+from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed
-from pytest_fx.search.syntax import Edits, expression
+from pytest_fx.search.reduction import written
+from pytest_fx.search.syntax import Edits, edited, expression
 
 MOST_OTHERS = 4
 """Further operands that are tried for a call."""
-MOST_CALLS = 24
+MOST_CALLS = 12
 """Ways to call an operation that are tried."""
+RAREST = 12
+"""How many of the rarest points programs grow from at a time."""
+SHORTEST = 4
+"""How many of the shortest programs that reach a point are grown."""
+REREAD = 4
+"""In one case of so many, a value is read in the place of another one."""
+ATTEMPTS = 400
+"""Programs in a row that may fail to run, or be known."""
 _INDICES = ("0", "1", "-1", ":, 0", ":, -1", "..., 1:")
+_START = """\
+import math
+import operator
+import torch
+import torch.nn.functional as F
+from torch import nn
 
 
-def grown(tree: ast.Module, operations: Iterable[Any]) -> Iterator[Edits]:
-    """Yield each value, where it is read, with one of some operations between it and who reads it.
+class Program(nn.Module):
+    def forward(self, x):
+        return x
+
+
+def build():
+    torch.default_generator.manual_seed(0)
+    return Program().eval()
+
+
+def inputs():
+    return (torch.arange({count}.0).add(1).sin().reshape({shape}),), {{}}
+"""
+_SHAPES = ((2, 4, 6), (4, 4), (2, 4, 6, 6))
+
+
+def starts() -> Iterator[Program]:
+    """Yield programs that return their input, of several ranks."""
+    for shape in _SHAPES:
+        program = running(_START.format(count=torch.Size(shape).numel(), shape=shape))
+        assert program is not None, "a program that returns its input runs"
+        yield program
+
+
+def growths(reached: Mapping[str, frozenset[Any]], operations: Sequence[Any], random: Random) -> Iterator[Program]:
+    """Yield ever new programs: the shortest ones that reach a rare point, with one more operation in them.
 
     Args:
-        tree: a program.
+        reached: what the pass reaches, for the texts of programs; whoever tries what is yielded adds to it.
         operations: functions, names of methods and classes of modules.
+        random: decides.
     """
-    seen = Observed.of_tree(tree, "eval")
-    if seen is None:
-        return
-    operands = list(_operands(seen))
-    # The program itself may have several calls in a line.
-    for place in [part for line in (*seen.lines, seen.call.forward.body[-1]) for part in ast.walk(line)]:
-        if not isinstance(place, ast.Name) or not isinstance(place.ctx, ast.Load) or place.id not in seen.values:
-            continue
-        value = seen.values[place.id]
-        if isinstance(value, tuple | list):
-            yield from ({place: [expression(f"{place.id}[{index}]")]} for index in range(min(3, len(value))))
-        elif isinstance(value, torch.Tensor):
-            for operation in operations:
-                for text, state in itertools.islice(_calls(operation, place.id, value, operands, seen), MOST_CALLS):
-                    yield {place: [expression(text)], **(seen.with_state(state) if state else {})}
+    tried, failed, observed = set(reached), 0, functools.lru_cache(64)(Observed.of)
+    known, shortest = 0, [""]
+    while reached and failed < ATTEMPTS:
+        if len(reached) != known:
+            known, shortest = len(reached), _shortest_for_rare_points(reached)
+        seen = observed(random.choice(shortest), "eval")
+        edits = None if seen is None else _growth(seen, operations, random)
+        text = "" if seen is None or edits is None else written(edited(seen.tree, edits))
+        failed += 1
+        if text and text not in tried and (program := running(text)) is not None:
+            failed = 0
+            yield program
+        tried.add(text)
+
+
+def _shortest_for_rare_points(reached: Mapping[str, frozenset[Any]]) -> list[str]:
+    """Return some of the shortest programs for each of the rarest points: of several ranks, as a pass asks for one."""
+    counts = Counter(point for points in reached.values() for point in points)
+    rarest = sorted(counts, key=lambda point: (counts[point], str(point)))[:RAREST]
+    texts = sorted(reached, key=len)
+    return [
+        text
+        for point in rarest
+        for text in itertools.islice((text for text in texts if point in reached[text]), SHORTEST)
+    ]
+
+
+def _growth(seen: Observed, operations: Sequence[Any], random: Random) -> Edits | None:
+    """Put an operation between a value and a line that reads it, or read another value there."""
+    body = (*seen.lines, seen.call.forward.body[-1])
+    parts = [part for line in body for part in ast.walk(line) if isinstance(part, ast.Name)]
+    places = [part for part in parts if isinstance(part.ctx, ast.Load) and part.id in seen.values]
+    if not places:
+        return None
+    place = random.choice([*places, *places[-1:] * 2])
+    value, operands = seen.values[place.id], list(_operands(seen))
+    if isinstance(value, tuple | list):
+        return {place: [expression(f"{place.id}[{random.randrange(max(1, min(3, len(value))))}]")]}
+    if not isinstance(value, torch.Tensor) or not operations:
+        return None
+    if random.randrange(REREAD) == 0:
+        return {place: [expression(random.choice(operands)[0])]}
+    operation = operations[min(random.randrange(len(operations)) for _ in range(2))]  # those nearest to the pass often
+    ways = list(itertools.islice(_calls(operation, place.id, value, operands, seen), MOST_CALLS))
+    if not ways:
+        return None
+    text, state = random.choice(ways)
+    return {place: [expression(text)], **(seen.with_state(state) if state else {})}
 
 
 def _operands(seen: Observed) -> Iterator[tuple[str, torch.Tensor]]:

@@ -23,8 +23,6 @@ import torch
 
 from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.strategy import warnings_as_errors
-from pytest_fx.search.coverage import Point
-from pytest_fx.search.growth import grown
 from pytest_fx.search.reduction import written
 from pytest_fx.search.removals import slices
 from pytest_fx.search.simplifications import of_sizes, tensors_in, within
@@ -36,7 +34,7 @@ ATTEMPTS = 200
 """Variations in a row that may fail to run."""
 
 
-def nearest(reached: Mapping[str, frozenset[Point]], most: int = NEAREST) -> list[str]:
+def nearest(reached: Mapping[str, frozenset[Any]], most: int = NEAREST) -> list[str]:
     """Return ``most`` programs on which the rarest lines and branches are reached, those with the rarest first."""
     counts = Counter(point for points in reached.values() for point in points)
 
@@ -56,19 +54,13 @@ def cuts(text: str) -> Iterator[Program]:
             yield program
 
 
-def variations(
-    reached: Mapping[str, frozenset[Point]],
-    constants: Sequence[Any],
-    random: Random,
-    operations: Sequence[Any] = (),
-) -> Iterator[Program]:
+def variations(reached: Mapping[str, frozenset[Any]], constants: Sequence[Any], random: Random) -> Iterator[Program]:
     """Yield ever new programs that are made of the nearest ones by one to three small changes, and run.
 
     Args:
         reached: what the pass reaches, for the texts of programs; whoever tries what is yielded adds to it.
         constants: what arguments may become.
         random: decides.
-        operations: what values may be passed through.
     """
     tried, failed = set(reached), 0
     near, known = nearest(reached), len(reached)
@@ -83,8 +75,6 @@ def variations(
         partial(_with_constants, constants=spelled),
         _parts,
     )
-    if operations:
-        kinds += (partial(grown, operations=operations),) * len(kinds)
     parsed = functools.lru_cache(2 * NEAREST)(ast.parse)  # few programs are varied many times
     edits_of = functools.lru_cache(2 * NEAREST * len(kinds))(lambda kind, tree: list(kind(tree)))
     while reached and failed < ATTEMPTS:

@@ -52,9 +52,9 @@ EXPLORED = 3
 """How many trials an exploration has for each of the programs asked for."""
 FEW_CHANGES = 5
 """Changed programs below which the places of small models are tried, too."""
-GROWN = 4
+GROWN = 8
 """How many programs grow toward a pass that changes few, for each of those asked for."""
-GROWN_BY = 16
+GROWN_BY = 24
 """How many of the operations that a pass mentions they grow by."""
 FEW_STEPS = 4
 """Lines of programs that are near to a short one."""
@@ -165,6 +165,9 @@ def check_pass(
                     search.planned += 1 + most // 2
                     search.check(model, modes[0], 0)
                     search.vary(about.constants, modes, most // 2, lambda: False, changed=False)
+                for pattern in about.patterns if is_free and model is None else ():
+                    if (program := transcribed(pattern)) is not None:
+                        search.check(program, modes[0], 0)
                 try_places(search, subjects, modes)
                 left = examples.try_on(
                     search.check, lambda left: left <= VARIED * most and is_free and not search.code.is_whole
@@ -175,7 +178,7 @@ def check_pass(
                     try_places(search, small_models(), modes, lambda: not search.lacks(few))
                 if is_free and search.lacks(few):
                     operations = about.operations[:GROWN_BY]
-                    search.grow(operations, about.constants, modes[0], GROWN * most, lambda: not search.lacks(few))
+                    search.grow(operations, modes[0], GROWN * most, lambda: not search.lacks(few))
                 if min_changed and is_free and not is_enough():
                     search.planned += most
                     bound = search.counts.programs + most

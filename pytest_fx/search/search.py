@@ -24,6 +24,7 @@ from pytest_fx.search.blame import Blame
 from pytest_fx.search.counterexample import describe, visibility
 from pytest_fx.search.coverage import Coverage, PassCode, Point
 from pytest_fx.search.exploration import Explored, called_names, trials
+from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.nearness import cuts, nearest, running, variations
 from pytest_fx.search.reduction import reduced
 from pytest_fx.search.references import PassReferences
@@ -31,8 +32,6 @@ from pytest_fx.search.references import PassReferences
 _NOT_BY_EDITS = "by none of its edits, but by a call of eliminate_dead_code(), for example"
 MOST_CUT = 10
 """How many changed programs are cut to seeds."""
-FEWEST_CUTS = 3
-"""Parts of a program that are tried, the shortest ones, where it is to grow toward the pass."""
 MOST_SEEDS = 6
 """How many seeds are explored."""
 ONE_IN = 10
@@ -155,8 +154,8 @@ class Search:
         self.watchdog = Watchdog()
         self.code = PassCode(about.codes, pass_)
         """The code of the pass, and what was reached of it."""
-        self._reached: dict[str, frozenset[Point]] = {}  # by each program
-        self._reached_in_changed: dict[str, frozenset[Point]] = {}  # by each that the pass changed
+        self._reached: dict[str, frozenset[Any]] = {}  # by each program
+        self._reached_in_changed: dict[str, frozenset[Any]] = {}  # by each that the pass changed
         self._changed_modes: dict[str, str] = {}  # the modes of these
         self.announce: Callable[[ProgramSource, str], None] = lambda program, mode: None
         """Told of each program, and the mode, before the pass is applied to it."""
@@ -195,7 +194,7 @@ class Search:
         self.on_program(number, max(self.planned, number))
         example = self._example(program, mode, self._seconds, recorded=True)
         if program.source:
-            self._reached[program.source] = self.code.latest | self._reached.get(program.source, frozenset())
+            self._reached[program.source] = self.code.latest_paths | self._reached.get(program.source, frozenset())
         if example.after is not None:
             self.code.leave_out_what_runs_in(example.after)
         is_changed = self._count_one(example, if_changed)
@@ -438,15 +437,10 @@ class Search:
             if is_enough():
                 return
 
-    def grow(
-        self, operations: Sequence[Any], constants: Sequence[Any], mode: str, most: int, is_enough: Callable[[], bool]
-    ) -> None:
+    def grow(self, operations: Sequence[Any], mode: str, most: int, is_enough: Callable[[], bool]) -> None:
         """Pass values of the programs on which the pass went furthest through some operations, until it is enough."""
-        for source in nearest(self._reached):
-            for program in itertools.islice(cuts(source), FEWEST_CUTS):
-                with contextlib.suppress(TraceError):
-                    self.check(program, mode, 1, if_changed=True)
-        for program in itertools.islice(variations(self._reached, constants, Random(0), operations), most):
+        programs = itertools.chain(starts(), growths(self._reached, operations, Random(0)))
+        for program in itertools.islice(programs, most):
             with contextlib.suppress(TraceError):
                 self.check(program, mode, 1, if_changed=True)
             if is_enough():

@@ -79,6 +79,9 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
         yield other("rank", shape=(*shape[:axis], *shape[axis + 1 :]))
         yield other("size of one tensor", shape=(*shape[:axis], shape[axis] + 1, *shape[axis + 1 :]))
     yield from (other("rank", shape=each) for each in ((2, *shape), (1, *shape), (*shape, 1)))
+    yield from (
+        other("a scalar tensor", shape=(), dtype=dtype) for dtype in dict.fromkeys((recipe.dtype, *_DTYPES[:2]))
+    )
     if recipe.dtype is not torch.bool:
         for dtype in _DTYPES if is_input else _DTYPES[:2]:
             yield other(f"{str(dtype).removeprefix('torch.')} of one tensor", dtype=dtype)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from pytest_fx.search.argument_variations import variations_of
 from pytest_fx.search.observed import Observed, Variation, called_by, statements
 from pytest_fx.search.syntax import Edits, edited, expression, loaded, name_of, stored, uses_of
 
@@ -36,6 +37,9 @@ _BETWEEN = {
     "softmax between": "{0}.softmax(-1)",
     "masked between": "{0}.masked_fill({0} > 0.5, -1.0)",
 }
+
+
+_MODULES = ("nn.Identity()", "nn.Dropout(0.5)", "nn.ReLU()")
 
 
 def use_variations(seen: Observed) -> Iterator[Variation]:
@@ -126,6 +130,11 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
     def with_other(operand: ast.Name, other: ast.expr) -> ast.stmt:
         return ast.Assign([ast.Name(more, ast.Store())], edited(value, {operand: [other]}), lineno=0)
 
+    for part in ast.walk(value):
+        for variation in variations_of(seen, part):
+            other = ast.Assign([ast.Name(more, ast.Store())], edited(value, variation.edits), lineno=0)
+            name_of_it = variation.name.removeprefix("argument ")
+            yield Variation(f"again with another {name_of_it}", {line: [line, other], **again})
     yield Variation(
         "computed twice", {line: [line, ast.Assign([ast.Name(more, ast.Store())], value, lineno=0)], **again}
     )
@@ -151,8 +160,19 @@ def _of_expression(seen: Observed, part: ast.AST) -> Iterator[Variation]:
     """Yield other operands, in another order, or with something between them and the line that makes them."""
     match part:
         case ast.Name(id=name, ctx=ast.Load()) if isinstance(value := seen.values.get(name), torch.Tensor):
+            result, (held,) = ast.unparse(seen.returned), seen.fresh()
+            inside = part in set(ast.walk(seen.returned))
             for kind, form in _BETWEEN.items():
                 yield Variation(kind, {part: [expression(form.format(name))]})
+                if not inside:
+                    again = seen.returning(f"({result}, {name})")
+                    yield Variation(f"{kind}, read before it", {part: [expression(form.format(name))], **again})
+            for module in _MODULES:
+                edits = {part: [expression(f"self.{held}({name})")], **seen.with_state(f"self.{held} = {module}")}
+                yield Variation("a module between", edits)
+                if not inside:
+                    again = seen.returning(f"({result}, {name})")
+                    yield Variation("a module between, read before it", {**edits, **again})
             for other, held in seen.tensors().items():
                 if other != name and held.dim() == value.dim():
                     yield Variation("another operand", {part: [name_of(other)]})

@@ -8,14 +8,17 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import nn
 
-from pytest_fx.generation.bias import Chain, SpelledRow
+from pytest_fx.generation.bias import Chain, SpelledRow, unlisted
 from pytest_fx.generation.grammar import FAMILIES
 from pytest_fx.generation.operands import FLOAT, VECTORS
 from pytest_fx.generation.productions import Production, compiled
 from pytest_fx.generation.program_builder import MOST_INPUTS, Held, Line, ProgramBuilder, Value, made
+from pytest_fx.generation.schema_rows import FEW_CALLS, rows_of
 from pytest_fx.generation.siblings import FORMULA, siblings
 from pytest_fx.generation.tensor_expressions import draw_tensor
 
+TRIES = 3
+"""How often an operation that is wanted is tried with other operands and constants."""
 WRITTEN = FAMILIES["writes"][1]
 """Writes in place."""
 
@@ -33,6 +36,12 @@ def repeat_line(builder: ProgramBuilder) -> bool:
     if line.form is not None and line.form.arguments and builder.choices.sometimes(2):
         return builder.write(builder.vary(line.form, line.operands), line.operands)
     return _write_again(builder, line)
+
+
+def call_any(builder: ProgramBuilder) -> bool:
+    """Call an operator of torch that no row of the grammar calls."""
+    rows = rows_of(builder.choices.pick(unlisted()), FEW_CALLS)
+    return bool(rows) and builder.perform(builder.choices.pick(rows))
 
 
 def write_between(builder: ProgramBuilder) -> bool:
@@ -146,6 +155,7 @@ def nest(builder: ProgramBuilder, step: Callable[[ProgramBuilder], object]) -> b
         builder.choices, name, builder.extreme_values, inner=True, features=builder.features, imports=builder.imports
     )
     inner.constants, inner.no_side_effects = builder.constants, builder.no_side_effects
+    inner.noted = builder.noted
     inner.values.append(Value("x", outer.clone()))
     for _ in range(4):
         step(inner)
@@ -175,7 +185,8 @@ def follow(builder: ProgramBuilder, chain: Chain) -> bool:
             continue
         if values and not builder.choices.mostly(8):
             break
-        if builder.attempt(functools.partial(_write_one, builder, alternatives, chain, values)):
+        step = functools.partial(_write_one, builder, alternatives, chain, values)
+        if any(builder.attempt(step) for _ in range(TRIES)):
             line = builder.lines[-1]
             values = [*(values or line.operands[:1]), *(made(line.targets)[:1] or builder.values[-1:])]
     return bool(values)

@@ -110,6 +110,7 @@ DENSE = [
     *_convolution("Conv3d", VOLUMES, 3, 1),
     *_convolution("ConvTranspose2d", IMAGES, 2, 2)[:1],
     *_convolution("ConvTranspose1d", SEQUENCES, 1, 1)[:1],
+    *_convolution("ConvTranspose3d", VOLUMES, 3, 1)[:1],
     row("nn.Embedding", INDICES, place("num_embeddings", one_of(4, 5)), place("embedding_dim", drawn_size),
         argument("padding_idx", one_of(0, 1), 3), LAYER, weight=3),
     row("nn.EmbeddingBag", INDICES, place("num_embeddings", one_of(4, 5)), place("embedding_dim", drawn_size),
@@ -177,6 +178,11 @@ POOLS = [
         argument("pads", one_of(1, (1, 0, 1, 0), (1, 1, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)))),
     row("F.unfold({0}, 2); nn.Unfold(2)", IMAGES),
     row("nn.LPPool2d(2, 2)", IMAGES),
+    row("nn.LPPool1d(2, 2)", SEQUENCES),
+    row("F.affine_grid({0}.new_ones({0}.size(0), 2, 3), {0}.shape, align_corners=True); "
+        "torch.affine_grid_generator({0}.new_ones({0}.size(0), 2, 3), {0}.shape, False)", IMAGES),
+    row("F.fractional_max_pool3d({0}, 1, output_size=1); nn.FractionalMaxPool3d(1, output_size=1); "
+        "F.fractional_max_pool3d_with_indices({0}, 1, output_size=1)", VOLUMES, frozenset({"random"})),
 ]
 
 MODULES = [
@@ -206,6 +212,11 @@ MODULES = [
     row("nn.MultiheadAttention({width}, {heads}, batch_first=True{*})", SEQUENCES, WIDTH,
         argument("heads", _divisor(-1)), NO_BIAS, DTYPE, frozenset({"attention"}), weight=2,
         call="{module}({0}, {0}, {0})"),
-    row("nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True, dropout=0.0)", SEQUENCES, WIDTH,
+    row("nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True, dropout=0.0); "
+        "nn.TransformerEncoder(nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True), 1)", SEQUENCES, WIDTH,
         frozenset({"attention", "norm"})),
+    row("nn.TransformerDecoderLayer({width}, 1, 4, batch_first=True); "
+        "nn.TransformerDecoder(nn.TransformerDecoderLayer({width}, 1, 4, batch_first=True), 1); "
+        "nn.Transformer({width}, 1, 1, 1, 4, batch_first=True)", SEQUENCES, WIDTH, frozenset({"attention", "norm"}),
+        call="{module}({0}, {0})"),
 ]

@@ -166,6 +166,8 @@ class ProgramBuilder:
     """The memory that is written to."""
     names: Iterator[str] = field(default_factory=_names)
     """Names for further values."""
+    noted: list[Any] = field(default_factory=list[Any])
+    """What torch warns of while the program is drawn; no such line is written."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for attributes."""
 
@@ -176,16 +178,21 @@ class ProgramBuilder:
         return next((tensor.shape for tensor in tensors), ())
 
     def attempt(self, action: Callable[[], bool]) -> bool:
-        """Do ``action``, which appends lines; if it says that it did not, or raises, undo what it prepared."""
+        """Do ``action``, which appends lines; if it says that it did not, raises, or warns, undo what it prepared.
+
+        So programs do not depend on what ran before them, and can be run where warnings are errors.
+        """
         growing = (self.inputs, self.state, self.values, self.modules, self.nested, self.lines)
         lengths = [len(part) for part in growing]
         objects = [value.object for value in self.values]
         layouts = [_layout(value) for value in objects]
         memory = [(known, set(known)) for known in (self.kept, self.read, self.written)]
+        noted = len(self.noted)
         try:
-            done = action()
+            done = action() and len(self.noted) == noted
         except Exception:  # whatever eager raises: the operation does not take these values
             done = False
+        del self.noted[noted:]
         if not done:
             for part, length in zip(growing, lengths, strict=True):
                 del part[length:]

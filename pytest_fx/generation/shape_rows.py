@@ -18,6 +18,7 @@ from pytest_fx.generation.operands import (
     FLOAT,
     IMAGES,
     KEEPDIM,
+    LINE,
     MASK,
     MATRICES,
     NUMBER,
@@ -32,6 +33,7 @@ from pytest_fx.generation.operands import (
     SCORES,
     SEQUENCES,
     SEVERAL,
+    SQUARE,
     VECTORS,
     WEIGHT,
     argument,
@@ -164,6 +166,7 @@ JOINS = [
     row("{0}.unbind({dim}); torch.unbind({0}, {dim})", DIMENSIONED, DIM, VIEW),
     row("{0}[0]; {0}[-1]", SEVERAL, weight=3),
     row("torch.broadcast_tensors({0}, {1})", ANY, OTHER, VIEW),
+    row("torch.unique({0}); torch.unique_consecutive({0}); {0}.unique()", FLOAT),
     row("torch.hstack([{0}, {1}]); torch.vstack(({0}, {1}))", DIMENSIONED, SAME),
 ]
 
@@ -204,6 +207,16 @@ PRODUCTS = [
     row("F.linear", VECTORS, WEIGHT, BIAS, weight=2),
     row("torch.addmm({2}, {0}, {1}.t(){*})", ROWS, WEIGHT, BIAS),
     row("torch.addmm", ROWS, ROWS, ROWS),
+    row("torch.addmv({2}, {1}, {0}{*}); {2}.addmv({1}, {0}{*}); {2}.clone().addmv_({1}, {0}{*})", LINE, WEIGHT, BIAS),
+    row("torch.addbmm({0}[0] @ {1}[0], {0}, {1}{*}); ({0}[0] @ {1}[0]).addbmm({0}, {1}{*}); "
+        "({0}[0] @ {1}[0]).addbmm_({0}, {1}{*}); torch.baddbmm({0} @ {1}, {0}, {1}{*})", SEQUENCES, BATCHED_FACTOR),
+    row("torch.linalg.lu_solve(torch.linalg.lu_factor({0})[0], torch.linalg.lu_factor({0})[1], {0}); "
+        "torch.linalg.ldl_solve(torch.linalg.ldl_factor({0})[0], torch.linalg.ldl_factor({0})[1], {0}); "
+        "torch.lu_unpack(torch.linalg.lu_factor({0})[0], torch.linalg.lu_factor({0})[1]); "
+        "torch.ormqr(torch.geqrf({0})[0], torch.geqrf({0})[1], {0}); {0}.ormqr({0}[0], {0})", SQUARE),
+    row("torch.istft(torch.stft({0}, 4, window=torch.ones(4), return_complex=True), 4, window=torch.ones(4)); "
+        "torch.stft({0}, 4, window=torch.ones(4), return_complex=True).istft(4, window=torch.ones(4)); "
+        "torch.view_as_real({0}.stft(4, window=torch.ones(4), return_complex=True))", FLAT),
     row("{0} @ {0}.mT; {0}.mT @ {0}; torch.matmul({0}, {0}.transpose(-1, -2))", MATRICES, weight=2),
     row("torch.einsum(\"...i,...i->...\", {0}, {1}); ({0} * {1}).sum(-1); torch.einsum('...i,...j->...ij', {0}, {1})",
         VECTORS, SAME_FLOAT),

@@ -95,11 +95,12 @@ def _choices() -> list[tuple[frozenset[Target], SpelledRow]]:
 
 @functools.cache
 def _index() -> dict[Target, list[tuple[bool, SpelledRow]]]:
-    """For each target the choices that call it, and whether they do little else."""
+    """For each target the choices that call it, and whether they do little else but to take a part of something."""
     index: dict[Target, list[tuple[bool, SpelledRow]]] = {}
     for found, choice in _choices():
+        main = found - {operator.getitem} or found
         for target in found:
-            index.setdefault(target, []).append((len(found) == 1, choice))
+            index.setdefault(target, []).append((main == {target}, choice))
     return index
 
 

@@ -129,7 +129,10 @@ def _narrowed(builder: Drawing, shape: Shape) -> Shape:
 
 
 def _broadcast_shape(builder: Drawing, shape: Shape) -> Shape:
-    kind = builder.choices.below(6)
+    kind = builder.choices.below(8)
+    if kind > 5 and shape:  # a number for each place along one dimension
+        at = builder.choices.below(len(shape))
+        return (shape[at], *(1,) * (len(shape) - 1 - at))
     if kind == 5 and len(shape) < 4:
         return (_size(builder), *shape)
     if kind == 1:
@@ -280,6 +283,8 @@ COUNTER = _made(
 """A buffer that holds one number."""
 INDICES = _made(lambda builder, earlier: NewTensor(_few_sizes(builder), torch.int64, 4))
 """Integers from 0 to 3."""
+TABLE = _made(lambda builder, earlier: NewTensor((builder.choices.pick((4, 5)), _size(builder)), kind="parameter"))
+"""A parameter whose rows are looked up."""
 POSITIONS = _made(lambda builder, earlier: NewTensor((_size(builder),), torch.int64, earlier[0].shape[-1]))
 """Places along the last dimension of the first operand."""
 PLACES = _made(lambda builder, earlier: NewTensor(_few_sizes(builder), torch.int64, earlier[0].shape[-1]))
@@ -412,6 +417,16 @@ def drawn_size(builder: Drawing, objects: list[Any]) -> int:
     return _size(builder)
 
 
+def last_size(builder: Drawing, objects: list[Any]) -> int:
+    """Most often the last size of the latest value."""
+    return builder.sizes[-1] if builder.sizes and builder.choices.mostly(4) else _size(builder)
+
+
+def shape_beside(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
+    """A size that tensors have that are added to the latest value."""
+    return _broadcast_shape(builder, tuple(builder.sizes)) or (1,)
+
+
 def number_of(*alternatives: float) -> Drawn:
     """One of a few numbers, or one of those that are asked for."""
 
@@ -452,5 +467,7 @@ DTYPE = Argument("dtype", dtype_of_first)
 """The dtype of a module's parameters."""
 DIM = leading("dim", dimension)
 """A dimension, always given."""
+DIM_OF_PARTS = leading("dim", lambda builder, objects: dimension(builder, objects[0]))
+"""A dimension of the first part, always given."""
 KEEPDIM = leading("keepdim", one_of(True, False), 3)
 """Whether a reduced dimension stays."""

@@ -114,8 +114,8 @@ def rows_of(target: Any, most_calls: int = MOST_CALLS) -> tuple[Production, ...]
     There are none of others, and of those of which a reason is stated: some crash. After ``most_calls`` of a signature
     it is given up.
 
-    >>> [row.spellings[0] for row in rows_of("addmv")]
-    ['{0}.addmv({1}, {2}{*})']
+    >>> [row.spellings[0] for row in rows_of("addcdiv")]
+    ['{0}.addcdiv({1}, {2}{*})']
     """
     return tuple(attempts_at(target, most_calls).rows) if is_listed(target) else ()
 

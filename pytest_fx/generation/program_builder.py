@@ -42,7 +42,7 @@ FURTHER = 6
 """In one of so many lines an operation gets arguments that its row leaves at their defaults."""
 UNCAPTURED = {"in-place", "random", "dropout", "nested-module"}
 """What must not happen while a program is captured."""
-TREATED = 8
+TREATED = 20
 """One of so many modules is treated in some way that its class does not show."""
 _TREATMENTS = (
     ("frozen", "{}.requires_grad_(False)"),

@@ -20,6 +20,8 @@ _MASKS = (
     "(part := {}).masked_fill(part > 0, float('-inf'))",
     "(part := {}).masked_fill(part > 0, -100.0)",
     "(part := {}).where(part < 1, 0.5)",
+    "(part := {}).masked_fill(torch.ones_like(part).triu(1).bool(), -100.0)",
+    "(part := {}).masked_fill(torch.ones_like(part).tril(diagonal=1) == 0, -100.0)",
 )
 _INERT = ("F.dropout({}, 0.1, training=False)", "{}.contiguous()")
 """What changes nothing, and stands between two operations all the same."""

@@ -59,7 +59,7 @@ PLAIN = (
     *("after",) * 3,
     *("sibling",) * 5,
     *("optional",) * 2,
-    "tie",
+    *("tie",) * 3,
     *("any",) * 2,
 )
 """What a line can be, as often as it should be chosen; the first is what shrinking goes to."""

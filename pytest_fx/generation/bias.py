@@ -33,7 +33,7 @@ from pytest_fx.generation.productions import MODULE, Operand, Production, spell
 from pytest_fx.generation.schema_rows import FEW_CALLS, rows_of
 from pytest_fx.generation.siblings import FORMULA
 from pytest_fx.generation.spelled_targets import Target, path_of, targets_of
-from pytest_fx.generation.torch_operators import is_listed, torch_operators
+from pytest_fx.generation.torch_operators import has_dynamic_size, is_listed, torch_operators
 
 ATTRIBUTE = "get_attr"
 """Stands for buffers that programs write to, as a name of an operation."""
@@ -166,8 +166,9 @@ def choices_for(target: Target) -> tuple[SpelledRow, ...]:
 
 @functools.cache
 def unlisted() -> tuple[Target, ...]:
-    """The operators of torch that no row of the grammar calls."""
-    return tuple(target for target in torch_operators().values() if target not in _index() and is_listed(target))
+    """The operators of torch that no row of the grammar calls, but for those where values decide on sizes."""
+    others = (target for target in torch_operators().values() if target not in _index() and is_listed(target))
+    return tuple(target for target in others if not has_dynamic_size(target))
 
 
 def _tried(target: Target) -> Iterator[SpelledRow]:

@@ -179,7 +179,8 @@ JOINS = [
     row("torch.cat({0}{*}); torch.cat({0}[::-1]{*}); torch.cat({0}[-1:] + {0}[:-1]{*}); torch.cat({0}[1:]{*}); "
         "torch.cat([{0}[1], {0}[0]]{*}); torch.cat([{0}[0], {0}[0]]{*})", SEVERAL, DIM_OF_PARTS, weight=3),
     row("torch.broadcast_tensors({0}, {1})", ANY, OTHER, VIEW),
-    row("torch.unique({0}); torch.unique_consecutive({0}); {0}.unique()", FLOAT),
+    # for passes that ask for it: where two values are nearly equal, rounding decides on the size
+    row("torch.unique({0}); torch.unique_consecutive({0}); {0}.unique()", FLOAT, weight=0),
     row("torch.hstack([{0}, {1}]); torch.vstack(({0}, {1}))", DIMENSIONED, SAME),
 ]
 

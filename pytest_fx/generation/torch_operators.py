@@ -37,6 +37,8 @@ STATED: dict[str, str] = {
     r"(sym_\w+|hash_tensor|slice_inverse|values_copy|\w*indices_copy)$": "is part of torch's own compiler",
 }  # fmt: skip
 """Why some operators are in no program, by the last part of their names."""
+_OF_NONZERO = ("argwhere", "unique", "unique_consecutive", "combinations")
+"""What is made of operators of such sizes, and has no tag itself."""
 _NAMESPACES = {"torch": torch, "F": F, "torch.linalg": torch.linalg, "torch.fft": torch.fft,
                "torch.special": torch.special}  # fmt: skip
 
@@ -60,6 +62,18 @@ def is_listed(target: Target) -> bool:
         name = f"nn.{target.__name__}" if inspect.isclass(target) else (path_of(target) or ("",))[0]
     known = torch_operators().get(name)
     return known is not None and (known is target or not inspect.isclass(target)) and stated_reason(name) is None
+
+
+def has_dynamic_size(target: Target) -> bool:
+    """Return whether the values of its operands decide on the size of an operator's result.
+
+    >>> has_dynamic_size("nonzero"), has_dynamic_size(torch.masked_select), has_dynamic_size("argwhere")
+    (True, True, True)
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = () if packet is None else (getattr(packet, each) for each in packet.overloads())
+    return name in _OF_NONZERO or any(torch.Tag.dynamic_output_shape in each.tags for each in overloads)
 
 
 @functools.cache

@@ -100,7 +100,7 @@ def _index() -> dict[Target, list[tuple[bool, SpelledRow]]]:
     for found, choice in _choices():
         main = found - {operator.getitem} or found
         for target in found:
-            index.setdefault(target, []).append((main == {target}, choice))
+            index.setdefault(target, []).append((main == frozenset({target}), choice))
     return index
 
 

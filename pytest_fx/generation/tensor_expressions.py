@@ -6,7 +6,7 @@ import math
 import struct
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -66,7 +66,7 @@ def _contiguous(recipe: TensorRecipe, shape: Shape) -> str:
     if dtype in FLOATING:
         text = f"torch.arange({count}.0{suffix})"
         text = text if recipe.elements == "counts" else f"{text}.add(1).sin()"
-        text += {"swings": ".mul(150)", "depths": ".sub(2)"}.get(cast("str", recipe.elements), "")
+        text += {"swings": ".mul(150)", "depths": ".sub(2)"}.get(recipe.elements, "")
     elif dtype is torch.bool:
         text = f"torch.arange({count}).remainder(3).bool()"
     else:

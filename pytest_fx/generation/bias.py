@@ -30,8 +30,10 @@ from pytest_fx.generation.operands import (
     WEIGHT,
 )
 from pytest_fx.generation.productions import MODULE, Operand, Production, spell
+from pytest_fx.generation.schema_rows import FEW_CALLS, rows_of
 from pytest_fx.generation.siblings import FORMULA
 from pytest_fx.generation.spelled_targets import Target, path_of, targets_of
+from pytest_fx.generation.torch_operators import has_dynamic_size, is_listed, torch_operators
 
 ATTRIBUTE = "get_attr"
 """Stands for buffers that programs write to, as a name of an operation."""
@@ -52,6 +54,8 @@ _INPUTS: tuple[tuple[str, tuple[tuple[Operand, ...], ...]], ...] = (
 """Kinds of inputs that a pattern may have, by the first of these that is found in its text."""
 _CONDITIONS = frozenset({torch.where})
 _FILLS = frozenset({torch.masked_fill, "masked_fill", "masked_fill_"})
+OTHERS_OF_OUT = 3
+"""Where ``out=`` is one way to call a function, there are so many of each other."""
 MOST_CHAINS = 60
 MOST_FORMULAS = 12
 """A pass that is about more kinds of formulas is about none."""
@@ -91,11 +95,12 @@ def _choices() -> list[tuple[frozenset[Target], SpelledRow]]:
 
 @functools.cache
 def _index() -> dict[Target, list[tuple[bool, SpelledRow]]]:
-    """For each target the choices that call it, and whether they do little else."""
+    """For each target the choices that call it, and whether they do little else but to take a part of something."""
     index: dict[Target, list[tuple[bool, SpelledRow]]] = {}
     for found, choice in _choices():
+        main = found - {operator.getitem} or found
         for target in found:
-            index.setdefault(target, []).append((len(found) == 1, choice))
+            index.setdefault(target, []).append((main == frozenset({target}), choice))
     return index
 
 
@@ -151,7 +156,19 @@ def choices_for(target: Target) -> tuple[SpelledRow, ...]:
         return tuple(choice for _, choice in _choices() if "state" in choice.row.tags)
     known = _index().get(target, [])
     direct = tuple(choice for is_direct, choice in known if is_direct)
-    return direct or tuple(choice for _, choice in known) or tuple(_tried(target))
+    if not known:
+        rows = rows_of(target)
+        return tuple(SpelledRow(row, row.spellings[0]) for row in rows) or tuple(_tried(target))
+    rows = rows_of(target, FEW_CALLS) if callable(target) else ()
+    into = tuple(SpelledRow(row, row.spellings[0]) for row in rows if "out={0}" in row.spellings[0])
+    return (*direct * OTHERS_OF_OUT, *into) if direct and into else direct or tuple(choice for _, choice in known)
+
+
+@functools.cache
+def unlisted() -> tuple[Target, ...]:
+    """The operators of torch that no row of the grammar calls, but for those where values decide on sizes."""
+    others = (target for target in torch_operators().values() if target not in _index() and is_listed(target))
+    return tuple(target for target in others if not has_dynamic_size(target))
 
 
 def _tried(target: Target) -> Iterator[SpelledRow]:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from pytest_fx.generation.bias import Chain, SpelledRow
+from pytest_fx.generation.bias import Chain, SpelledRow, unlisted
 from pytest_fx.generation.grammar import FAMILIES
-from pytest_fx.generation.operands import FLOAT, VECTORS
+from pytest_fx.generation.operands import FLOAT, MATRICES, VECTORS
 from pytest_fx.generation.productions import Production, compiled
 from pytest_fx.generation.program_builder import MOST_INPUTS, Held, Line, ProgramBuilder, Value, made
+from pytest_fx.generation.schema_rows import FEW_CALLS, rows_of
 from pytest_fx.generation.siblings import FORMULA, siblings
 from pytest_fx.generation.tensor_expressions import draw_tensor
 
+TRIES = 3
+"""How often an operation that is wanted is tried with other operands and constants."""
 WRITTEN = FAMILIES["writes"][1]
 """Writes in place."""
+VIEWED, READ = FAMILIES["views"][1], FAMILIES["reductions"][1]
+"""Views, and what reads all of a value."""
 
 
 def repeat_line(builder: ProgramBuilder) -> bool:
@@ -35,6 +41,12 @@ def repeat_line(builder: ProgramBuilder) -> bool:
     return _write_again(builder, line)
 
 
+def call_any(builder: ProgramBuilder) -> bool:
+    """Call an operator of torch that no row of the grammar calls."""
+    rows = rows_of(builder.choices.pick(unlisted()), FEW_CALLS)
+    return bool(rows) and builder.perform(builder.choices.pick(rows))
+
+
 def write_between(builder: ProgramBuilder) -> bool:
     """Write an earlier line once more after a write to what it reads."""
     lines = [line for line in builder.lines if line.operands and FLOAT.fits(line.operands[0].object, [])]
@@ -43,6 +55,22 @@ def write_between(builder: ProgramBuilder) -> bool:
     line: Line = builder.choices.recent(lines)
     write = WRITTEN.at(builder.choices.below(WRITTEN.total))
     return builder.perform(write, None, line.operands[:1]) and _write_again(builder, line)
+
+
+def read_after_write(builder: ProgramBuilder) -> bool:
+    """Write to a value or to a view of it, also to one of a view, and read another of them afterwards."""
+    base = builder.operand(MATRICES, [])
+    if base is None:
+        return False
+    shared = [base]
+    for _ in range(1 + builder.choices.below(2)):
+        view = VIEWED.at(builder.choices.below(VIEWED.total))
+        if builder.perform(view, None, shared[-1:]):
+            shared.append(builder.values[-1])
+    written = builder.choices.pick(shared)
+    read = builder.choices.pick([value for value in shared if value is not written] or shared)
+    write, reading = (rows.at(builder.choices.below(rows.total)) for rows in (WRITTEN, READ))
+    return builder.perform(write, None, [written]) and builder.perform(reading, None, [read])
 
 
 def _write_again(builder: ProgramBuilder, line: Line) -> bool:
@@ -113,24 +141,25 @@ def read_optional(builder: ProgramBuilder) -> bool:
 
 def tie_weights(builder: ProgramBuilder) -> bool:
     """Make a layer like an earlier one, with the same weight, and call it."""
-    linear = [held for held in builder.modules if isinstance(held.module, nn.Linear)]
-    if not linear:
+    layers = [held for held in builder.modules if held.form and isinstance(_weight(held), nn.Parameter)]
+    if not layers:
         return False
-    held = builder.choices.recent(linear)
-    layer = held.module
-    assert isinstance(layer, nn.Linear)
+    held = builder.choices.recent(layers)
     value = builder.operand(held.operation.operands[0], [])
-    if value is None or value.object.shape[-1:] != (layer.in_features,):
+    form = held.form
+    if value is None or form is None or len(held.operation.operands) > 1 or not builder.write(form, [value]):
         return False
-    twin = nn.Linear(layer.in_features, layer.out_features, dtype=layer.weight.dtype)
-    twin.weight = layer.weight
-    name = f"tied{next(builder.numbers)}"
-    suffix = "" if layer.weight.dtype is torch.float32 else f", dtype={layer.weight.dtype}"
-    made = f"nn.Linear({layer.in_features}, {layer.out_features}{suffix})"
-    done = builder.hold(Held(name, twin, held.operation, made), [value])
-    builder.state.append(f"self.{name}.weight = self.{held.name}.weight")
+    twin = builder.modules[-1]
+    if _weight(twin).shape != _weight(held).shape:
+        return False
+    setattr(twin.module, "weight", _weight(held))  # noqa: B010
+    builder.state.append(f"self.{twin.name}.weight = self.{held.name}.weight")
     builder.features.add("tied-weights")
-    return done
+    return True
+
+
+def _weight(held: Held) -> Any:
+    return getattr(held.module, "weight", None)
 
 
 def nest(builder: ProgramBuilder, step: Callable[[ProgramBuilder], object]) -> bool:
@@ -146,6 +175,7 @@ def nest(builder: ProgramBuilder, step: Callable[[ProgramBuilder], object]) -> b
         builder.choices, name, builder.extreme_values, inner=True, features=builder.features, imports=builder.imports
     )
     inner.constants, inner.no_side_effects = builder.constants, builder.no_side_effects
+    inner.noted = builder.noted
     inner.values.append(Value("x", outer.clone()))
     for _ in range(4):
         step(inner)
@@ -175,9 +205,11 @@ def follow(builder: ProgramBuilder, chain: Chain) -> bool:
             continue
         if values and not builder.choices.mostly(8):
             break
-        if builder.attempt(functools.partial(_write_one, builder, alternatives, chain, values)):
+        step = functools.partial(_write_one, builder, alternatives, chain, values)
+        if any(builder.attempt(step) for _ in range(TRIES)):
             line = builder.lines[-1]
-            values = [*(values or line.operands[:1]), *(made(line.targets)[:1] or builder.values[-1:])]
+            results = made(line.targets)[::-1] or (builder.values[-1:] if line.targets is not None else [])
+            values = [*(values or line.operands[:1]), *results]
     return bool(values)
 
 

@@ -19,6 +19,7 @@ from pytest_fx.generation.operands import (
     ROWS,
     SAME,
     SAME_FLOAT,
+    SEQUENCES,
     VECTORS,
     WHOLE,
     argument,
@@ -27,6 +28,7 @@ from pytest_fx.generation.operands import (
     number_of,
     one_of,
     place,
+    size,
 )
 from pytest_fx.generation.productions import Production, Verbatim, row
 
@@ -122,6 +124,11 @@ SCALARS = [
 ]
 
 _REDUCTION = argument("reduction", one_of("sum", "none"), 2)
+_CTC = (
+    argument("batch", size(1)),
+    argument("lengths", lambda builder, objects: (objects[0].shape[0],) * objects[0].shape[1]),
+    argument("ones", lambda builder, objects: (1,) * objects[0].shape[1]),
+)
 LOSSES = [
     row("F.mse_loss; F.l1_loss; F.smooth_l1_loss; F.huber_loss", FLOAT, SAME, _REDUCTION, weight=2),
     row("nn.MSELoss; nn.L1Loss", FLOAT, SAME_FLOAT, _REDUCTION, call="{module}({0}, {1})"),
@@ -131,6 +138,14 @@ LOSSES = [
         PER_COLUMN, _REDUCTION),
     row("F.cross_entropy({0}, {1}.softmax(1){*})", MATRICES, SAME_FLOAT, _REDUCTION),
     row("F.nll_loss({0}.log_softmax(-1), {1}{*})", ROWS, CLASSES, _REDUCTION),
+    row("nn.KLDivLoss(reduction='batchmean'); nn.KLDivLoss(reduction='sum', log_target=True)", VECTORS, SAME_FLOAT,
+        call="{module}({0}.log_softmax(-1), {1}.log_softmax(-1))"),
+    row("F.ctc_loss({0}.log_softmax(-1), torch.ones({batch}, 1, dtype=torch.int64), {lengths}, {ones}{*})", SEQUENCES,
+        *_CTC, _REDUCTION),
+    row("nn.CTCLoss({*})", SEQUENCES, _REDUCTION, weight=1, call="{module}({0}.log_softmax(-1), "
+        "torch.ones({0}.size(1), 1, dtype=torch.int64), ({0}.size(0),) * {0}.size(1), (1,) * {0}.size(1))"),
+    row("nn.AdaptiveLogSoftmaxWithLoss({width}, 6, [2, 4])", ROWS, CLASSES, argument("width", size(-1)),
+        call="{module}({0}, {1})"),
     row("F.binary_cross_entropy({0}.sigmoid(), {1}.sigmoid(){*}); "
         "F.binary_cross_entropy_with_logits({0}, {1}.sigmoid(){*}); "
         "F.kl_div({0}.log_softmax(-1), {1}.softmax(-1){*})", VECTORS, SAME_FLOAT, _REDUCTION),

@@ -18,6 +18,7 @@ from pytest_fx.generation.operands import (
     dimension,
     number,
     number_of,
+    one_of,
 )
 from pytest_fx.generation.productions import row
 from pytest_fx.generation.siblings import FORMULA
@@ -73,6 +74,11 @@ _ROWS = [
         SAME_FLOAT, argument("number", number_of(0.5, 0.125))),
     row("torch.softmax({0} @ {1}.transpose(-2, -1) / math.sqrt({0}.size(-1)), dim=-1) @ {2}; "
         "F.softmax({0} @ {1}.mT * {0}.shape[-1] ** -0.5, dim=-1) @ {2}", MATRICES, SAME_FLOAT, SAME_FLOAT),
+    row("F.softmax(({0} @ {1}.mT).masked_fill(torch.ones({pairs}).triu({diagonal}) > 0, float('-inf')), dim=-1) @ {1}; "
+        "F.softmax({0} @ {1}.mT + torch.full({pairs}, -1e4).triu({diagonal}), dim=-1) @ {1}; "
+        "({0} @ {1}.mT).masked_fill(torch.ones({pairs}).tril(diagonal={diagonal}) == 0, -1e4).softmax(-1) @ {1}",
+        MATRICES, SAME_FLOAT, argument("pairs", lambda builder, objects: (objects[0].shape[-2],) * 2),
+        argument("diagonal", one_of(1, 2, 0, -1))),
     row("({0} @ {1}.mT).mT; ({0} + {1}).transpose(-2, -1)", MATRICES, SAME_FLOAT),
     row("torch.cat([-{0}[..., 1:], {0}[..., :1]], dim=-1); torch.cat([{0}[..., ::2], {0}[..., 1::2]], dim=-1); "
         "torch.stack([{0}[..., 0], {0}[..., -1]], dim=-1); {0}.unsqueeze(-1).squeeze(-1); "

@@ -15,7 +15,7 @@ from pytest_fx.generation.formula_rows import FORMULAS
 from pytest_fx.generation.layer_rows import DENSE, FUNCTIONAL, MODULES, NORMS, POOLS
 from pytest_fx.generation.operands import BOOLEAN, FLOAT, IMAGES, MASK, OTHER_FLOAT, SEQUENCES, VOLUMES
 from pytest_fx.generation.productions import Operand, Production, spell
-from pytest_fx.generation.shape_rows import JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
+from pytest_fx.generation.shape_rows import FACTORIES, JOINS, PRODUCTS, REDUCTIONS, SIZES, VIEWS
 from pytest_fx.generation.spelled_targets import path_of, targets_of
 from pytest_fx.generation.state_rows import CHECKS, RANDOMS, STATES, WRITES
 
@@ -118,6 +118,7 @@ FAMILIES: dict[str, tuple[int, Weighted]] = {
     "checks": (1, weighted(CHECKS)),
     "randoms": (2, weighted(RANDOMS)),
     "sizes": (3, weighted(SIZES)),
+    "factories": (2, weighted(FACTORIES)),
     "dtypes": (4, weighted(DTYPES)),
 }
 _known = [row for _, family in FAMILIES.values() for row in family.rows]

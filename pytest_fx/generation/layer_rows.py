@@ -26,7 +26,7 @@ from pytest_fx.generation.operands import (
     size,
     size_like,
 )
-from pytest_fx.generation.productions import OMITTED, Drawing, Operand, Production, row
+from pytest_fx.generation.productions import OMITTED, Drawing, NewTensor, Operand, Production, row
 
 NO_BIAS = argument("bias", one_of(False), 3)
 EPS = argument("eps", one_of(0.1, 1e-3), 2)
@@ -59,6 +59,31 @@ def _divisor(of: int) -> Any:
     return draw
 
 
+def _groups(builder: Drawing, objects: list[Any]) -> int:
+    """A number of groups of several channels each."""
+    total = objects[0].shape[1]
+    return builder.choices.pick([number for number in (2, 3, 4) if number < total and total % number == 0])
+
+
+def _multiple(builder: Drawing, objects: list[Any]) -> int:
+    """As many channels, or twice as many."""
+    return objects[0].shape[1] * builder.choices.pick((1, 2))
+
+
+def _in_groups(operand: Operand) -> Operand:
+    """The same with channels that can be grouped, several each."""
+
+    def new_tensor(builder: Drawing, earlier: list[Any]) -> NewTensor | None:
+        wanted = operand.new_tensor(builder, earlier)
+        shape = () if wanted is None else (wanted.shape[0], builder.choices.pick((4, 6, 8)), *wanted.shape[2:])
+        return NewTensor(shape) if shape else None
+
+    def fits(value: Any, earlier: list[Any]) -> bool:
+        return operand.fits(value, earlier) and value.shape[1] in (4, 6, 8, 9, 12)
+
+    return Operand(fits, new_tensor)
+
+
 def _kernel(dimensions: int) -> Any:
     uneven = (*(2,) * (dimensions - 1), 1)
     return one_of(1, 2, 3, uneven if dimensions > 1 else 1)
@@ -75,10 +100,12 @@ def _with_channels(operand: Operand) -> Operand:
 
 
 def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> list[Production]:
-    """A layer with strides, one with dilation, and one with groups.
+    """A layer with strides, one with dilation, one with a group for each channel, and one with groups of several.
 
     Of strides, padding and dilation no layer has all three: PyTorch 2.13 crashes on some where the kernel is 1.
     """
+    around_is_padding = "Transpose" not in name
+    beyond = argument("output_padding", lambda builder, objects: 1, 2)
     first, kernel = place("in_channels", size(1)), place("kernel_size", _kernel(dimensions))
     padding = argument("padding", one_of(1, 2), 2)
     apart, dense = argument("dilation", one_of(2)), argument("stride", one_of(1), 8)
@@ -87,14 +114,18 @@ def _convolution(name: str, operand: Operand, dimensions: int, weight: int) -> l
     plain = (first, place("out_channels", size_like(1)), kernel, argument("stride", one_of(2), 4), padding)
     dilated = (first, place("out_channels", size_like(1)), kernel, around, apart, dense)
     grouped = (first, place("out_channels", size(1)), kernel, groups, around, dense)
-    kinds = {
-        (*plain, argument("dilation", one_of(1), 8)): weight,
-        dilated: 1 + weight // 8,
-        (*grouped, replace(apart, one_in=8)): 1 + weight // 4,
-    }
+    steps = argument("stride", one_of(2), 4 if around_is_padding else 2)
+    several = (kernel, steps, padding, argument("groups", _groups), argument("dilation", one_of(1), 8))
+    several += () if around_is_padding else (beyond,)
+    taken = _with_channels(operand)
+    kinds = [
+        ((*plain, argument("dilation", one_of(1), 8)), taken, weight),
+        ((first, place("out_channels", _multiple), *several), _in_groups(operand), 1 + weight // 2),
+    ]
+    if around_is_padding:
+        kinds += [(dilated, taken, 1 + weight // 8), ((*grouped, replace(apart, one_in=8)), taken, 1 + weight // 4)]
     return [
-        Production((f"nn.{name}",), (_with_channels(operand),), (*given, NO_BIAS, DTYPE), LAYER, often)
-        for given, often in kinds.items()
+        Production((f"nn.{name}",), (each,), (*given, NO_BIAS, DTYPE), LAYER, often) for given, each, often in kinds
     ]
 
 
@@ -108,8 +139,9 @@ DENSE = [
     *_convolution("Conv2d", IMAGES, 2, 8),
     *_convolution("Conv1d", SEQUENCES, 1, 4),
     *_convolution("Conv3d", VOLUMES, 3, 1),
-    *_convolution("ConvTranspose2d", IMAGES, 2, 2)[:1],
-    *_convolution("ConvTranspose1d", SEQUENCES, 1, 1)[:1],
+    *_convolution("ConvTranspose2d", IMAGES, 2, 2),
+    *_convolution("ConvTranspose1d", SEQUENCES, 1, 1),
+    *_convolution("ConvTranspose3d", VOLUMES, 3, 1),
     row("nn.Embedding", INDICES, place("num_embeddings", one_of(4, 5)), place("embedding_dim", drawn_size),
         argument("padding_idx", one_of(0, 1), 3), LAYER, weight=3),
     row("nn.EmbeddingBag", INDICES, place("num_embeddings", one_of(4, 5)), place("embedding_dim", drawn_size),
@@ -164,7 +196,7 @@ POOLS = [
         leading("output_size", one_of(1, 1, 2, (1, 2))), weight=3),
     row("nn.AdaptiveAvgPool1d; F.adaptive_avg_pool1d", SEQUENCES, leading("output_size", one_of(1, 2))),
     row("nn.MaxPool3d; nn.AvgPool3d", VOLUMES, argument("kernel_size", one_of(1, 2))),
-    row("nn.Upsample; F.interpolate", IMAGES, argument("scale_factor", one_of(2)),
+    row("nn.Upsample; F.interpolate", IMAGES, argument("scale_factor", one_of(2, 1.5, 0.5, 2.5)),
         argument("mode", one_of("nearest", "bilinear"), 2), weight=2),
     row('nn.Upsample(mode="bilinear", align_corners=True{*}); '
         'F.interpolate({0}, mode="bilinear", align_corners=True{*}); '
@@ -177,6 +209,11 @@ POOLS = [
         argument("pads", one_of(1, (1, 0, 1, 0), (1, 1, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)))),
     row("F.unfold({0}, 2); nn.Unfold(2)", IMAGES),
     row("nn.LPPool2d(2, 2)", IMAGES),
+    row("nn.LPPool1d(2, 2)", SEQUENCES),
+    row("F.affine_grid({0}.new_ones({0}.size(0), 2, 3), {0}.shape, align_corners=True); "
+        "torch.affine_grid_generator({0}.new_ones({0}.size(0), 2, 3), {0}.shape, False)", IMAGES),
+    row("F.fractional_max_pool3d({0}, 1, output_size=1); nn.FractionalMaxPool3d(1, output_size=1); "
+        "F.fractional_max_pool3d_with_indices({0}, 1, output_size=1)", VOLUMES, frozenset({"random"})),
 ]
 
 MODULES = [
@@ -206,6 +243,11 @@ MODULES = [
     row("nn.MultiheadAttention({width}, {heads}, batch_first=True{*})", SEQUENCES, WIDTH,
         argument("heads", _divisor(-1)), NO_BIAS, DTYPE, frozenset({"attention"}), weight=2,
         call="{module}({0}, {0}, {0})"),
-    row("nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True, dropout=0.0)", SEQUENCES, WIDTH,
+    row("nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True, dropout=0.0); "
+        "nn.TransformerEncoder(nn.TransformerEncoderLayer({width}, 1, 4, batch_first=True), 1)", SEQUENCES, WIDTH,
         frozenset({"attention", "norm"})),
+    row("nn.TransformerDecoderLayer({width}, 1, 4, batch_first=True); "
+        "nn.TransformerDecoder(nn.TransformerDecoderLayer({width}, 1, 4, batch_first=True), 1); "
+        "nn.Transformer({width}, 1, 1, 1, 4, batch_first=True)", SEQUENCES, WIDTH, frozenset({"attention", "norm"}),
+        call="{module}({0}, {0})"),
 ]

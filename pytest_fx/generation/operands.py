@@ -43,12 +43,22 @@ def _is_floating(value: Any) -> bool:
 
 def _float_with(least: int, most: int) -> Operand:
     """A floating-point tensor with ``least`` to ``most`` dimensions."""
+    return tensor_with(least, most, torch.float32)
+
+
+def tensor_with(least: int, most: int, dtype: torch.dtype, *, equal: int = 0) -> Operand:
+    """A tensor with ``least`` to ``most`` dimensions, of a dtype or for float32 another float.
+
+    The last ``equal`` dimensions have the same size.
+    """
 
     def fits(value: Any, earlier: list[Any]) -> bool:
-        return _is_floating(value) and least <= value.dim() <= most
+        is_of_dtype = _is_floating(value) if dtype is torch.float32 else _is_tensor(value) and value.dtype is dtype
+        return is_of_dtype and least <= value.dim() <= most and len(set(value.shape[len(value.shape) - equal :])) < 2
 
     def new_tensor(builder: Drawing, earlier: list[Any]) -> NewTensor:
-        return NewTensor(tuple(_size(builder) for _ in range(least)))
+        shape = tuple(_size(builder) for _ in range(least))
+        return NewTensor((*shape[: least - equal], *shape[-1:] * equal) if equal else shape, dtype)
 
     return Operand(fits, new_tensor)
 
@@ -61,6 +71,10 @@ VECTORS = _float_with(1, 6)
 """A floating-point tensor with a dimension at least."""
 MATRICES = _float_with(2, 6)
 """A floating-point tensor with two dimensions at least."""
+LINE = _float_with(1, 1)
+"""A floating-point vector."""
+SQUARE = tensor_with(2, 2, torch.float32, equal=2)
+"""A square matrix."""
 FLAT = _float_with(0, 2)
 """A floating-point tensor with two dimensions at most."""
 ROWS = _float_with(2, 2)
@@ -115,7 +129,10 @@ def _narrowed(builder: Drawing, shape: Shape) -> Shape:
 
 
 def _broadcast_shape(builder: Drawing, shape: Shape) -> Shape:
-    kind = builder.choices.below(6)
+    kind = builder.choices.below(8)
+    if kind > 5 and shape:  # a number for each place along one dimension
+        at = builder.choices.below(len(shape))
+        return (shape[at], *(1,) * (len(shape) - 1 - at))
     if kind == 5 and len(shape) < 4:
         return (_size(builder), *shape)
     if kind == 1:
@@ -266,6 +283,8 @@ COUNTER = _made(
 """A buffer that holds one number."""
 INDICES = _made(lambda builder, earlier: NewTensor(_few_sizes(builder), torch.int64, 4))
 """Integers from 0 to 3."""
+TABLE = _made(lambda builder, earlier: NewTensor((builder.choices.pick((4, 5)), _size(builder)), kind="parameter"))
+"""A parameter whose rows are looked up."""
 POSITIONS = _made(lambda builder, earlier: NewTensor((_size(builder),), torch.int64, earlier[0].shape[-1]))
 """Places along the last dimension of the first operand."""
 PLACES = _made(lambda builder, earlier: NewTensor(_few_sizes(builder), torch.int64, earlier[0].shape[-1]))
@@ -276,6 +295,51 @@ PLACE_OF_EACH = _made(
 """The same, for each row of the first operand its own."""
 CLASSES = _made(lambda builder, earlier: NewTensor((earlier[0].shape[0],), torch.int64, earlier[0].shape[-1]))
 """For each row of a matrix the number of a column."""
+
+INDEX_OF_ROWS = _made(lambda builder, earlier: NewTensor(tuple(earlier[0].shape[:1]), torch.int64, earlier[0].shape[0]))
+"""As many places along the first dimension of the first operand as it has."""
+INDEX_OF_ALL = _made(lambda builder, earlier: NewTensor(tuple(earlier[0].shape), torch.int64, min(earlier[0].shape)))
+"""For each element of the first operand a place along any of its dimensions."""
+CHANNELS = _of_first(
+    lambda builder, earlier: tuple(earlier[0].shape[1:2]), lambda value, earlier: value.shape == earlier[0].shape[1:2]
+)
+"""A number for each channel of the first operand."""
+KERNEL = _of_first(
+    lambda builder, earlier: (earlier[0].shape[1], earlier[0].shape[1], *(1,) * (earlier[0].dim() - 2)),
+    lambda value, earlier: (
+        value.dim() == earlier[0].dim() > 2 and tuple(value.shape[:2]) == tuple(earlier[0].shape[1:2]) * 2
+    ),
+)
+"""The weight of a convolution of the first operand, to as many channels."""
+VECTOR = _of_first(lambda builder, earlier: (_size(builder),), lambda value, earlier: value.dim() == 1)
+"""A vector of any size."""
+SCALAR = _of_first(lambda builder, earlier: (), lambda value, earlier: value.dim() == 0)
+"""A tensor of one number."""
+MULTIPLICAND = _of_first(
+    lambda builder, earlier: (*earlier[0].shape[:-2], earlier[0].shape[-2], _size(builder)),
+    lambda value, earlier: (
+        value.dim() == earlier[0].dim() > 1 and tuple(value.shape[:-1]) == tuple(earlier[0].shape[:-1])
+    ),
+)
+"""A matrix with as many rows as the first operand, with which a system of equations has a solution."""
+PART = _of_first(
+    lambda builder, earlier: tuple(earlier[0].shape[1:]), lambda value, earlier: value.shape == earlier[0].shape[1:]
+)
+"""A tensor of the size of the first operand without its first dimension."""
+GRID = _of_first(
+    lambda builder, earlier: (earlier[0].shape[0], *earlier[0].shape[2:], earlier[0].dim() - 2),
+    lambda value, earlier: (
+        value.dim() == earlier[0].dim() > 3
+        and value.shape[0] == earlier[0].shape[0]
+        and value.shape[-1] == value.dim() - 2
+    ),
+)
+"""Positions in the images of the first operand."""
+SAME_WHOLE = Operand(
+    lambda value, earlier: _is_tensor(value) and value.dtype is earlier[0].dtype and value.shape == earlier[0].shape,
+    lambda builder, earlier: NewTensor(tuple(earlier[0].shape), earlier[0].dtype),
+)
+"""A tensor of the size and dtype of the first operand, whatever the dtype."""
 
 Drawn = Callable[[Drawing, list[Any]], Any]
 
@@ -298,6 +362,16 @@ def dimension(builder: Drawing, objects: list[Any]) -> int:
         return builder.choices.pick(asked)
     number = builder.choices.below(2 * count)
     return -1 - number if number < count else number - count
+
+
+def dimension_of_index(builder: Drawing, objects: list[Any]) -> int:
+    """A dimension of the first operand; where others are indices along one, one that these fit."""
+    drawn = dimension(builder, objects)
+    indices = [each for each in objects[1:] if _is_tensor(each) and not each.is_floating_point() and each.dim() == 1]
+    shape = objects[0].shape
+    if not indices or not shape or shape[drawn] == len(indices[0]):
+        return drawn
+    return builder.choices.pick((0, -len(shape)))
 
 
 def dimensions(builder: Drawing, objects: list[Any]) -> Any:
@@ -343,6 +417,16 @@ def drawn_size(builder: Drawing, objects: list[Any]) -> int:
     return _size(builder)
 
 
+def last_size(builder: Drawing, objects: list[Any]) -> int:
+    """Most often the last size of the latest value."""
+    return builder.sizes[-1] if builder.sizes and builder.choices.mostly(4) else _size(builder)
+
+
+def shape_beside(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
+    """A size that tensors have that are added to the latest value."""
+    return _broadcast_shape(builder, tuple(builder.sizes)) or (1,)
+
+
 def number_of(*alternatives: float) -> Drawn:
     """One of a few numbers, or one of those that are asked for."""
 
@@ -383,5 +467,7 @@ DTYPE = Argument("dtype", dtype_of_first)
 """The dtype of a module's parameters."""
 DIM = leading("dim", dimension)
 """A dimension, always given."""
+DIM_OF_PARTS = leading("dim", lambda builder, objects: dimension(builder, objects[0]))
+"""A dimension of the first part, always given."""
 KEEPDIM = leading("keepdim", one_of(True, False), 3)
 """Whether a reduced dimension stays."""

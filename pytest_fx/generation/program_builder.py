@@ -7,6 +7,7 @@ import keyword
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -41,6 +42,16 @@ FURTHER = 6
 """In one of so many lines an operation gets arguments that its row leaves at their defaults."""
 UNCAPTURED = {"in-place", "random", "dropout", "nested-module"}
 """What must not happen while a program is captured."""
+TREATED = 20
+"""One of so many modules is treated in some way that its class does not show."""
+_TREATMENTS = (
+    ("frozen", "{}.requires_grad_(False)"),
+    ("zeros", "{}.weight.data[0] = 0"),
+    ("zeros", "{}.weight.data[-1:] = 0"),
+    ("hook", "{}.register_forward_hook(lambda module, inputs, result: result * 2)"),
+    ("hook", "{}.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 2, *inputs[1:]))"),
+)
+"""What a line of ``__init__`` does to a module, and the feature that programs have by it."""
 MAY_SHARE = {"view", "cast", "copy", "nested-module"}
 """What may return the memory that it was given, if that lies otherwise than what was drawn."""
 _EMPTY = GraphModule({}, Graph())
@@ -166,6 +177,10 @@ class ProgramBuilder:
     """The memory that is written to."""
     names: Iterator[str] = field(default_factory=_names)
     """Names for further values."""
+    recipes: list[TensorRecipe] = field(default_factory=list[TensorRecipe])
+    """What its parameters and buffers hold at first."""
+    noted: list[Any] = field(default_factory=list[Any])
+    """What torch warns of while the program is drawn; no such line is written."""
     numbers: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for attributes."""
 
@@ -176,16 +191,21 @@ class ProgramBuilder:
         return next((tensor.shape for tensor in tensors), ())
 
     def attempt(self, action: Callable[[], bool]) -> bool:
-        """Do ``action``, which appends lines; if it says that it did not, or raises, undo what it prepared."""
+        """Do ``action``, which appends lines; if it says that it did not, raises, or warns, undo what it prepared.
+
+        So programs do not depend on what ran before them, and can be run where warnings are errors.
+        """
         growing = (self.inputs, self.state, self.values, self.modules, self.nested, self.lines)
         lengths = [len(part) for part in growing]
         objects = [value.object for value in self.values]
         layouts = [_layout(value) for value in objects]
         memory = [(known, set(known)) for known in (self.kept, self.read, self.written)]
+        noted = len(self.noted)
         try:
-            done = action()
+            done = action() and len(self.noted) == noted
         except Exception:  # whatever eager raises: the operation does not take these values
             done = False
+        del self.noted[noted:]
         if not done:
             for part, length in zip(growing, lengths, strict=True):
                 del part[length:]
@@ -246,7 +266,7 @@ class ProgramBuilder:
         recipe = draw_tensor(
             self.choices, wanted.shape, wanted.dtype, extreme_values=self.extreme_values, limit=wanted.limit
         )
-        if wanted.kind and self.choices.mostly(4):
+        if wanted.kind == "buffer" and self.choices.mostly(4):
             recipe = TensorRecipe(wanted.shape, wanted.dtype)  # as several that a program begins with
         kinds = ("parameter", "buffer")
         if not self.inner and len(self.inputs) < MOST_INPUTS:
@@ -254,6 +274,10 @@ class ProgramBuilder:
         kind = wanted.kind or self.choices.pick(kinds)
         if kind == "input":
             return self.input(recipe)
+        alike = [each for each in self.recipes if (each.shape, each.dtype) == (recipe.shape, recipe.dtype)]
+        if alike and self.choices.sometimes(2):  # two constants that are equal are not the same
+            recipe = alike[-1]
+        self.recipes.append(recipe)
         return self.attribute(recipe, buffer=kind == "buffer" or not wanted.dtype.is_floating_point)
 
     def input(self, recipe: TensorRecipe, default: str | None = None, passed: bool = True) -> Value:
@@ -279,8 +303,17 @@ class ProgramBuilder:
             self.state.append(f'self.register_buffer("{name}", {recipe.text}{persistent})')
         else:
             name = f"weight{next(self.numbers)}"
-            tensor = nn.Parameter(tensor)
-            self.state.append(f"self.{name} = nn.Parameter({recipe.text})")
+            tied = [each for each in self.values if _is_parameter_like(each, tensor)]
+            if tied and self.choices.sometimes(3):
+                name, tensor = tied[-1].name.removeprefix("self."), tied[-1].object
+                self.state.append(f"self.{(name := f'tied{next(self.numbers)}')} = {tied[-1].name}")
+                self.features.add("tied-weights")
+            else:
+                is_frozen = self.choices.sometimes(8)
+                tensor = nn.Parameter(tensor, requires_grad=not is_frozen)
+                frozen = ", requires_grad=False" if is_frozen else ""
+                self.state.append(f"self.{name} = nn.Parameter({recipe.text}{frozen})")
+                self.features |= {"frozen"} if is_frozen else set()
         self.features.add("buffer" if buffer else "parameter")
         value = Value(f"self.{name}", tensor, traced=not buffer)
         self.values.append(value)
@@ -337,7 +370,8 @@ class ProgramBuilder:
             return function(objects, plain)
 
         infinite = any(isinstance(value, float) and math.isinf(value) for value in plain.values())
-        done = self.append(text, operands, run, operation.tags, is_statement(template), infinite)
+        is_unused = "in-place" in operation.tags and self.choices.sometimes(2)  # `x.add_(1)` on a line of its own
+        done = self.append(text, operands, run, operation.tags, is_unused or is_statement(template), infinite)
         if done:
             self.lines[-1].form = form
         return done
@@ -367,8 +401,18 @@ class ProgramBuilder:
     def hold(self, held: Held, operands: list[Value]) -> bool:
         """Make a module an attribute, and append a call of it."""
         self.state.append(f"self.{held.name} = {held.text}")
+        if isinstance(held.module, nn.Module) and self.choices.sometimes(TREATED):
+            self._treat(held)
         self.modules.append(held)
         return self.call(held, operands)
+
+    def _treat(self, held: Held) -> None:
+        """Freeze a module, give it a hook, or set a row of its weight to zero."""
+        kind, form = self.choices.pick(_TREATMENTS)
+        line = form.format(f"self.{held.name}")
+        exec(line, {"self": SimpleNamespace(**{held.name: held.module})})
+        self.state.append(line)
+        self.features.add(kind)
 
     def call(self, held: Held, operands: list[Value]) -> bool:
         """Append a call of a module."""
@@ -469,6 +513,13 @@ class ProgramBuilder:
         for line in self.lines:
             _bind(line.targets, line.run([objects[value] for value in line.operands]), objects)
         return objects[result]
+
+
+def _is_parameter_like(value: Value, tensor: torch.Tensor) -> bool:
+    """Return whether a value is a parameter of the program, of the size and dtype of a tensor."""
+    parameter = value.object
+    is_parameter = isinstance(parameter, nn.Parameter) and value.name.startswith("self.")
+    return is_parameter and (parameter.shape, parameter.dtype) == (tensor.shape, tensor.dtype)
 
 
 def _is_module(spelling: str) -> bool:

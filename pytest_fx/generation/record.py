@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import warnings
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -137,6 +138,23 @@ def seeded() -> Generator[None]:
         yield
     finally:
         generator.set_state(state)
+
+
+@contextmanager
+def noted_warnings() -> Generator[list[Any]]:
+    """Note what torch warns of inside the block, also what it would warn of once, and show nothing of it.
+
+    As errors, warnings that come with another error would be printed.
+    """
+    before = torch.is_warn_always_enabled()
+    with warnings.catch_warnings(record=True) as noted:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", "torch.quantize_per_tensor, ")  # deprecated, and what old passes are about
+        torch.set_warn_always(True)
+        try:
+            yield noted
+        finally:
+            torch.set_warn_always(before)
 
 
 def _built(build: Callable[[], nn.Module]) -> nn.Module:

@@ -11,13 +11,16 @@ from pytest_fx.generation.operands import (
     BATCHED_FACTOR,
     BIAS,
     DIM,
+    DIM_OF_PARTS,
     DIMENSIONED,
     EXPANDABLE,
     FACTOR,
     FLAT,
     FLOAT,
     IMAGES,
+    INDICES,
     KEEPDIM,
+    LINE,
     MASK,
     MATRICES,
     NUMBER,
@@ -32,19 +35,27 @@ from pytest_fx.generation.operands import (
     SCORES,
     SEQUENCES,
     SEVERAL,
+    SQUARE,
+    TABLE,
     VECTORS,
     WEIGHT,
     argument,
     dimension,
     dimensions,
+    last_size,
     leading,
+    number,
     one_of,
     order,
+    shape_beside,
 )
 from pytest_fx.generation.productions import Drawing, Production, row
 
 VIEW, SIZE = frozenset({"view"}), frozenset({"size"})
-_PARTS = slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(1, 2), None
+_PARTS = (
+    *(slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(1, 2)),
+    *(slice(-1, None), None),
+)
 """What subscripts are made of."""
 
 
@@ -99,6 +110,7 @@ _KEPT = argument("keepdim", one_of(True), 3)
 """Where it is not what follows the dimension."""
 ORDER = argument("order", order)
 INDEX = argument("index", _index)
+_CAUSAL = argument("causal", lambda builder, objects: (objects[0].shape[1],) * 2)
 TWO = (argument("one", dimension), argument("two", dimension))
 
 
@@ -132,6 +144,7 @@ VIEWS = [
     row("{0}.expand(*{sizes}); {0}.expand({sizes})", ANY, argument("sizes", _expanded), VIEW),
     row("{0}[{index}]", DIMENSIONED, INDEX, VIEW, weight=6),
     row("{0}[:, -1, :]; {0}[:, 0, :]; {0}[:, -1]; {0}[:, :2]", SEQUENCES, VIEW),
+    row("{0}[-1]; {0}[-1:]; {0}[..., -1, :]; {0}[{0}.size(0) - 1]; {0}.select(0, -1)", MATRICES, VIEW | SIZE),
     row("{0}[{1}]", DIMENSIONED, NUMBER, VIEW | SIZE),
     row("{0}.narrow({dim}, 0, 1); torch.select({0}, {dim}, 0); {0}.select({dim}, -1)", DIMENSIONED, DIM, VIEW,
         weight=2),
@@ -144,7 +157,7 @@ VIEWS = [
     row("{0}.repeat(*{times}); {0}.repeat({times}); torch.tile({0}, {times})", ANY, TIMES),
     row("F.pad({0}, {pads}{*})", VECTORS, argument("pads", _pads), argument("value", one_of(1.0, -2.0), 3)),
     row("F.pad({0}, (1, 1){*})", SEQUENCES, leading("mode", one_of("reflect", "replicate", "circular"))),
-    row("torch.tril; torch.triu; .tril", MATRICES, leading("diagonal", one_of(1, -1), 3)),
+    row("torch.tril; torch.triu; .tril; .triu", MATRICES, leading("diagonal", one_of(1, -1, 2), 2)),
     row("{0}[:, {index}]", MATRICES,
         argument("index", one_of(0, slice(None, 1), slice(1, 3), slice(1, None), None, slice(1, -1), -1)), VIEW,
         weight=2),
@@ -163,7 +176,11 @@ JOINS = [
     row("{0}.chunk(2{*}); torch.chunk({0}, 2{*})", DIMENSIONED, DIM, VIEW, weight=3),
     row("{0}.unbind({dim}); torch.unbind({0}, {dim})", DIMENSIONED, DIM, VIEW),
     row("{0}[0]; {0}[-1]", SEVERAL, weight=3),
+    row("torch.cat({0}{*}); torch.cat({0}[::-1]{*}); torch.cat({0}[-1:] + {0}[:-1]{*}); torch.cat({0}[1:]{*}); "
+        "torch.cat([{0}[1], {0}[0]]{*}); torch.cat([{0}[0], {0}[0]]{*})", SEVERAL, DIM_OF_PARTS, weight=3),
     row("torch.broadcast_tensors({0}, {1})", ANY, OTHER, VIEW),
+    # for passes that ask for it: where two values are nearly equal, rounding decides on the size
+    row("torch.unique({0}); torch.unique_consecutive({0}); {0}.unique()", FLOAT, weight=0),
     row("torch.hstack([{0}, {1}]); torch.vstack(({0}, {1}))", DIMENSIONED, SAME),
 ]
 
@@ -204,6 +221,16 @@ PRODUCTS = [
     row("F.linear", VECTORS, WEIGHT, BIAS, weight=2),
     row("torch.addmm({2}, {0}, {1}.t(){*})", ROWS, WEIGHT, BIAS),
     row("torch.addmm", ROWS, ROWS, ROWS),
+    row("torch.addmv({2}, {1}, {0}{*}); {2}.addmv({1}, {0}{*}); {2}.clone().addmv_({1}, {0}{*})", LINE, WEIGHT, BIAS),
+    row("torch.addbmm({0}[0] @ {1}[0], {0}, {1}{*}); ({0}[0] @ {1}[0]).addbmm({0}, {1}{*}); "
+        "({0}[0] @ {1}[0]).addbmm_({0}, {1}{*}); torch.baddbmm({0} @ {1}, {0}, {1}{*})", SEQUENCES, BATCHED_FACTOR),
+    row("torch.linalg.lu_solve(torch.linalg.lu_factor({0})[0], torch.linalg.lu_factor({0})[1], {0}); "
+        "torch.linalg.ldl_solve(torch.linalg.ldl_factor({0})[0], torch.linalg.ldl_factor({0})[1], {0}); "
+        "torch.lu_unpack(torch.linalg.lu_factor({0})[0], torch.linalg.lu_factor({0})[1]); "
+        "torch.ormqr(torch.geqrf({0})[0], torch.geqrf({0})[1], {0}); {0}.ormqr({0}[0], {0})", SQUARE),
+    row("torch.istft(torch.stft({0}, 4, window=torch.ones(4), return_complex=True), 4, window=torch.ones(4)); "
+        "torch.stft({0}, 4, window=torch.ones(4), return_complex=True).istft(4, window=torch.ones(4)); "
+        "torch.view_as_real({0}.stft(4, window=torch.ones(4), return_complex=True))", FLAT),
     row("{0} @ {0}.mT; {0}.mT @ {0}; torch.matmul({0}, {0}.transpose(-1, -2))", MATRICES, weight=2),
     row("torch.einsum(\"...i,...i->...\", {0}, {1}); ({0} * {1}).sum(-1); torch.einsum('...i,...j->...ij', {0}, {1})",
         VECTORS, SAME_FLOAT),
@@ -217,11 +244,26 @@ PRODUCTS = [
         "F.scaled_dot_product_attention({0}, {1}, {1}, {2}{*})", SEQUENCES, SAME_FLOAT, SCORES,
         argument("scale", one_of(0.3), 3)),
     row("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask=torch.ones({causal}, dtype=torch.bool).tril())",
-        SEQUENCES, SAME_FLOAT, argument("causal", lambda builder, objects: (objects[0].shape[1]) * 2)),
+        SEQUENCES, SAME_FLOAT, _CAUSAL),
+    row("F.scaled_dot_product_attention({0}, {1}, {1}, attn_mask=torch.ones({causal}, dtype=torch.bool)"
+        ".tril(diagonal={diagonal}))", SEQUENCES, SAME_FLOAT, _CAUSAL, argument("diagonal", one_of(1, 2, -1))),
     row("{0}.index_select(-1, {1}); {0}[..., {1}]", VECTORS, POSITIONS),
     row("{0}[..., {1}]", VECTORS, PLACES),
+    row("{1}[{0}]; F.embedding({0}, {1}); {1}.index_select(0, {0}.flatten()); {1}[{0}] * 2", INDICES, TABLE, weight=5),
     row("torch.gather({0}, -1, {1}); {0}.gather(-1, {1})", VECTORS, PLACE_OF_EACH),
     row("torch.index_select({0}, {dim}, {1}); {0}.index_select({dim}, {1})", MATRICES, POSITIONS, DIM),
+]
+
+FACTORIES = [
+    row("torch.zeros({shape}); torch.ones({shape}); torch.zeros(*{shape}); torch.ones(*{shape}); "
+        "torch.zeros({shape}, dtype=torch.float64)", argument("shape", shape_beside), weight=3),
+    row("torch.full({shape}, {number})", argument("shape", shape_beside), argument("number", number)),
+    row("torch.arange({count}); torch.arange(1, {count} + 1); torch.arange({count}, dtype=torch.float32); "
+        "torch.linspace(0, 1, {count}); torch.zeros({count}); torch.ones({count}); torch.eye({count})",
+        argument("count", last_size), weight=2),
+    row("torch.tensor({numbers})", argument("numbers", one_of([0.5], [1.0, -2.0], [2]))),
+    row("{0}.new_zeros({shape}); {0}.new_ones({shape})", FLOAT, argument("shape", shape_beside)),
+    row("{0}.new_full({shape}, {number})", FLOAT, argument("shape", shape_beside), argument("number", number)),
 ]
 
 SIZES = [

@@ -20,8 +20,17 @@ _MASKS = (
     "(part := {}).masked_fill(part > 0, float('-inf'))",
     "(part := {}).masked_fill(part > 0, -100.0)",
     "(part := {}).where(part < 1, 0.5)",
+    "(part := {}).masked_fill(torch.ones_like(part).triu(1).bool(), -100.0)",
+    "(part := {}).masked_fill(torch.ones_like(part).tril(diagonal=1) == 0, -100.0)",
 )
-_TAGS = {"cast": frozenset({"cast"}), "layout": frozenset({"view"}), "use": frozenset({"view"})}
+_INERT = ("F.dropout({}, 0.1, training=False)", "{}.contiguous()")
+"""What changes nothing, and stands between two operations all the same."""
+_TAGS = {
+    "between": frozenset({"view"}),
+    "cast": frozenset({"cast"}),
+    "layout": frozenset({"view"}),
+    "use": frozenset({"view"}),
+}
 """Siblings that may return the memory that they were given, by kind."""
 
 
@@ -31,7 +40,7 @@ class _Edit:
 
     kind: str
     """What is another: ``"number"``, ``"argument"``, ``"order"``, ``"operand"``, ``"cast"``, ``"mask"``, ``"layout"``,
-    ``"use"``."""
+    ``"between"``, ``"use"``."""
     text: str
     """The part."""
     arguments: tuple[Argument, ...] = ()
@@ -54,6 +63,7 @@ def siblings(row: Production, spelling: str) -> tuple[tuple[Production, ...], ..
     {1} * torch.sigmoid({0})
     {0}.double() * torch.sigmoid({0})
     {0} * torch.sigmoid((part := {0}).masked_fill(part > 0, float('-inf')))
+    {0} * F.dropout(torch.sigmoid({0}), 0.1, training=False)
     {0} * (inner := torch.sigmoid({0})), inner
     """
     text = _HOLE.sub(r"_\1_", spelling)
@@ -165,6 +175,9 @@ def _around(node: ast.expr, text: str) -> Iterator[_Edit]:
     """A part that is cast, transposed or no more so, or read once more."""
     if not _is_value(node):
         return
+    if not isinstance(node, ast.Name):
+        for form in _INERT:
+            yield _Edit("between", form.format(ast.unparse(node) if form[0] == "F" else _closed(node)))
     for form in _CASTS:
         yield _Edit("cast", form.format(_closed(node)))
     if re.search(r" @ |mm\(|matmul\(", text):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytest_fx.generation.operands import (
     ANOTHER,
     ANY,
@@ -83,7 +85,7 @@ CHECKS = [
     _checks("{0}.shape[0] == {length}", "f'{0}: expected {length} rows, got {{0}.shape[0]}'", (MATRICES,), _LENGTH),
     _checks("{0}.numel() > 0", "'{0} is empty'", (DIMENSIONED,)),
     _checks("{0}.shape[0] % 2 == 0", "f'an odd number of rows: {{0}.size(0)}'", (MATRICES,)),
-    _checks("{0}.is_contiguous()", "'{0} is not contiguous'", (MATRICES,)),
+    replace(_checks("{0}.is_contiguous()", "'{0} is not contiguous'", (MATRICES,)), weight=4),
     _checks("torch.isfinite({0}).all()", "'{0} is not finite'", (FLOAT,)),
     _checks("({0} >= {low}).all()", "'{0} is too low'", (FLOAT,), argument("low", one_of(0, -1, -3.0, -1000))),
     _checks("{0}.abs().max() < {high}", "'{0} is too high'", (VECTORS,), argument("high", one_of(10, 2.0, 1000))),

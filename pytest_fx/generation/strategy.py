@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import operator
 import re
@@ -29,7 +30,7 @@ from pytest_fx.generation.grammar import FAMILIES
 from pytest_fx.generation.operands import size_beside
 from pytest_fx.generation.productions import Choices, SeededChoices
 from pytest_fx.generation.program_builder import ProgramBuilder, Value, evaluated
-from pytest_fx.generation.record import Input, Program, load, seeded
+from pytest_fx.generation.record import Input, Program, load, noted_warnings, seeded
 from pytest_fx.generation.source import source
 from pytest_fx.generation.spelled_targets import CHECK
 from pytest_fx.generation.tensor_expressions import draw_extent, draw_tensor
@@ -38,9 +39,11 @@ COMPOSED: dict[str, Callable[[ProgramBuilder], bool]] = {
     "repeat": composition.repeat_line,
     "again": composition.call_again,
     "between": composition.write_between,
+    "after": composition.read_after_write,
     "sibling": composition.make_sibling,
     "optional": composition.read_optional,
     "tie": composition.tie_weights,
+    "any": composition.call_any,
 }
 """Lines that are more than an operation."""
 # What is to be frequent stands several times in a tuple, in place of weights beside it: a choice is then one integer
@@ -53,9 +56,11 @@ PLAIN = (
     *("idiom",) * 4,
     *("nest",) * 3,
     *("between",) * 4,
+    *("after",) * 3,
     *("sibling",) * 5,
     *("optional",) * 2,
-    "tie",
+    *("tie",) * 3,
+    *("any",) * 2,
 )
 """What a line can be, as often as it should be chosen; the first is what shrinking goes to."""
 BIASED = (*PLAIN, *("wanted",) * len(PLAIN))
@@ -98,6 +103,8 @@ FAMILIAR: tuple[tuple[Any, ...], ...] = (
     ("transpose", "reshape", nn.Linear),
     (torch.matmul, operator.mul, F.softmax, torch.matmul),
     (operator.matmul, "masked_fill", F.softmax, operator.matmul),
+    (operator.matmul, F.softmax, nn.Dropout, operator.matmul),
+    (torch.chunk, torch.cat),
     ("pow", "mean", operator.add, torch.rsqrt, operator.mul),
     (nn.Linear, operator.add, nn.LayerNorm),
     ("reshape", "reshape"),
@@ -110,8 +117,12 @@ FAMILIAR: tuple[tuple[Any, ...], ...] = (
     ("double", operator.add),
 )
 """What real models do in a row."""
-IDIOMS = chains(FAMILIAR)
-"""The same as rows of the grammar."""
+
+
+@functools.cache
+def idioms() -> tuple[Chain, ...]:
+    """The same as rows of the grammar."""
+    return chains(FAMILIAR)
 
 
 def programs(
@@ -223,16 +234,13 @@ def program_of(random: Random | None, bias: Bias, steps: int) -> Program:
 
 
 def _drawn(choices: Choices, bias: Bias, steps: int) -> Program | None:
-    with seeded(), warnings_as_errors():
-        return _draw_program(choices, bias, steps)
+    with seeded(), noted_warnings() as noted:
+        return _draw_program(choices, bias, steps, noted)
 
 
 @contextlib.contextmanager
 def warnings_as_errors() -> Generator[None]:
-    """Take what torch warns of for an error, also what it would warn of once: no line that it has against is written.
-
-    So programs do not depend on what ran before them, and can be run where warnings are errors.
-    """
+    """Take what torch warns of for an error, also what it would warn of once."""
     before = torch.is_warn_always_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -244,9 +252,10 @@ def warnings_as_errors() -> Generator[None]:
             torch.set_warn_always(before)
 
 
-def _draw_program(choices: Choices, bias: Bias, steps: int) -> Program | None:
-    """Draw a program, or None where what was drawn refuses its own inputs."""
+def _draw_program(choices: Choices, bias: Bias, steps: int, noted: list[Any]) -> Program | None:
+    """Draw a program, or None where what was drawn refuses its own inputs; ``noted``: what torch warns of."""
     builder = ProgramBuilder(choices, "Program", extreme_values=choices.sometimes(7), constants=bias.constants)
+    builder.noted = noted
     if builder.extreme_values:
         builder.features.add("non-finite")
     builder.no_side_effects = bias.no_side_effects and choices.sometimes(3)
@@ -338,7 +347,7 @@ def _step(builder: ProgramBuilder, bias: Bias) -> bool:
         case "wanted":
             return composition.follow(builder, choices.pick(bias.wanted))
         case "idiom":
-            return composition.follow(builder, choices.pick(IDIOMS))
+            return composition.follow(builder, choices.pick(idioms()))
         case "nest":
             return composition.nest(builder, lambda inner: _add_line(inner, bias, choices))
         case _ if name in COMPOSED:

@@ -53,8 +53,8 @@ class TensorRecipe:
     dtype: torch.dtype = torch.float32
     """The dtype of its elements."""
     elements: tuple[Any, ...] | str | Triangle = "ones"
-    """``"ones"``, ``"waves"`` (a sine, no two elements alike), ``"swings"`` (a high one), ``"counts"`` (0, 1, 2…), a
-    triangle, or values that are repeated."""
+    """``"ones"``, ``"waves"`` (a sine, no two elements alike), ``"swings"`` (a high one), ``"depths"`` (a low one, all
+    negative), ``"gaps"`` (whose last row is zero), ``"counts"`` (0, 1, 2…), a triangle, or values that are repeated."""
     layout: str = "contiguous"
     """``"contiguous"``, ``"transposed"`` (the last two dimensions) or ``"stepped"`` (every second element)."""
     limit: int = 4
@@ -125,13 +125,15 @@ def _contiguous(recipe: TensorRecipe, shape: Shape) -> str:
         text = text if recipe.elements == "counts" else f"{text}.add(1).sin()"
         if recipe.elements == "waves" and recipe.wave != (1.0, 0.0):
             text = f"{text}.mul({recipe.wave[0]!r}).add({recipe.wave[1]!r})"
-        text = f"{text}.mul(150)" if recipe.elements == "swings" else text
+        text += {"swings": ".mul(150)", "depths": ".sub(2)"}.get(str(recipe.elements), "")
     elif dtype is torch.bool:
         text = f"torch.arange({count}).remainder(3).bool()"
     else:
         suffix = "" if dtype is torch.int64 else suffix
         text = f"torch.arange({count}{suffix}).remainder({max(1, recipe.limit)})"
-    return text if len(shape) == 1 else f"{text}.reshape({size})"
+    text = text if len(shape) == 1 else f"{text}.reshape({size})"
+    has_gap = recipe.elements == "gaps" and dtype in FLOATING and math.prod(shape[:1]) > 1
+    return f"{text}.index_fill(0, torch.tensor([{shape[0] - 1}]), 0)" if has_gap else text
 
 
 def _given(values: tuple[Any, ...], shape: Shape, size: str, count: int, dtype: torch.dtype, suffix: str) -> str:
@@ -175,7 +177,9 @@ def draw_tensor(
         extreme_values: not-a-numbers, infinities, denormals and extreme magnitudes are among the values.
         limit: integers are below it and not negative.
     """
-    kind = choices.pick(("ones", "waves", "waves", "waves", "waves", "counts", "given", "given", "swings", "swings"))
+    kind = choices.pick(
+        ("ones", "waves", "waves", "waves", "waves", "counts", "given", "given", "swings", "swings", "depths", "gaps")
+    )
     kind = "given" if extreme_values and kind == "waves" else kind
     elements: Any = kind if kind != "given" else _draw_elements(choices, dtype, extreme_values, limit)
     layouts = ("contiguous",) * 8 + ("transposed",) * (len(shape) > 1) + ("stepped",) * (len(shape) > 0)

@@ -17,26 +17,31 @@ from torch import nn
 from fx.operator_schemas import get_signature_for_torch_op
 from pytest_fx.generation.operands import one_of
 from pytest_fx.generation.productions import MODULE, NAMESPACE, Argument
+from pytest_fx.generation.signatures import documented_texts, overloads_of, type_of
 
 _CALL = re.compile(r"^(?P<name>(?:torch|F)(?:\.\w+)+|\{0\}\.\w+)\(.*\{\*\}\)(?:\[\d\]|\.\w+)?$")
 _NEVER = frozenset(
     "bias inplace out generator device layout pin_memory requires_grad memory_format training train size_average "
     "reduce sparse sorted dropout dropout_p p cudnn_enable enable_nested_tensor affine elementwise_affine output_size "
-    "half_to_float recompute_scale_factor momentum".split()
+    "half_to_float momentum".split()
 )
 """What rows decide on, what says nothing of the result, and what programs cannot hold."""
 _BY_NAME: dict[str, tuple[Any, ...]] = {
     "dtype": (torch.float64,),
-    "padding_mode": ("circular", "reflect", "replicate"),
-    "reduction": ("sum", "none"),
-    "approximate": ("tanh",),
-    "nonlinearity": ("relu",),
     "max_norm": (0.5,),
     "divisor_override": (3,),
     "ignore_index": (1, 0),
     "padding_idx": (0, 1),
+    "recompute_scale_factor": (True,),
 }
-"""Values for arguments whose defaults do not tell which there are."""
+"""Values for arguments whose defaults and types do not tell which there are."""
+_BY_TYPE: dict[str, tuple[Any, ...]] = {
+    "bool": (True, False),
+    "int": (1, 2, 0),
+    "float": (0.5, 0.1, 2.0),
+    "number": (2, 0.5),
+}
+"""Values for the others; those of texts are what the documentation has in quotes."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -51,33 +56,35 @@ def further_arguments(template: str, known: frozenset[str]) -> tuple[Argument, .
     ['padding', 'ceil_mode', 'count_include_pad', 'divisor_override']
     """
     found: dict[str, Argument] = {}
-    for signature in _signatures(template):
+    for called, signature in _signatures(template):
         for parameter in signature.parameters.values():
             is_known = parameter.name in (*known, *found) or f"{parameter.name}=" in template
-            if not is_known and (values := _values(parameter)):
+            if not is_known and (values := _values(called, parameter)):
                 found[parameter.name] = Argument(parameter.name, one_of(*values))
     return tuple(found.values())
 
 
-def _signatures(template: str) -> Iterator[inspect.Signature]:
+def _signatures(template: str) -> Iterator[tuple[Any, inspect.Signature]]:
     if "{*}" not in template:
         return
     if template.startswith(("nn.", MODULE)):
         made = _found(template.removeprefix(MODULE).partition("(")[0])
         if inspect.isclass(made) and issubclass(made, nn.Module):
-            yield inspect.signature(made)
+            yield made, inspect.signature(made)
         return
     match = _CALL.match(template)
     if match is None:
         return
     name = match["name"]
+    if name[0] == "{":
+        yield from ((name[4:], each.signature) for each in overloads_of(name[4:]) if _is_plain(each.signature))
     function = _found(name if name[0] != "{" else f"torch.{name[4:]}")
     for called in (function, getattr(torch, getattr(function, "__name__", ""), None)):  # F.max_pool2d has no signature
         if callable(called):
             overloads = get_signature_for_torch_op(called) or []
-            yield from filter(_is_plain, overloads)
+            yield from ((called, each) for each in overloads if _is_plain(each))
             if not overloads and inspect.isfunction(called):
-                yield inspect.signature(called)
+                yield called, inspect.signature(called)
 
 
 def _is_plain(signature: inspect.Signature) -> bool:
@@ -92,21 +99,15 @@ def _found(name: str) -> Any:
     return functools.reduce(lambda owner, part: getattr(owner, part, None), rest, NAMESPACE.get(root))
 
 
-def _values(parameter: inspect.Parameter) -> tuple[Any, ...]:
+def _values(called: Any, parameter: inspect.Parameter) -> tuple[Any, ...]:
     """Return what may be given in place of the default; nothing where that is not known."""
     name, default = parameter.name, parameter.default
     if name in _NEVER or name[0] == "_" or parameter.kind is parameter.POSITIONAL_ONLY or default is parameter.empty:
         return ()
-    if name in _BY_NAME:
-        return tuple(value for value in _BY_NAME[name] if value != default)
-    match default:
-        case bool():
-            return (not default,)
-        case int():
-            return tuple(value for value in (1, 2, 0) if value != default)
-        case float():
-            return tuple(value for value in (0.5, 0.1, 2.0) if value != default)
-        case [int(), *_]:
-            return (default[0] + 1,)
-        case _:
-            return ()
+    kind = {bool: "bool", int: "int", float: "float", str: "str"}.get(type(default))
+    if default is None:
+        kind = type_of(parameter.annotation, name)
+    if isinstance(default, list | tuple) and all(type(each) is int for each in default):
+        return tuple(type(default)([each + 1 for each in default[:1]])) if default else ()
+    values = _BY_NAME.get(name) or (documented_texts(called, name) if kind == "str" else _BY_TYPE.get(kind or "", ()))
+    return tuple(value for value in values if value is not default and value != default)

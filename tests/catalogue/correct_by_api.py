@@ -139,8 +139,8 @@ def permutes_by_function(gm: torch.fx.GraphModule) -> None:
 @adapt
 def activations_as_new_modules(gm: torch.fx.GraphModule) -> None:
     """Each call of a relu that does not write in place gets a module of its own."""
-    for node in list(gm.graph.nodes):
-        if node.op == "call_module" and type(module := gm.get_submodule(node.target)) is nn.ReLU and not module.inplace:
+    for node, module in layers(gm, nn.ReLU):
+        if not module.inplace:
             gm.add_submodule(f"own_{node.name}", nn.ReLU())
             node.target = f"own_{node.name}"
     gm.delete_all_unused_submodules()

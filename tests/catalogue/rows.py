@@ -213,13 +213,21 @@ def settled(layer: nn.Module) -> nn.Module:
 
 
 def calls(graph_module: Any, *targets: Any) -> list[Any]:
-    """The nodes that call one of some functions, methods by their names, or modules by their classes, in this order."""
+    """The nodes that call one of some functions, methods by their names, or modules by their classes, in this order.
+
+    Modules with hooks are left out: what takes their place has none.
+    """
     called = {
         node: type(graph_module.get_submodule(node.target)) if node.op == "call_module" else node.target
         for node in graph_module.graph.nodes
-        if node.op.startswith("call_")
+        if node.op.startswith("call_") and not _has_hooks(graph_module, node)
     }
     return [node for target in targets for node, own in called.items() if own == target]
+
+
+def _has_hooks(graph_module: Any, node: Any) -> bool:
+    called = graph_module.get_submodule(node.target) if node.op == "call_module" else None
+    return called is not None and bool(called._forward_hooks or called._forward_pre_hooks)
 
 
 def layers(graph_module: Any, kind: type[nn.Module]) -> list[tuple[Any, Any]]:

@@ -642,6 +642,7 @@ def refused(program: Program) -> dict[str, str]:
                 except Exception as error:
                     last = traceback.extract_tb(error.__traceback__)[-1]
                     is_own = isinstance(error, ValueError) and last.filename.startswith("<program")
+                    is_own = is_own and "to unpack" not in str(error)
                     if isinstance(error, AssertionError) or is_own:
                         messages[name] = str(error)
     return messages

@@ -747,7 +747,7 @@ def only_two_dimensions(graph_module: torch.fx.GraphModule):
 @pytest.mark.parametrize("seed", thorough_except([0, 1], range(6)))
 def test_a_fold_that_is_right_for_other_sizes_is_found_wrong_where_two_are_equal(check, seed):
     found = violation_of(check, only_two_dimensions, seed=seed, max_examples=100, min_changed=0.05)
-    assert found.law in ("contract", "gradients", "batch sizes")
+    assert found.law in ("contract", "gradients", "batch sizes", "other values")
 
 
 def relu_of_the_first():
@@ -767,7 +767,7 @@ def test_the_search_goes_on_until_enough_programs_were_changed_and_says_if_not(c
     options = {"max_examples": 24, "without": ("gradients", "deterministic", "retraceable")}
     usual = check(relu_method_as_function, min_changed=1, **options)
     assert usual.changed >= usual.wanted == 7 and usual.programs == 24
-    more = check(linear_to_the_same_size_on_three_dimensions, min_changed=0.01, **options)
+    more = check(linear_to_the_same_size_on_three_dimensions, min_changed=0.01, seed=2, **options)
     assert 24 < more.programs <= 48
     assert check(relu_of_the_first(), min_changed=0.01, enough_changed=0, **options).programs == 24
     few = check(relu_of_the_first(), min_changed=0.01, **options)

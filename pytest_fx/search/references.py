@@ -9,6 +9,7 @@ of the same package that these lead to:
 * names of tensor methods, as texts: ``"permute"``;
 * the operators of a family, where it asks :mod:`fx.operators.families` about one: ``is_one_of(kind, "convolution")``;
 * ``"get_attr"``, or a look at all buffers or parameters, where neither operations nor kinds of calls are named;
+* functions that wait (:mod:`pytest_fx.generation.waiting`), where it asks :mod:`fx.operators.asynchronous` about one;
 * checks (``torch._assert``), by that name, or where a pass asks what must not be erased;
 * other constants, such as the ``8.0`` of ``node.args[1] == 8.0``, and ``"reflect"``;
 * patterns: functions with ``pattern`` in their name, or those that a caller of ``replace_pattern`` names if there is
@@ -31,11 +32,14 @@ from torch import nn
 
 from fx.checks.bytecode import CONSTANTS, steps
 from fx.interop import AdaptedPass
+from fx.operators.asynchronous import halves_of
 from fx.operators.facts import FAMILIES
 from fx.operators.families import operators
 from pytest_fx.generation.bias import ATTRIBUTE
 from pytest_fx.generation.spelled_targets import ATTRIBUTES, CHECK
+from pytest_fx.generation.waiting import WAITING
 from pytest_fx.harness.capture import GraphModule, capture
+from pytest_fx.harness.pass_run import parts_of
 
 MOST_OBJECTS = 5000
 """How many objects are looked at."""
@@ -105,7 +109,11 @@ def references_of(pass_: Any) -> PassReferences:
     families = [row for row in operators() if row.family in named]
     operations = {one: None for row in families for one in (row.function, *row.modules)} | search.operations
     return PassReferences(
-        (*(operations or attributes), *([CHECK] if search.checks else [])),
+        (
+            *(WAITING if search.asks_what_waits else ()),
+            *(operations or attributes),
+            *([CHECK] if search.checks else []),
+        ),
         tuple(search.patterns),
         tuple(search.constants.values())[:MOST_CONSTANTS],
         search.replaces,
@@ -122,11 +130,13 @@ class _ReferenceWalk:
         self.patterns: list[GraphModule] = []
         self.constants: dict[str, float | str] = {}  # by their text, as 1 and 1.0 are equal
         self.codes: list[types.CodeType] = []
-        self.replaces = self.removes = self.checks = self.reads_table = False
+        self.replaces = self.removes = self.checks = self.reads_table = self.asks_what_waits = False
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # as an id may be used again
+        self._made_before: set[type] = set()
 
     def run(self, pass_: Any) -> None:
+        self._made_before = {kind for part in parts_of(pass_) for kind in type(part).__mro__}
         pending: list[Any] = [pass_]
         while pending and len(self._seen) < MOST_OBJECTS:
             found = pending.pop(0)
@@ -156,11 +166,13 @@ class _ReferenceWalk:
             if issubclass(found, nn.Module) and found.__module__.startswith("torch.nn.modules"):
                 self.operations[found] = None
             elif _is_open(found):
-                yield from (part for name, part in vars(found).items() if name[:2] != "__" or name == "__call__")
+                special = self._special_methods(found)
+                yield from (part for name, part in vars(found).items() if name[:2] != "__" or name in special)
                 yield from found.__bases__
         elif isinstance(found, types.FunctionType):
             self.replaces |= found.__module__ == "torch.fx.subgraph_rewriter"
             self.reads_table |= found.__module__ == operators.__module__
+            self.asks_what_waits |= found.__module__ == halves_of.__module__
             if _is_open(found):
                 yield from self._parts_of_function(found)
         elif isinstance(found, nn.Module):
@@ -168,6 +180,12 @@ class _ReferenceWalk:
             self._add_pattern(found)
         else:
             yield from _parts_of_value(found)
+
+    def _special_methods(self, kind: type) -> tuple[str, ...]:
+        """Return the special methods that run with the pass: also how its helpers are made, but not the pass itself."""
+        if kind in self._made_before or dataclasses.is_dataclass(kind):  # whose constructor is generated
+            return ("__call__",)
+        return ("__call__", "__init__")
 
     def _parts_of_function(self, function: types.FunctionType) -> Iterator[Any]:
         names = set(_names_in(function.__code__))

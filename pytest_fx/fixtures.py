@@ -134,7 +134,8 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
     """Tries a pass on random programs: ``fx_check_pass(my_pass)``; what came of it is in the summary of the run.
 
     It is :func:`pytest_fx.check_pass`. ``--fx-contract``, ``--fx-examples``, ``--fx-inference``, ``--fx-isolate`` and
-    the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, stand in for what is not said.
+    the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, stand in for what is not said. With
+    ``--fx-mutate`` mutants of the pass are tried, too (:func:`pytest_fx.mutate_pass`).
     """
     options = options_of(request.node)
 
@@ -157,6 +158,15 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             record_check(request.node, f"nothing judged: {error.args[0].partition(chr(10))[0]}")
             raise
         record_check(request.node, str(report))
+        if options.mutate is not None:
+            names = ("contract", "modes", "max_examples", "without", "seed")
+            mutation = _module("search.mutation").mutate_pass(
+                made,
+                mutants=options.mutate,
+                on_mutant=lambda number, count: progress.doing(f"mutant {number} of {count}"),
+                **{name: given[name] for name in names if given.get(name) is not None},
+            )
+            record_check(request.node, str(mutation))
         return report
 
     return check

@@ -1,7 +1,7 @@
 """Options of a pass that depend on the program: where a pass cuts, which modules it keeps whole.
 
-No default says so, and a pass that is told nothing may do nothing. A pass with a method ``options_for`` yields options
-to try on a program, and the search takes one of these for each.
+No default can, and a pass with defaults may do nothing. A pass with a method ``options_for`` yields options to try on a
+program, and the search takes one of these for each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def takes_options_for_programs(pass_: Any) -> bool:
 
 
 def with_drawn_options(pass_: Any, program: GraphModule, random: Random) -> Any:
-    """Return the pass with some of the options that it names for ``program``; options that were given stay.
+    """Return the pass with some of its options for ``program``; options that were given stay.
 
     Raises :class:`~fx.errors.PassError` if the pass yields something else than options by name.
     """
@@ -39,8 +39,8 @@ def with_drawn_options(pass_: Any, program: GraphModule, random: Random) -> Any:
     what = "options_for yields options by name, such as {'at': ('relu',)}"
     choices = expect_all(ask(program), lambda each: isinstance(each, Mapping), what, error=PassError)
     defaults = {option.name: option.default for option in options_of(pass_)}
-    given = {name for name, default in defaults.items() if getattr(pass_, name) != default}
-    free = [options for options in choices if given.isdisjoint(options)]
+    explicit = {name for name, default in defaults.items() if getattr(pass_, name) != default}
+    free = [options for options in choices if explicit.isdisjoint(options)]
     return dataclasses.replace(pass_, **random.choice(free)) if free else pass_
 
 

@@ -165,7 +165,7 @@ class _ReferenceWalk:
         elif isinstance(found, type):
             if issubclass(found, nn.Module) and found.__module__.startswith("torch.nn.modules"):
                 self.operations[found] = None
-            elif _is_open(found):
+            elif is_open(found):
                 special = self._special_methods(found)
                 yield from (part for name, part in vars(found).items() if name[:2] != "__" or name in special)
                 yield from found.__bases__
@@ -173,7 +173,7 @@ class _ReferenceWalk:
             self.replaces |= found.__module__ == "torch.fx.subgraph_rewriter"
             self.reads_table |= found.__module__ == operators.__module__
             self.asks_what_waits |= found.__module__ == halves_of.__module__
-            if _is_open(found):
+            if is_open(found):
                 yield from self._parts_of_function(found)
         elif isinstance(found, nn.Module):
             yield type(found)
@@ -205,7 +205,7 @@ class _ReferenceWalk:
                 continue
         named = list(_named_in(function.__code__, function.__globals__))
         if any("replace_pattern" in name for name in names):
-            own = [part for part in named if isinstance(part, types.FunctionType) and _is_open(part)]
+            own = [part for part in named if isinstance(part, types.FunctionType) and is_open(part)]
             if not any("pattern" in part.__name__.lower() for part in own):
                 for part in own:  # by whatever name, if it has one: a lambda has none
                     self._add_pattern(part)
@@ -235,7 +235,7 @@ def _is_operation(found: Any) -> bool:
     return module in _OPERATIONS and name[:1] != "_" and name not in _NO_OPERATIONS
 
 
-def _is_open(found: Any) -> bool:
+def is_open(found: Any) -> bool:
     """Return whether a function or class is of a module whose functions may be part of a pass."""
     module = str(getattr(found, "__module__", None))
     return module.startswith(_OPEN) or module.partition(".")[0] not in _CLOSED
@@ -305,6 +305,6 @@ def _parts_of_value(found: Any) -> Iterator[Any]:
     elif dataclasses.is_dataclass(found):
         yield from (getattr(found, field.name, None) for field in dataclasses.fields(found))
         yield type(found)
-    elif _is_open(type(found)):
+    elif is_open(type(found)):
         yield type(found)
         yield getattr(found, "__dict__", None)

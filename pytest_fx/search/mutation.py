@@ -7,6 +7,7 @@ leaves nearly all alone, the search is done for the mutant as for any pass.
 
 from __future__ import annotations
 
+import copy
 import pickle
 import tempfile
 import warnings
@@ -21,11 +22,14 @@ from typing import Any, Literal
 import hypothesis
 import torch
 from hypothesis import Phase
+from torch import nn
 
 from fx import GraphModule
 from fx.arguments import refusal
 from fx.errors import FxError
-from fx.passes import Contract, contract_of, pass_name
+from fx.modules.attributes import fetch_attribute
+from fx.passes import Contract, RemoveDeadCode, contract_of, pass_name
+from fx.passes.rewriting import take_edits
 from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.evaluation import threads
 from pytest_fx.harness.pass_run import PassRun, may_change
@@ -59,7 +63,7 @@ Fate = Literal["killed", "survived", "acts less", "not told apart"]
 FATES: dict[Fate, str] = {
     "killed": "the search fails for it",
     "survived": "it leaves other programs than the pass, and the search holds it to be right",
-    "acts less": "it only leaves alone programs that the pass changes, which no law forbids",
+    "acts less": "it only leaves alone what the pass changes, or leaves dead code behind, which no law forbids",
     "not told apart": "it leaves the same programs as the pass, wherever both were tried",
 }
 """What may become of a mutant, in words."""
@@ -340,10 +344,37 @@ def _contents(program: GraphModule) -> Iterator[tuple[Any, ...]]:
     for name, module in program.named_modules(remove_duplicate=False):
         yield name, module.training
         if isinstance(module, GraphModule):
-            yield (module.graph.python_code("self").src,)
-            yield from ((node.name, str(node.source), sorted(map(str, node.meta))) for node in module.graph.nodes)
+            yield from _written(module)
         elif not list(module.children()):
             yield settings_of(module)[""]
+
+
+def _written(program: GraphModule) -> Iterator[tuple[Any, ...]]:
+    """Yield the code of a program, and what is recorded of each of its nodes."""
+    yield (program.graph.python_code("self").src,)
+    yield from ((node.name, str(node.source), sorted(map(str, node.meta))) for node in program.graph.nodes)
+
+
+def _same_but_for_dead_code(program: GraphModule, other: GraphModule) -> bool:
+    """Return whether two programs compute the same in the same way, whatever nothing uses in one of them."""
+    live, rest = copy.deepcopy(program), copy.deepcopy(other)
+    for each in (live, rest):
+        take_edits(RemoveDeadCode(), each)  # which records no origins of what is left
+    if list(_written(live)) != list(_written(rest)):
+        return False
+    paths = {str(node.target) for node in live.graph.nodes if node.op in ("get_attr", "call_module")}
+    return all(_holds_the_same(fetch_attribute(live, path), fetch_attribute(rest, path)) for path in paths)
+
+
+def _holds_the_same(value: Any, other: Any) -> bool:
+    """Return whether two attributes of programs are equal tensors, or modules with equal settings and tensors."""
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        return same_tensor(value, other) and value.requires_grad == other.requires_grad
+    if isinstance(value, nn.Module) and isinstance(other, nn.Module):
+        tensors, others = tensors_of(value), tensors_of(other)
+        same_names = settings_of(value) == settings_of(other) and tensors.keys() == others.keys()
+        return same_names and all(_holds_the_same(tensor, others[name]) for name, tensor in tensors.items())
+    return value == other
 
 
 @dataclass(slots=True)
@@ -353,14 +384,14 @@ class _Differences:
     more: int = 0
     """Those on which the mutant did something else."""
     less: int = 0
-    """Those on which it did less: left alone what the pass changes, or made fewer edits."""
+    """Those on which it did less: left alone what the pass changes, made fewer edits, or left dead code behind."""
     lost: int = 0
     """Those that it left alone, of these."""
 
     def add(self, run: PassRun, usual: PassRun) -> int:
         """Count a program, and return how many of its kind there are."""
         fewer = run.edits < usual.edits if run.edits is not None and usual.edits is not None else not run.changed
-        if run.after is None or usual.after is None or not fewer:
+        if run.after is None or usual.after is None or not (fewer or _same_but_for_dead_code(run.after, usual.after)):
             self.more += 1
             return self.more
         self.less += 1

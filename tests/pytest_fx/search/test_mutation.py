@@ -104,6 +104,25 @@ def test_every_fault_is_counted_once_and_the_pass_is_as_before(report):
     assert {torch.neg: -1, torch.positive: 1} == PRODUCTS
 
 
+def negation_as_new_product(graph_module: fx.GraphModule) -> None:
+    """Write a product beside each negation, and erase that."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.neg):
+        with graph_module.graph.inserting_before(node):
+            product = graph_module.graph.call_function(torch.mul, (*node.args, *node.kwargs.values(), -1))
+        product.meta.update(node.meta)
+        node.replace_all_uses_with(product)
+        graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+def test_a_fault_that_leaves_dead_code_behind_acts_less():
+    report = mutate_pass(negation_as_new_product, max_examples=20)
+    (left,) = fates(report, line_of("graph_module.graph.erase_node(node)"), "edit removed")
+    assert left.fate == "acts less"
+    (metadata,) = fates(report, line_of("product.meta.update(node.meta)"), "edit removed")
+    assert metadata.fate == "survived"  # no law is about metadata of new nodes
+
+
 def test_fewer_mutants_are_the_same_ones_in_each_run():
     first, second = (mutate_pass("remove-dead-code", mutants=1, max_examples=5) for _ in range(2))
     assert len(first.outcomes) == 1

@@ -27,7 +27,7 @@ from torch import nn
 from fx import GraphModule
 from fx.arguments import refusal
 from fx.errors import FxError
-from fx.modules.attributes import fetch_attribute
+from fx.modules.attributes import find_attribute
 from fx.passes import Contract, RemoveDeadCode, contract_of, pass_name
 from fx.passes.rewriting import take_edits
 from pytest_fx.errors import LawViolation, NothingJudged
@@ -57,6 +57,7 @@ LONGEST = 120.0
 """Seconds that the search for one mutant may take."""
 _RAISES = "raises"
 _CHANGES = "changes too few programs"
+_IMPOSSIBLE = "there is no such pass"
 _UNREACHED = "no program reached it"
 
 Fate = Literal["killed", "survived", "acts less", "not told apart"]
@@ -249,9 +250,15 @@ class _Search:
         channel.send(pickle.dumps((outcome.fate, outcome.by)))
 
     def _with_mutant(self, mutant: Mutant) -> Outcome:
+        try:
+            return self._judged_with(mutant)
+        except Exception as error:  # a wrong program may be too much for whoever looks at it, and for the search
+            return Outcome(mutant, "killed", type(error).__name__)
+
+    def _judged_with(self, mutant: Mutant) -> Outcome:
         with mutant.installed() as is_possible:
             if not is_possible:
-                return Outcome(mutant, "not told apart")
+                return Outcome(mutant, "not told apart", _IMPOSSIBLE)
             killer = self._killer(differences := _Differences())
         if killer is None and not differences.are_right(self._judged):
             killer = self._killer_in_search(mutant, differences)
@@ -349,21 +356,27 @@ def _contents(program: GraphModule) -> Iterator[tuple[Any, ...]]:
             yield settings_of(module)[""]
 
 
-def _written(program: GraphModule) -> Iterator[tuple[Any, ...]]:
-    """Yield the code of a program, and what is recorded of each of its nodes."""
+def _written(program: GraphModule, *, lines: bool = True) -> Iterator[tuple[Any, ...]]:
+    """Yield the code of a program, and what is recorded of each of its nodes, the user's line if asked for."""
     yield (program.graph.python_code("self").src,)
-    yield from ((node.name, str(node.source), sorted(map(str, node.meta))) for node in program.graph.nodes)
+    for node in program.graph.nodes:
+        yield node.name, str(node.source) if lines else "", sorted(map(str, node.meta))
 
 
 def _same_but_for_dead_code(program: GraphModule, other: GraphModule) -> bool:
     """Return whether two programs compute the same in the same way, whatever nothing uses in one of them."""
-    live, rest = copy.deepcopy(program), copy.deepcopy(other)
-    for each in (live, rest):
-        take_edits(RemoveDeadCode(), each)  # which records no origins of what is left
-    if list(_written(live)) != list(_written(rest)):
+    try:
+        live, rest = copy.deepcopy(program), copy.deepcopy(other)
+        for each in (live, rest):
+            take_edits(RemoveDeadCode(), each)  # which records no origins of what is left
+    except Exception:  # whatever comes of a wrong program
+        return False
+    # What is left behind keeps the lines that what takes its place has, too.
+    has_lines = len(program.graph.nodes) == len(other.graph.nodes)
+    if list(_written(live, lines=has_lines)) != list(_written(rest, lines=has_lines)):
         return False
     paths = {str(node.target) for node in live.graph.nodes if node.op in ("get_attr", "call_module")}
-    return all(_holds_the_same(fetch_attribute(live, path), fetch_attribute(rest, path)) for path in paths)
+    return all(_holds_the_same(*(find_attribute(each, path, None) for each in (live, rest))) for path in paths)
 
 
 def _holds_the_same(value: Any, other: Any) -> bool:
@@ -375,6 +388,16 @@ def _holds_the_same(value: Any, other: Any) -> bool:
         same_names = settings_of(value) == settings_of(other) and tensors.keys() == others.keys()
         return same_names and all(_holds_the_same(tensor, others[name]) for name, tensor in tensors.items())
     return value == other
+
+
+def _did_less(run: PassRun, usual: PassRun) -> bool:
+    """Return whether a mutant left alone what the pass changed, made fewer edits, or left dead code behind."""
+    if run.after is None or usual.after is None:
+        return False
+    if not run.changed or (run.edits is not None and usual.edits is not None and run.edits < usual.edits):
+        return True
+    before = run.untouched().after
+    return any(other is not None and _same_but_for_dead_code(run.after, other) for other in (usual.after, before))
 
 
 @dataclass(slots=True)
@@ -390,8 +413,7 @@ class _Differences:
 
     def add(self, run: PassRun, usual: PassRun) -> int:
         """Count a program, and return how many of its kind there are."""
-        fewer = run.edits < usual.edits if run.edits is not None and usual.edits is not None else not run.changed
-        if run.after is None or usual.after is None or not (fewer or _same_but_for_dead_code(run.after, usual.after)):
+        if not _did_less(run, usual):
             self.more += 1
             return self.more
         self.less += 1

@@ -1,16 +1,25 @@
 """Functions that wait for something else, in programs for passes that divide such calls into a start and a wait.
 
-Those that a user registers talk to other processes, and are not called with random tensors.
+Those that a user registers talk to other processes, and are not called with random tensors. Halves of these read their
+argument as early or as late as they may, so that a write in between shows each time.
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from dataclasses import dataclass
 
 from torch import Tensor
 
 import fx
-from fx.operators.asynchronous import register_async, start_on_thread, wait_for
+from fx.operators.asynchronous import register_async
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What the start of a call hands to the wait."""
+
+    value: Tensor
+    """The argument, or the result."""
 
 
 @fx.wrap
@@ -20,9 +29,33 @@ def fetched(x: Tensor) -> Tensor:
 
 
 @fx.wrap
+def start_fetch(x: Tensor) -> Pending:
+    """Start what :func:`fetched` waits for: the argument is read now."""
+    return Pending(x * 2 + 1)
+
+
+@fx.wrap
+def wait_for_fetch(pending: Pending) -> Tensor:
+    """Return the result of what :func:`start_fetch` has started."""
+    return pending.value
+
+
+@fx.wrap
 def relayed(x: Tensor) -> Tensor:
-    """Return a new tensor by way of halves that are functions of their own."""
-    return wait_for_relayed(start_relayed(x))
+    """Return a new tensor by way of somebody who reads the argument late."""
+    return x * 3 - 1
+
+
+@fx.wrap
+def start_relay(x: Tensor) -> Pending:
+    """Start what :func:`relayed` waits for."""
+    return Pending(x)
+
+
+@fx.wrap
+def wait_for_relay(pending: Pending) -> Tensor:
+    """Return the result of what :func:`start_relay` has started: the argument is read now."""
+    return pending.value * 3 - 1
 
 
 @fx.wrap
@@ -33,21 +66,9 @@ def exchanged(x: Tensor) -> Tensor:
     return result
 
 
-@fx.wrap
-def start_relayed(x: Tensor) -> Future[Tensor]:
-    """Start what :func:`relayed` waits for."""
-    return start_on_thread(fetched, x)
-
-
-@fx.wrap
-def wait_for_relayed(future: Future[Tensor]) -> Tensor:
-    """Return the result of what :func:`start_relayed` has started."""
-    return wait_for(future)
-
-
-register_async(fetched, independent=True)
-register_async(relayed, start_relayed, wait_for_relayed, independent=True)
-register_async(exchanged)
+register_async(fetched, start_fetch, wait_for_fetch, independent=True)
+register_async(relayed, start_relay, wait_for_relay, independent=True)
+register_async(exchanged)  # on another thread
 
 WAITING = (fetched, relayed, exchanged)
 """All of them."""

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from fx.operators.asynchronous import halves_of
 from fx.passes import OverlapCommunication, get_pass
 from pytest_fx import LawViolation, check_pass
 from pytest_fx.generation.waiting import WAITING
+from pytest_fx.search.drawn_options import with_drawn_options
 from pytest_fx.search.references import references_of
 
 
@@ -79,6 +81,16 @@ def test_a_pass_that_names_something_else_than_options_is_refused():
 def test_split_cuts_most_programs_at_a_place_of_theirs():
     report = check_pass("split", max_examples=20, seed=0)
     assert report.changed >= 15
+
+
+@pytest.mark.parametrize(
+    "name, count",
+    [("canonicalize", 5), ("fuse-conv-bn", 2), ("merge-parallel-layers", 2), ("overlap", 4), ("split", 11)],
+)
+def test_passes_of_ours_are_tried_with_several_options(name, count):
+    program = fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)))
+    drawn = {str(with_drawn_options(get_pass(name), program, Random(seed))) for seed in range(60)}
+    assert len(drawn) == count
 
 
 def test_a_pipeline_draws_options_for_each_of_its_passes():

@@ -9,8 +9,6 @@ import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
-import torch
-
 from fx.passes import get_pass, list_passes
 from pytest_fx.records.baseline import describe
 from pytest_fx.records.records import describe_machine, write_atomically
@@ -32,7 +30,7 @@ def table(reports: Iterable[MutationReport]) -> str:
     lines = [
         "# Mutants of our own passes",
         "",
-        f"`make mutants` on {describe(describe_machine())}, torch {torch.__version__}. A mutant is a pass with one",
+        f"`make mutants` on {describe(describe_machine())}. A mutant is a pass with one",
         "small fault: a condition is negated, an operand, an argument, a guard or an edit is left out, a constant or a",
         f"comparison is another one. Of each pass at most {MUTANTS} are tried, the same ones in each run, by",
         f"`check_pass(pass_, max_examples={EXAMPLES}, seed=0)` and nothing else.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
@@ -18,6 +19,8 @@ from pytest_fx import LawViolation, check_pass
 from pytest_fx.generation.waiting import WAITING
 from pytest_fx.search.drawn_options import with_drawn_options
 from pytest_fx.search.references import references_of
+
+QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ def wait_at_once(graph_module: fx.GraphModule) -> fx.GraphModule:
 
 def test_a_call_that_waits_and_moves_too_far_is_found(tmp_path):
     with pytest.raises(LawViolation):
-        check_pass(wait_at_once, max_examples=20, seed=0, folder=tmp_path)
+        check_pass(wait_at_once, max_examples=20, seed=0, folder=tmp_path, settings=QUICK)
 
 
 class _Plan:

@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constr
 WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/passes/test_pipeline_origins.py \
 	tests/pytest_fx/generation tests/pytest_fx/search/test_formula_passes.py
 
-.PHONY: verify test thorough pythons torches wheels machines lint bench catalogue verdicts looseness models accuracy properties attack \
+.PHONY: verify test thorough pythons torches wheels machines lint bench catalogue verdicts looseness mutants models accuracy properties attack \
 	interrupts interrupted-runs fuzz fuzz-atheris docs
 
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
@@ -52,6 +52,9 @@ verdicts: $(INSTALLED)  ## try the harness on what was once judged wrongly; writ
 
 looseness: $(INSTALLED)  ## how far outputs may be off before the harness says so; writes results/looseness.md
 	PYTHONPATH=.:tests $(BIN)/python tests/properties/looseness.py
+
+mutants: $(INSTALLED)  ## how many mutants of our own passes check_pass kills; writes results/mutants.md; ARGS="NAME" for one
+	OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(BIN)/python tests/properties/mutants.py $(ARGS)
 
 docs: $(INSTALLED)  ## the pages, and a reference from docstrings, as a site with search, in build/site; fails for a link that leads nowhere
 	$(PIP) mkdocs-material mkdocstrings-python

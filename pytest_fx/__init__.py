@@ -19,15 +19,18 @@ from pytest_fx.lazy import load
 if TYPE_CHECKING:
     from pytest_fx.errors import LawViolation, NothingJudged
     from pytest_fx.generation import Program, programs, shapes, tensors
+    from pytest_fx.search.mutation import MutationReport, mutate_pass
     from pytest_fx.search.pass_check import CheckReport, check_pass, check_program
 
 __all__ = [
     "CheckReport",
     "LawViolation",
+    "MutationReport",
     "NothingJudged",
     "Program",
     "check_pass",
     "check_program",
+    "mutate_pass",
     "programs",
     "shapes",
     "tensors",
@@ -39,10 +42,12 @@ __version__ = "0.2.0"
 _HOMES = {
     "CheckReport": "pytest_fx.search.pass_check",
     "LawViolation": "pytest_fx.errors",
+    "MutationReport": "pytest_fx.search.mutation",
     "NothingJudged": "pytest_fx.errors",
     "Program": "pytest_fx.generation",
     "check_pass": "pytest_fx.search.pass_check",
     "check_program": "pytest_fx.search.pass_check",
+    "mutate_pass": "pytest_fx.search.mutation",
     "programs": "pytest_fx.generation",
     "shapes": "pytest_fx.generation",
     "tensors": "pytest_fx.generation",

@@ -141,7 +141,8 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
 
     It is :func:`pytest_fx.check_pass`. ``--fx-contract``, ``--fx-examples``, ``--fx-inference``, ``--fx-isolate`` and
     the limits of one program, ``--fx-timeout`` and ``--fx-memory-limit``, stand in for what is not said. Models of
-    ``--fx-model`` are looked through for places where the pass acts (``models=``).
+    ``--fx-model`` are looked through for places where the pass acts (``models=``). With ``--fx-mutate`` mutants of the
+    pass are tried, too (:func:`pytest_fx.mutate_pass`).
     """
     options = options_of(request.node)
     cases = cases_of(options, request.config.invocation_params.dir)
@@ -166,6 +167,15 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
             record_check(request.node, f"nothing judged: {error.args[0].partition(chr(10))[0]}")
             raise
         record_check(request.node, str(report))
+        if options.mutate is not None:
+            names = ("contract", "modes", "max_examples", "without", "seed")
+            mutation = _module("search.mutation").mutate_pass(
+                made,
+                mutants=options.mutate,
+                on_mutant=lambda number, count: progress.doing(f"mutant {number} of {count}"),
+                **{name: given[name] for name in names if given.get(name) is not None},
+            )
+            record_check(request.node, str(mutation))
         return report
 
     return check

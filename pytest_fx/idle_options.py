@@ -92,7 +92,9 @@ EFFECTS = {
     "timeout": _ANY,
     "pass": Effect(("fx_pass",), f"{_SUITE}, or a test that asks for fx_pass"),
     "check": Effect(("fx_checked_pass",), "leave out files and folders, or ask for fx_checked_pass in a test"),
-    "examples": Effect(("fx_check_pass",), "--fx-check NAME, or a test that asks for fx_check_pass"),
+    **dict.fromkeys(
+        ("examples", "mutate"), Effect(("fx_check_pass",), "--fx-check NAME, or a test that asks for fx_check_pass")
+    ),
     "device": replace(_MODEL, fixtures=("fx_model", "fx_device")),
     "threads": replace(_MODEL, need=_times_with_each),
     **dict.fromkeys(("contract", "inference"), _CONTRACT),

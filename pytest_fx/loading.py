@@ -265,7 +265,7 @@ def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:
     """
     inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
     own = str(pass_) if isinstance(pass_, PassPipeline) else pass_name(inner)
-    candidates = [*asked, own, _path_of(pass_)]
+    candidates = [*asked, own, path_of(pass_)]
     return next((name for name in candidates if isinstance(name, str) and _leads_to(name, pass_)), None)
 
 
@@ -278,13 +278,13 @@ def name_without_hooks(name: str, pass_: Pass) -> str:
     if len(written) != len(parts_of(pass_)):
         return name
     for text, part in reversed(list(zip(written, parts_of(pass_), strict=True))):
-        own = _path_of(part)
+        own = path_of(part)
         if not is_path(text.name) and not own.startswith("fx."):
             path = path[: text.start] + own + path[text.start + len(text.name) :]
     return path if path == name or _leads_to(path, pass_) else name
 
 
-def _path_of(pass_: Any) -> str:
+def path_of(pass_: Any) -> str:
     """Return what ``package.module:attribute`` is for the definition of a pass."""
     inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
     definition = inner if hasattr(inner, "__qualname__") else type(inner)

@@ -200,6 +200,12 @@ TABLE = (
         "Random programs for each --fx-check (default: what Hypothesis's profile says). Example: --fx-examples 500",
     ),
     PluginOption(
+        "mutate", None, _positive, "N",
+        "Try so many mutants of each pass of --fx-check: the pass with one fault in its source, such as a negated "
+        "condition. The summary has how many the search kills, and the lines of the others (default: none). "
+        "Example: --fx-check mypackage.passes:fuse_gelu --fx-mutate 40",
+    ),
+    PluginOption(
         "device", "cpu", _one_of(DEVICES), "cpu|cuda", "Run on this device (default: cpu). Example: --fx-device cuda"
     ),
     PluginOption(

@@ -70,6 +70,8 @@ class Options:
     """Passes to try on random programs, named as in ``passes``."""
     examples: int | None = None
     """Random programs for each of them; None for what Hypothesis's settings say."""
+    mutate: int | None = None
+    """Mutants of each of them that are tried; None for none."""
     baseline: str | None = None
     """The file of an earlier run, as it was given, whose speed-ups are compared with; None for none."""
     fail_slower: float | None = None

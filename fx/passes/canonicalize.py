@@ -34,6 +34,12 @@ class Canonicalize(RewritingPass):
     contract: ClassVar[Contract] = exact
     may_change: ClassVar[tuple[str, ...]] = ("tracing",)  # torch.Tensor.size and the like take no proxies
 
+    def options_for(self, graph_module: GraphModule) -> Iterator[dict[str, Any]]:
+        """Yield options to test: the defaults, calls as they are written, and each module as a leaf."""
+        yield from ({}, {"keywords": False})
+        for path in sorted({str(node.target) for node in graph_module.graph.find_nodes(op="call_module")}):
+            yield {"leaves": (path,)}
+
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """One edit a call."""
         graph = graph_module.graph

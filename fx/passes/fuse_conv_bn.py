@@ -57,6 +57,10 @@ class FuseConvBN(RewritingPass):
     name: ClassVar[str] = "fuse-conv-bn"
     contract: ClassVar[Contract] = close
 
+    def options_for(self, graph_module: GraphModule) -> Iterator[dict[str, bool]]:
+        """Yield options to test, whatever the program."""
+        yield from ({"checked": checked} for checked in (True, True, False))
+
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Fold one batch norm after the other."""
         layers = Layers(graph_module)

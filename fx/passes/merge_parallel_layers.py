@@ -74,6 +74,10 @@ class MergeParallelLayers(RewritingPass):
                 "merge-parallel-layers merges two layers or more", value=f"least={self.least}", remedy="leave it out"
             )
 
+    def options_for(self, graph_module: GraphModule) -> Iterator[dict[str, int]]:
+        """Yield options to test, whatever the program."""
+        yield from ({"least": least} for least in (2, 2, 3))
+
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Merge one group of layers after the other."""
         layers = Layers(graph_module)

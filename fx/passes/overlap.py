@@ -70,6 +70,10 @@ class OverlapCommunication(RewritingPass):
                 remedy="leave both out",
             )
 
+    def options_for(self, graph_module: GraphModule) -> Iterator[dict[str, float]]:
+        """Yield options to test, whatever the program: without limits that matter, and with narrow ones."""
+        yield from ({"memory": 100.0}, {}, {"in_flight": 1, "memory": 100.0}, {"in_flight": 2, "memory": 1.0})
+
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Divide or move one operation after the other."""
         schedule = _Schedule(graph_module, self)

@@ -111,7 +111,9 @@ def describe_pass(name: str) -> str:
     expect(name, str, "describe_pass takes the name of a pass", error=PassError)
     definition = _find(name)
     doc = (inspect.getdoc(definition) or "not documented").partition("\n\n")[0]
-    lines = [f"{name}: {' '.join(doc.split())}", f"  contract  {contract_of(definition)}"]
+    is_computed = isinstance(getattr(definition, "contract", None), property)
+    contract = "depends on the options" if is_computed else contract_of(definition)
+    lines = [f"{name}: {' '.join(doc.split())}", f"  contract  {contract}"]
     lines += [f"  option    {option}" for option in options_of(definition)]
     return "\n".join(lines)
 

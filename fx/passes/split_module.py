@@ -194,6 +194,12 @@ class Split:
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", (self.at,) if isinstance(self.at, str) else tuple(self.at))
 
+    def options_for(self, graph_module: GraphModule) -> Iterator[dict[str, Any]]:
+        """Yield the places where ``graph_module`` can be cut, each alone and with the next; tests choose among them."""
+        nodes = [node for node in graph_module.graph.nodes if node.op not in _NOT_DIVIDED]
+        places = list(dict.fromkeys(place for node in nodes for place in _places(node)))
+        yield from ({"at": tuple(places[start : start + count])} for start in range(len(places)) for count in (1, 2))
+
     def __call__(self, graph_module: GraphModule) -> GraphModule:
         """Return the program in parts.
 

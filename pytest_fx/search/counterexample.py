@@ -14,6 +14,7 @@ from torch._tensor_str import printoptions
 
 from fx.errors import FxError
 from fx.passes import list_passes, pass_name
+from fx.passes.pass_options import write_options
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import write_pass
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
@@ -21,7 +22,7 @@ from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.harness.run import Run
 from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import LawViolation
-from pytest_fx.loading import importable_name, load_pass, modules_in
+from pytest_fx.loading import importable_name, load_pass, modules_in, path_of
 from pytest_fx.named_objects import home_of
 
 FOLDER = Path(".pytest_fx")
@@ -127,9 +128,12 @@ def spelled_pass(pass_: Any) -> tuple[str, Path | None]:
 
 def _written(pass_: Any) -> str | None:
     """A pass with options, or a pipeline, as text."""
-    if not isinstance(pass_, PassPipeline) and pass_name(pass_) not in list_passes():
-        return None
-    text = str(pass_) if isinstance(pass_, PassPipeline) else write_pass(pass_)
+    if isinstance(pass_, PassPipeline):
+        text = str(pass_)
+    elif pass_name(pass_) in list_passes():
+        text = write_pass(pass_)
+    else:
+        text = path_of(pass_) + write_options(pass_)
     try:
         found: Any = load_pass(text)
     except FxError:

@@ -99,8 +99,8 @@ class PassCode:
 
         Libraries, and this one, have no part in it, but for the modules in which ``pass_`` itself is.
         """
-        homes = {_home(part) for part in parts_of(pass_)}
-        own = [part for code in codes if _is_own(code, homes) for part in _with_inner(code)]
+        homes = {home_of(part) for part in parts_of(pass_)}
+        own = [part for code in codes if is_own(code, homes) for part in _with_inner(code)]
         self._codes = {code: _Layout(code) for code in own}
         self.points = self._all_points()
         """All that there are."""
@@ -405,13 +405,14 @@ _LIBRARIES = tuple(
 )
 
 
-def _is_own(code: CodeType, homes: Collection[str | None]) -> bool:
+def is_own(code: CodeType, homes: Collection[str | None]) -> bool:
+    """Return whether code is a pass's own: in one of the files ``homes``, or in no library."""
     file = os.path.realpath(code.co_filename)
     return file in homes or not file.startswith(_LIBRARIES)
 
 
-def _home(pass_: Any) -> str | None:
-    """The file of the module in which a pass is."""
+def home_of(pass_: Any) -> str | None:
+    """Return the file of the module in which a pass is."""
     inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
     kind = inner if hasattr(inner, "__qualname__") else type(inner)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)

@@ -9,6 +9,7 @@ of the same package that these lead to:
 * names of tensor methods, as texts: ``"permute"``;
 * the operators of a family, where it asks :mod:`fx.operators.families` about one: ``is_one_of(kind, "convolution")``;
 * ``"get_attr"``, or a look at all buffers or parameters, where neither operations nor kinds of calls are named;
+* functions that wait (:mod:`pytest_fx.generation.waiting`), where it asks :mod:`fx.operators.asynchronous` about one;
 * checks (``torch._assert``), by that name, or where a pass asks what must not be erased;
 * other constants, such as the ``8.0`` of ``node.args[1] == 8.0``, and ``"reflect"``;
 * patterns: functions with ``pattern`` in their name, or those that a caller of ``replace_pattern`` names if there is
@@ -31,11 +32,14 @@ from torch import nn
 
 from fx.checks.bytecode import CONSTANTS, steps
 from fx.interop import AdaptedPass
+from fx.operators.asynchronous import halves_of
 from fx.operators.facts import FAMILIES
 from fx.operators.families import operators
 from pytest_fx.generation.bias import ATTRIBUTE
 from pytest_fx.generation.spelled_targets import ATTRIBUTES, CHECK
+from pytest_fx.generation.waiting import WAITING
 from pytest_fx.harness.capture import GraphModule, capture
+from pytest_fx.harness.pass_run import parts_of
 
 MOST_OBJECTS = 5000
 """How many objects are looked at."""
@@ -110,7 +114,11 @@ def references_of(pass_: Any) -> PassReferences:
     families = [row for row in operators() if row.family in named]
     operations = {one: None for row in families for one in (row.function, *row.modules)} | search.operations
     return PassReferences(
-        (*(operations or attributes), *([CHECK] if search.checks else [])),
+        (
+            *(WAITING if search.asks_what_waits else ()),
+            *(operations or attributes),
+            *([CHECK] if search.checks else []),
+        ),
         tuple(search.patterns),
         tuple(search.constants.values())[:MOST_CONSTANTS],
         search.replaces,
@@ -127,11 +135,13 @@ class _ReferenceWalk:
         self.patterns: list[GraphModule] = []
         self.constants: dict[str, float | str] = {}  # by their text, as 1 and 1.0 are equal
         self.codes: list[types.CodeType] = []
-        self.replaces = self.removes = self.checks = self.reads_table = False
+        self.replaces = self.removes = self.checks = self.reads_table = self.asks_what_waits = False
         self._seen: set[int] = set()
         self._alive: list[Any] = []  # as an id may be used again
+        self._made_before: set[type] = set()
 
     def run(self, pass_: Any) -> None:
+        self._made_before = {kind for part in parts_of(pass_) for kind in type(part).__mro__}
         pending: list[Any] = [pass_]
         while pending and len(self._seen) < MOST_OBJECTS:
             found = pending.pop(0)
@@ -160,19 +170,27 @@ class _ReferenceWalk:
         elif isinstance(found, type):
             if issubclass(found, nn.Module) and found.__module__.startswith("torch.nn.modules"):
                 self.operations[found] = None
-            elif _is_open(found):
-                yield from (part for name, part in vars(found).items() if name[:2] != "__" or name == "__call__")
+            elif is_open(found):
+                special = self._special_methods(found)
+                yield from (part for name, part in vars(found).items() if name[:2] != "__" or name in special)
                 yield from found.__bases__
         elif isinstance(found, types.FunctionType):
             self.replaces |= found.__module__ == "torch.fx.subgraph_rewriter"
             self.reads_table |= found.__module__ == operators.__module__
-            if _is_open(found):
+            self.asks_what_waits |= found.__module__ == halves_of.__module__
+            if is_open(found):
                 yield from self._parts_of_function(found)
         elif isinstance(found, nn.Module):
             yield type(found)
             self._add_pattern(found)
         else:
             yield from _parts_of_value(found)
+
+    def _special_methods(self, kind: type) -> tuple[str, ...]:
+        """Return the special methods that run with the pass: also how its helpers are made, but not the pass itself."""
+        if kind in self._made_before or dataclasses.is_dataclass(kind):  # whose constructor is generated
+            return ("__call__",)
+        return ("__call__", "__init__")
 
     def _parts_of_function(self, function: types.FunctionType) -> Iterator[Any]:
         names = set(_names_in(function.__code__))
@@ -192,7 +210,7 @@ class _ReferenceWalk:
                 continue
         named = list(_named_in(function.__code__, function.__globals__))
         if any("replace_pattern" in name for name in names):
-            own = [part for part in named if isinstance(part, types.FunctionType) and _is_open(part)]
+            own = [part for part in named if isinstance(part, types.FunctionType) and is_open(part)]
             if not any("pattern" in part.__name__.lower() for part in own):
                 for part in own:  # by whatever name, if it has one: a lambda has none
                     self._add_pattern(part)
@@ -222,7 +240,7 @@ def _is_operation(found: Any) -> bool:
     return module in _OPERATIONS and name[:1] != "_" and name not in _NO_OPERATIONS
 
 
-def _is_open(found: Any) -> bool:
+def is_open(found: Any) -> bool:
     """Return whether a function or class is of a module whose functions may be part of a pass."""
     module = str(getattr(found, "__module__", None))
     return module.startswith(_OPEN) or module.partition(".")[0] not in _CLOSED
@@ -301,6 +319,6 @@ def _parts_of_value(found: Any) -> Iterator[Any]:
     elif dataclasses.is_dataclass(found):
         yield from (getattr(found, field.name, None) for field in dataclasses.fields(found))
         yield type(found)
-    elif _is_open(type(found)):
+    elif is_open(type(found)):
         yield type(found)
         yield getattr(found, "__dict__", None)

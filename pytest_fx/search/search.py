@@ -23,6 +23,11 @@ from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.counterexample import describe, visibility
 from pytest_fx.search.coverage import Coverage, PassCode, Point
+from pytest_fx.search.drawn_options import (
+    takes_options_for_programs,
+    with_drawn_options,
+    written_with_options,
+)
 from pytest_fx.search.exploration import Explored, called_names, trials
 from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.nearness import cuts, nearest, running, variations
@@ -48,6 +53,8 @@ REMAINS = 0.1
 """The part of an error that is left, at least, in smaller programs, where it is not as large as that."""
 LONGEST_ON_MODEL = 60.0
 """Seconds that a pass may take on a whole model, at least."""
+OTHER_OPTIONS = 4
+"""Draws of options on a smaller program, for a pass that names some, where those on the larger one show nothing."""
 SHORT = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
 
@@ -146,6 +153,7 @@ class Search:
         self, pass_: Any, contract: Contract, laws: list[Law], always: set[str], seconds: float, about: PassReferences
     ) -> None:
         self._pass = pass_
+        self._draws_options = takes_options_for_programs(pass_)
         self._blame = Blame(pass_, about)
         self._contract = contract
         self._laws = laws
@@ -287,11 +295,20 @@ class Search:
         return example
 
     def _example(
-        self, program: ProgramSource, mode: str, seconds: float, pass_: Any = None, recorded: bool = False
+        self,
+        program: ProgramSource,
+        mode: str,
+        seconds: float,
+        pass_: Any = None,
+        recorded: bool = False,
+        draw: int = 0,
     ) -> PassRun:
         self.announce(program, mode)
+        subject = Subject.of(program, mode)
+        if pass_ is None and self._draws_options:
+            pass_ = with_drawn_options(self._pass, subject.capture(), Random(f"{draw} {program.source}"))
         return PassRun(
-            Subject.of(program, mode),
+            subject,
             self._pass if pass_ is None else pass_,
             contract=self._contract,
             watchdog=self.watchdog,
@@ -343,13 +360,20 @@ class Search:
         Where outputs differ, they must go on to do so visibly: a batch norm with fresh statistics does next to nothing.
         """
         assert self._found is not None
-        law, before = self._found.law, self._found.example
-        seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
-        program = running(source, mode)
+        program, before = running(source, mode), self._found.example
         if program is None:
             return False
+        if not self._draws_options:
+            return self._shows_on(program, mode)
+        drawn = (self._shows_on(program, mode, draw=number) for number in range(OTHER_OPTIONS))
+        return self._shows_on(program, mode, before.pass_) or any(drawn)
+
+    def _shows_on(self, program: ProgramSource, mode: str, pass_: Any = None, draw: int = 0) -> bool:
+        assert self._found is not None
+        law, before = self._found.law, self._found.example
+        seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
         try:
-            example = self._example(program, mode, seconds)
+            example = self._example(program, mode, seconds, pass_, draw=draw)
         except TraceError:
             return False
         violation = law.find_violation(example)
@@ -373,7 +397,8 @@ class Search:
         told = with_ways_out(violation, others, self._pass, example.mode, [each.law for each in earlier])
         if isinstance(example.subject.source, str) and not example.subject.source and example.after is None:
             return told.with_details(f"{self.tried}\non all of {example.subject.name}, and on no part of it")
-        return told.with_details(f"{self.tried}\n{describe(example, violation, folder)}")
+        options = f"with these options: {written_with_options(example.pass_)}\n" if self._draws_options else ""
+        return told.with_details(f"{self.tried}\n{options}{describe(example, violation, folder)}")
 
     def _broken_on(self, example: PassRun, laws: list[Law]) -> list[LawViolation]:
         """Return how the pass breaks those of ``laws`` that it breaks on one program, on numbers first."""

@@ -146,7 +146,8 @@ def _overview(sections: Mapping[str, Sequence[Section]]) -> str:
         "time that a row was measured; the tables and figures are made of them. `make catalogue` writes "
         "[what the harness finds](catalogue.md) of wrong and right passes, `make verdicts` [what it says](verdicts.md) "
         "of passes, models and runs that were once judged wrongly, `make looseness` [how far outputs may be off]"
-        "(looseness.md) before it says so, `make models` [how models of libraries come in](models.md).",
+        "(looseness.md) before it says so, `make mutants` [how many faults in our passes the search finds]"
+        "(mutants.md), `make models` [how models of libraries come in](models.md).",
         _markdown_table(["the paper says", "its number", "here", "table"], rows),
     )
 

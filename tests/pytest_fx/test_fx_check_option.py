@@ -38,6 +38,13 @@ def test_a_right_pass_is_reported_with_what_it_changed(passes):
     result.stdout.fnmatch_lines(["*remove-dead-code changed * of * programs*and kept * laws*"])
 
 
+def test_mutants_of_a_pass_are_counted_below_it(passes):
+    options = ("--fx-check", "passes_of_mine:relu_as_function", "--fx-examples", "10", "--fx-mutate", "3")
+    result = passes.runpytest(*options, "--hypothesis-seed=1")
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["relu-as-function changed *", "relu-as-function: 3 of 4 mutants: 2 killed, *"])
+
+
 @pytest.mark.thorough
 def test_a_wrong_pass_fails_with_its_smallest_program_and_a_file_that_fails_alone(passes):
     given = ("--fx-check", "passes_of_mine:relu_as_abs", "--fx-examples", "200", "--hypothesis-seed=1")

@@ -27,6 +27,7 @@ def test_every_option_has_an_effect():
         ("--fx-model mlp --fx-form aten --fx-capture guided --fx-pass remove-checks", "*--fx-capture guided"),
         ("--fx-pass remove-checks", "no test of the run asks for fx_pass"),
         ("--fx-examples 3 --fx-model mlp", "no test of the run asks for fx_check_pass"),
+        ("--fx-mutate 3 --fx-model mlp", "no test of the run asks for fx_check_pass"),
         ("--fx-batch 3 --fx-check remove-checks", "no test of the run asks for fx_model"),
         ("--fx-rounds 3 --fx-model mlp --fx-no-timing", "the run takes no times (--fx-no-timing)"),
         ("--fx-threads 1,2 --fx-model mlp --fx-no-timing", "the run takes no times (--fx-no-timing)"),

@@ -8,6 +8,7 @@ import pytest
     [
         ("batch", ["0", "-1", "two"], "an integer from 1 on"),
         ("memory-limit", ["0", "-1", "much"], "an integer from 1 on"),
+        ("mutate", ["0", "-1", "some"], "an integer from 1 on"),
         ("seed", ["-1"], "an integer from 0 on"),
         ("rtol", ["-1"], "a number from 0 on"),
         ("atol", ["nan", "small"], "a number from 0 on"),

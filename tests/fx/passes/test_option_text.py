@@ -171,6 +171,7 @@ def test_help_shows_the_first_paragraph_the_contract_and_the_options() -> None:
     ]
     assert describe_pass("needy").splitlines()[-1] == "  option    at: str"
     assert describe_pass("leave-it").startswith("leave-it: not documented")
+    assert describe_pass("quantize").splitlines()[1] == "  contract  depends on the options"
 
 
 def test_a_type_that_is_imported_for_checking_only_is_named() -> None:

@@ -1,0 +1,53 @@
+"""Options of a pass that depend on the program: where a pass cuts, which modules it keeps whole.
+
+No default can, and a pass with defaults may do nothing. A pass with a method ``options_for`` yields options to try on a
+program, and the search takes one of these for each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from fx import GraphModule
+from fx.arguments import expect_all
+from fx.errors import PassError
+from fx.passes.pass_options import options_of
+from fx.passes.pipeline import PassPipeline
+from fx.passes.registered_passes import write_pass
+from pytest_fx.harness.pass_run import parts_of
+
+
+def takes_options_for_programs(pass_: Any) -> bool:
+    """Return whether a pass, or one of a pipeline, says which options to try on a program."""
+    return any(_options_for(part) is not None for part in parts_of(pass_))
+
+
+def with_drawn_options(pass_: Any, program: GraphModule, random: Random) -> Any:
+    """Return the pass with some of its options for ``program``; options that were given stay.
+
+    Raises :class:`~fx.errors.PassError` if the pass yields something else than options by name.
+    """
+    if isinstance(pass_, PassPipeline):
+        parts = [with_drawn_options(part, program, random) for part in pass_.passes]
+        return PassPipeline(parts, pass_.listeners, pass_.name)
+    ask = _options_for(pass_)
+    if ask is None:
+        return pass_
+    what = "options_for yields options by name, such as {'at': ('relu',)}"
+    choices = expect_all(ask(program), lambda each: isinstance(each, Mapping), what, error=PassError)
+    defaults = {option.name: option.default for option in options_of(pass_)}
+    explicit = {name for name, default in defaults.items() if getattr(pass_, name) != default}
+    free = [options for options in choices if explicit.isdisjoint(options)]
+    return dataclasses.replace(pass_, **random.choice(free)) if free else pass_
+
+
+def written_with_options(pass_: Any) -> str:
+    """Return the pass as text, as a command line names it."""
+    return str(pass_) if isinstance(pass_, PassPipeline) else write_pass(pass_)
+
+
+def _options_for(pass_: Any) -> Callable[[GraphModule], Any] | None:
+    return None if isinstance(pass_, type) else getattr(pass_, "options_for", None)

@@ -55,6 +55,8 @@ class Law:
     """Whether it is not meant for a pass whose contract is ``approximate``."""
     leaves_only: bool = False
     """Whether a model of full size is held to it with leaf modules alone, and not once more in functions."""
+    says_less: bool = False
+    """Whether a search that finds it broken goes on: wrong values on ordinary inputs say more about a pass."""
 
     def __post_init__(self) -> None:
         """Refuse what is not a law."""

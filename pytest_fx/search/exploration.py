@@ -77,6 +77,8 @@ class Trial:
     """Its mode."""
     properties: tuple[str, ...]
     """What is otherwise in it."""
+    is_usual: bool = True
+    """Whether the values and the state are as before: gradients may depend on both, where outputs do not."""
 
 
 def trials(
@@ -179,7 +181,8 @@ def _trial(tree: ast.Module, mode: str, made: Sequence[Variation], known: set[tu
             known.add((text, mode))
         if (program := running(text, mode)) is not None:
             known.add((text, mode))
-            return Trial(program, mode, tuple(each.name for each in made))
+            usual = not any(each.of_values for each in made)
+            return Trial(program, mode, tuple(each.name for each in made), usual)
     return None
 
 

@@ -37,14 +37,16 @@ def module_variations(seen: Observed) -> Iterator[Variation]:
             edits = {classes[0]: [*statements(text), classes[0]], **after_build(build, f"{owner}.{method}(hook)")}
             yield Variation(kind, edits)
         yield Variation("the mode of one module", after_build(build, f"{owner}.train(not {owner}.training)"))
-        yield Variation("frozen parameters", after_build(build, f"{owner}.requires_grad_(False)"))
+        yield Variation("frozen parameters", after_build(build, f"{owner}.requires_grad_(False)"), of_values=True)
         for way in _PARAMETRIZATIONS:
             if isinstance(getattr(child, "weight", None), nn.Parameter):
                 line = f"torch.nn.utils.parametrizations.{way}({owner})"
                 yield Variation("a parametrized weight", after_build(build, line))
     for name, _ in seen.module.named_parameters():
         if "." not in name or name.count(".") == 1:
-            yield Variation("frozen parameters", after_build(build, f"module.{name}.requires_grad_(False)"))
+            yield Variation(
+                "frozen parameters", after_build(build, f"module.{name}.requires_grad_(False)"), of_values=True
+            )
     for (one, first), (other, second) in itertools.permutations(children.items(), 2):
         if type(first) is type(second):
             yield Variation("a shared module", after_build(build, f"module.{other} = module.{one}"))

@@ -26,6 +26,8 @@ class Variation:
     """The property."""
     edits: Edits
     """Replaced parts of its tree."""
+    of_values: bool = False
+    """Whether the property is one of values or of state."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -195,7 +195,7 @@ def check_pass(
                     rest = max(0, bound - search.counts.programs)
                     search.vary(about.constants, modes, rest, is_enough, changed=True)
                 if is_free:
-                    search.planned = search.counts.programs + EXPLORED * most
+                    search.planned = search.counts.programs + search.counts.varied + EXPLORED * most
                     search.explore(modes, EXPLORED * most, about.names)
                 search.raise_held()
             except LawViolation:

@@ -43,8 +43,8 @@ ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
 CHEAP = 3
 """Calls that laws take which are asked of every program of an exploration."""
-COSTLY_IN = 3
-"""The others are asked of one in so many: sizes, values and layouts are varied anyway."""
+COSTLY = 3
+"""The others are asked of so many in ten: sizes, values and layouts are varied anyway."""
 SHRINKING = 60.0
 """Seconds for which the first program that breaks a law is made smaller, at most."""
 VISIBLE = 1e-2
@@ -67,6 +67,8 @@ class Counts:
     """Programs that the pass was tried on."""
     changed: int = 0
     """Those that its edits changed."""
+    varied: int = 0
+    """Further programs that its edits changed: variations of these, and programs that grew toward the pass."""
     tidied: int = 0
     """Those that changed although none of its edits did so: by ``eliminate_dead_code()`` alone, say."""
     refused: int = 0
@@ -103,6 +105,14 @@ class CheckReport(Counts):
     """The laws that it kept."""
     coverage: Coverage | None = None
     """How much of its own code they reached; None if it has none that could be seen to run."""
+    seeds: int = 0
+    """Parts of changed programs around which properties were varied."""
+    trials: int = 0
+    """Variations of these on which the pass acted."""
+    varied_properties: tuple[str, ...] = ()
+    """Properties that were varied in some trial."""
+    unvaried_properties: tuple[str, ...] = ()
+    """Properties with which the pass acted on no variation."""
     wanted: int = 0
     """How many programs were to be changed before the search ended; it also ends after as many programs again."""
 
@@ -111,12 +121,18 @@ class CheckReport(Counts):
         counts = (
             f"{self.name} changed {self.changed} of {self.programs} programs{refused} and kept {len(self.laws)} laws"
         )
+        counts += f", also on {self.varied} programs near to these" if self.varied else ""
         reached, listed = ("", "") if self.coverage is None else (f"; {self.coverage}", self.coverage.listed)
         return "\n  ".join([f"{counts}{reached}", *self._notes(), *listed.splitlines()])
 
     def _notes(self) -> Iterator[str]:
         """What the counts do not say, a line each."""
-        if self.changed < self.wanted:
+        if self.trials:
+            properties = f"{len(self.varied_properties)} properties of {self.seeds} programs were varied"
+            yield f"{properties}, one or two at a time, in {self.trials} trials on which it acted"
+        if self.unvaried_properties:
+            yield f"it acts on no program with another one of these: {', '.join(self.unvaried_properties)}"
+        if self.changed + self.varied < self.wanted:
             yield f"it looked for {self.wanted} that are changed, and did not find as many in {self.programs} programs"
         if self.models:
             yield f"{self.places} were places of models where it acts: {', '.join(self.models)}"
@@ -176,7 +192,7 @@ class Search:
         self._kept: dict[tuple[str, str], None] = {}  # what need not be tried again
         self._skipped: set[tuple[str, str]] = set()  # what may not: it ends the process by itself
         self._found: _Found | None = None
-        self._held: _Found | None = None  # a law on gradients, while values may be found wrong, too
+        self._held: _Found | None = None  # of a law that says less than wrong values do
         self._first: PassRun | None = None  # on which a law was found broken, before it was made smaller
         self._least_visibility = 0.0
         self._compares = any(law.judges == "values" for law in laws)
@@ -198,7 +214,7 @@ class Search:
         key = (mode, program.source or f"program {id(program)}")
         if key in self._kept or key in self._skipped:
             return False
-        number = self.counts.programs + 1
+        number = self.counts.programs + self.counts.varied + 1
         self.on_program(number, max(self.planned, number))
         example = self._example(program, mode, self._seconds, recorded=True)
         if program.source:
@@ -209,30 +225,30 @@ class Search:
         if is_changed and program.source:
             self._reached_in_changed[program.source] = self._reached[program.source]
             self._changed_modes[program.source] = mode
-        laws = [law for law in self._laws if law.calls <= CHEAP or not if_changed or sample % COSTLY_IN == 0]
+        laws = [law for law in self._laws if law.calls <= CHEAP or not if_changed or sample < COSTLY]
         violations = broken_laws([law for law in laws if self._applies(law, example, sample)], example)
         blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
         if blamed is not None:
             self._note(_Found(self._law_of(blamed), blamed, example))
         self.counts = self.counts.plus(unjudged=bool(violations))
         if is_changed and not violations and not example.compared and self._compares:
-            self.counts = self.counts.plus(changed=-1, uncompared=1)
+            self.counts = self.counts.plus(uncompared=1, **{"varied" if if_changed else "changed": -1})
         if program.source:
             self._kept[key] = None
         return True
 
     def _note(self, found: _Found) -> None:
-        """Raise a violation; one on gradients only once nothing else is found, since values that are wrong say more."""
+        """Raise a violation; one of a law that says less than wrong values do only once nothing else is found."""
         self._first = self._first or found.example
-        if found.law.judges == "gradients":
+        if found.law.says_less:
             self._held = self._held or found
-            self._laws = [law for law in self._laws if law.judges != "gradients"]
+            self._laws = [law for law in self._laws if not law.says_less]
             return
         self._found, self._first = found, found.example
         raise found.violation
 
     def raise_held(self) -> None:
-        """Raise the violation of a law on gradients, if one was found."""
+        """Raise the violation that was kept for the end, if there is one."""
         if self._held is not None:
             self._found = self._held
             raise self._held.violation
@@ -254,8 +270,9 @@ class Search:
     def _count_one(self, example: PassRun, if_changed: bool) -> bool:
         """Count a program, only if it is changed where that is asked for, and return whether the pass changed it."""
         changed = self.code.may_have_edited and self._blame.changed_by_pass(example)
-        if if_changed and not changed:
-            return False
+        if if_changed:
+            self.counts = self.counts.plus(varied=changed)
+            return changed
         untranslated = _is_untranslated(example)
         self.counts = self.counts.plus(
             programs=1,
@@ -411,11 +428,12 @@ class Search:
         coverage = self.code.coverage()
         reached = "" if coverage is None else f"; {coverage}"
         count = self.counts
-        return f"found after {count.programs} program(s), of which {self.name} changed {count.changed}{reached}"
+        programs, changed = count.programs + count.varied, count.changed + count.varied
+        return f"found after {programs} program(s), of which {self.name} changed {changed}{reached}"
 
     def lacks(self, least: float) -> bool:
         """Return whether the pass changed fewer programs than ``least``, a number or a part."""
-        return self.counts.changed < self._wanted(least)
+        return self.counts.changed + self.counts.varied < self._wanted(least)
 
     def _wanted(self, least: float) -> float:
         return least * self.counts.programs if least < 1 else least
@@ -483,10 +501,11 @@ class Search:
         for trial in itertools.islice(
             trials(self._seeds(), modes, looked_at, random, self.explored.acted.keys), 2 * most
         ):
-            changed = self.counts.changed
+            before = self.counts.varied
             with contextlib.suppress(TraceError):
-                self.check(trial.program, trial.mode, random.randrange(ONE_IN), if_changed=True)
-            self.explored.note(trial, self.counts.changed > changed)
+                sample = random.randrange(ONE_IN) if trial.is_usual else 1
+                self.check(trial.program, trial.mode, sample, if_changed=True)
+            self.explored.note(trial, self.counts.varied > before)
             if self.explored.trials >= most:
                 return
 
@@ -506,13 +525,22 @@ class Search:
             unreached = "" if coverage is None else coverage.listed
             tidied = f"{self.counts.tidied} others were changed {_NOT_BY_EDITS}" if self.counts.tidied else ""
             where = "\n".join(filter(None, (tidied, unreached)))
-            raise NothingJudged(self.name, self.counts.programs, self.counts.changed, self._wanted(least), where)
+            changed = self.counts.changed + self.counts.varied
+            raise NothingJudged(self.name, self.counts.programs, changed, self._wanted(least), where)
 
     def report(self, wanted: int = 0) -> CheckReport:
         """Return what the search found, of which ``wanted`` programs were to be changed."""
         names = tuple(law.name for law in self._laws if law.of != "programs")
         return CheckReport(
-            **asdict(self.counts), name=self.name, laws=names, coverage=self.code.coverage(), wanted=wanted
+            **asdict(self.counts),
+            name=self.name,
+            laws=names,
+            coverage=self.code.coverage(),
+            seeds=self.explored.seeds,
+            trials=self.explored.trials,
+            varied_properties=tuple(self.explored.acted),
+            unvaried_properties=self.explored.not_varied,
+            wanted=wanted,
         )
 
 

@@ -86,7 +86,7 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
         for dtype in _DTYPES if is_input else _DTYPES[:2]:
             yield other(f"{str(dtype).removeprefix('torch.')} of one tensor", dtype=dtype)
     if is_float:
-        yield from (other(name, elements=values) for name, values in _VALUES.items())
+        yield from (replace(other(name, elements=values), of_values=True) for name, values in _VALUES.items())
     elif recipe.dtype is torch.bool:
         yield from (other("values", elements=values) for values in ((True,), (False,)))
     else:

@@ -55,6 +55,7 @@ def use_variations(seen: Observed) -> Iterator[Variation]:
     for part in [each for line in (*seen.lines, seen.call.forward.body[-1]) for each in ast.walk(line)]:
         yield from _of_expression(seen, part)
     yield from _of_order(seen)
+    yield from _of_state(seen)
 
 
 def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Variation]:
@@ -106,6 +107,22 @@ def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Vari
                 )
 
 
+def _of_state(seen: Observed) -> Iterator[Variation]:
+    """Yield a parameter or a buffer that somebody else reads, or that the program writes to."""
+    result, last = ast.unparse(seen.returned), seen.call.forward.body[-1]
+    for name, tensor in itertools.chain(seen.module.named_parameters(), seen.module.named_buffers()):
+        path = "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
+        if not tensor.is_floating_point():
+            continue
+        yield Variation("a weight read again", seen.returning(f"({result}, {path} * 2)"))
+        if isinstance(tensor, nn.Parameter):
+            continue
+        for place in (seen.lines[0] if seen.lines else last, last):
+            yield Variation("a buffer written", {place: [*statements(f"{path}.add_(1)"), place]})
+        reads = [line for line in seen.lines if path in ast.unparse(line)]
+        yield from (Variation("a buffer written", {line: [line, *statements(f"{path}.mul_(2)")]}) for line in reads)
+
+
 def _merged(seen: Observed, writes: Edits, result: str, more: str) -> Edits:
     last = seen.call.forward.body[-1]
     return {last: [*list(writes[last])[:-1], ast.Return(expression(f"({result}, {more})"))]}
@@ -144,16 +161,28 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
             yield Variation("left out", {line: [ast.Assign([ast.Name(name, ast.Store())], operand, lineno=0)]})
         scaled = expression(f"{operand.id} * 2")
         yield Variation("applied to another value", {line: [line, with_other(operand, scaled)], **again})
+    for operand in operands:
+        if seen.values[operand.id].shape == shape:
+            read = ast.Assign([ast.Name(name, ast.Store())], name_of(operand.id), lineno=0)
+            for written in (value, *_in_place(seen, value)):
+                yield Variation("a result unused", {line: [ast.Expr(written), read]})
     if isinstance(value, ast.Call) and not isinstance(called_by(seen, value), nn.Module):
         dtype = getattr(seen.values.get(name), "dtype", None)
         target = statements(f"{name} = torch.empty(0, dtype={dtype})")
         out = ast.Call(value.func, value.args, [*value.keywords, ast.keyword("out", name_of(name))])
         yield Variation("result in a given tensor", {line: [*target, ast.Expr(out)]})
-        if isinstance(value.func, ast.Attribute) and not value.func.attr.endswith("_") and operands:
-            written = ast.Call(
-                ast.Attribute(value.func.value, f"{value.func.attr}_", ast.Load()), value.args, value.keywords
-            )
+        for written in _in_place(seen, value):
             yield Variation("in place", {line: [ast.Assign([ast.Name(name, ast.Store())], written, lineno=0)]})
+
+
+def _in_place(seen: Observed, value: ast.expr) -> Iterator[ast.expr]:
+    """Yield the same operation over its operand: by the method with an underscore, or by its argument."""
+    if not isinstance(value, ast.Call) or isinstance(called_by(seen, value), nn.Module):
+        return
+    if isinstance(value.func, ast.Attribute) and not value.func.attr.endswith("_"):
+        function = ast.Attribute(value.func.value, f"{value.func.attr}_", ast.Load())
+        yield ast.Call(function, value.args, value.keywords)
+    yield ast.Call(value.func, value.args, [*value.keywords, ast.keyword("inplace", ast.Constant(True))])
 
 
 def _of_expression(seen: Observed, part: ast.AST) -> Iterator[Variation]:

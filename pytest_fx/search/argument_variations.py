@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
@@ -21,10 +22,14 @@ _INTEGERS = (0, 1, 2, 3, -1, -2)
 _FLOATS = (0.5, 2.0, 0.0, -1.0)
 _DTYPES = (torch.float64, torch.float16, torch.int64, torch.bool)
 _FORMATS = (torch.channels_last, torch.contiguous_format)
+TYPE = "type of a number"
+"""The property of a call with an equal number of another type, which is promoted otherwise."""
 _MOST_WORDS = 12
 """How many words of a docstring are tried for an argument that is a text."""
 _ELSEWHERE = frozenset({"device", "generator", "layout", "pin_memory", "names", "requires_grad"})
 """Arguments on where values are, and not on what they are."""
+_MOST_OF_OVERLOAD = 4
+"""Calls of another overload that are tried."""
 _WORD = re.compile(r"""(?:'|"|``)([a-z_]{2,20})(?:'|"|``)""")
 
 
@@ -84,6 +89,7 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
         elif given not in receiver:
             yield from _otherwise(seen, call, called, parameter, given)
     if not isinstance(called, type):
+        yield from _of_overloads(call, called, signature, len(receiver))
         yield from _by_keyword(call, signature, len(receiver))
         if receiver and _exists(torch, call.func):
             name = ast.unparse(call.func).rpartition(".")[2]
@@ -157,7 +163,8 @@ def _otherwise(
     if not isinstance(value, ast.expr):  # what a star takes
         return
     for other in _others(value, parameter, called):
-        yield Variation(name, {value: [expression(spell(other))]})
+        is_equal = isinstance(value, ast.Constant) and other == value.value
+        yield Variation(TYPE if is_equal else name, {value: [expression(spell(other))]})
     if parameter.default is not parameter.empty:
         is_last = isinstance(given, ast.keyword) or given is call.args[-1]
         yield Variation(name, {given: []} if is_last else {value: [expression(spell(parameter.default))]})
@@ -258,6 +265,29 @@ def _words(called: Any, parameter: inspect.Parameter) -> list[str]:
     constants = [each for each in (code.co_consts if code else ()) if isinstance(each, str) and each.isidentifier()]
     near = document[max(0, document.find(parameter.name)) :]
     return list(dict.fromkeys([*_WORD.findall(near), *constants]))[:_MOST_WORDS]
+
+
+def _of_overloads(call: ast.Call, called: Any, used: inspect.Signature, receivers: int) -> Iterator[Variation]:
+    """Yield calls of other overloads on the same first operand, such as a view in another dtype."""
+    first = call.args[: 1 - receivers]
+    for signature in signatures_of(called):
+        needed = [each for each in signature.parameters.values() if each.default is each.empty][1:]
+        if signature == used or not needed or any("Tensor" in type_of(each) for each in needed):
+            continue
+        for values in itertools.islice(itertools.product(*(_needed(each) for each in needed)), _MOST_OF_OVERLOAD):
+            yield Variation(
+                "another overload",
+                {call: [ast.Call(call.func, [*first, *(expression(spell(each)) for each in values)], [])]},
+            )
+
+
+def _needed(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    kind = type_of(parameter)
+    if parameter.name == "dtype":
+        return (torch.int32, torch.float16, torch.float64)
+    if "List" in kind:
+        return ((-1,), (1,), (0, 1))
+    return (True, False) if "bool" in kind else (1, 0, -1, 2) if "int" in kind or "Number" in kind else (0.5,)
 
 
 def _by_keyword(call: ast.Call, signature: inspect.Signature, receivers: int) -> Iterator[Variation]:

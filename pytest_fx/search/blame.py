@@ -83,12 +83,17 @@ class Blame:
 
 
 def _lacks_kernel(violation: LawViolation, pass_run: PassRun) -> bool:
-    """Return whether the program raises since torch has no kernel of an operator for a dtype, which differs by device.
+    """Return whether torch has no kernel of an operator of the program for the dtype of an input.
 
-    A formula of elementary operations takes integers and half precision where the operator of its name may not.
+    A formula of elementary operations takes integers and half precision where the operator of its name may not, on
+    some devices. A dtype that the pass itself brings in is its own affair.
     """
     error = None if pass_run.program is None else pass_run.actual(violation.inputs).error
-    return isinstance(error, NotImplementedError) and "not implemented for '" in str(error)
+    if not isinstance(error, NotImplementedError):
+        return False
+    kinds = (tensor.type() for tensor in pass_run.subject.arguments(violation.inputs).tensors)
+    names = {kind.removeprefix("torch.").removesuffix("Tensor") for kind in kinds}
+    return any(f"not implemented for '{name}'" in str(error) for name in names)
 
 
 def _writes_inside_match(pass_run: PassRun) -> bool:

@@ -9,6 +9,7 @@ acts on it.
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -36,6 +37,8 @@ MODE = "the other mode"
 """The property of a program that trains, where it did not, or the other way."""
 ATTEMPTS = 3
 """How many second properties are tried beside a first one."""
+MOST_BARREN = 2
+"""Rounds through all properties without a new program, after which there are no others."""
 FITTING = (4, 6, 8)
 """Sizes that are tried where an argument does not fit those of a program."""
 
@@ -112,18 +115,27 @@ def trials(
     names = list(queues)
     random.shuffle(names)
     names.sort(key=lambda name: _is_looked_at(name, looked_at))
+    barren = 0
     for cycle in itertools.count():
-        if not observed:
-            return
+        barren += 1
         for name in names:
-            while queues[name]:
-                seen, mode, variation = queues[name].popleft()
-                trial = _trial(seen.tree, mode, (variation,), known)
+            near = _next_single(queues[name], known)
+            for trial in (near, _pair(*random.choice(observed), known, random, acted()) if cycle else None):
                 if trial is not None:
+                    barren = 0
                     yield trial
-                    break
-            if cycle:
-                yield from _pair(*random.choice(observed), known, random, acted())
+        if barren == MOST_BARREN:
+            return
+
+
+def _next_single(queue: deque[tuple[Observed, str, Variation]], known: set[tuple[str, str]]) -> Trial | None:
+    """Return the next program with a property otherwise that runs; None if there is none left."""
+    while queue:
+        seen, mode, variation = queue.popleft()
+        trial = _trial(seen.tree, mode, (variation,), known)
+        if trial is not None:
+            return trial
+    return None
 
 
 def called_names(text: str) -> tuple[str, ...]:
@@ -139,18 +151,18 @@ def _place(part: ast.expr) -> tuple[int, int]:
 
 def _pair(
     seen: Observed, mode: str, known: set[tuple[str, str]], random: Random, acted: Collection[str]
-) -> Iterator[Trial]:
-    """Yield a program with two properties otherwise, of those that can be."""
+) -> Trial | None:
+    """Return a program with two properties otherwise, of those that can be."""
+    if not acted:
+        return None
     one = _one_of(_variations(seen), acted, random)
     changed = None if one is None else Observed.of_tree(edited(seen.tree, one.edits), mode)
-    for _ in range(ATTEMPTS if changed is not None and one is not None else 0):
-        assert changed is not None
-        assert one is not None
-        other = _one_of(_variations(changed), acted, random)
-        trial = None if other is None else _trial(changed.tree, mode, (one, other), known)
-        if trial is not None:
-            yield trial
-            return
+    if one is None or changed is None:
+        return None
+    others = list(random.choice(KINDS)(changed))
+    several = (_one_of(others, acted, random) for _ in range(ATTEMPTS))
+    pairs = (_trial(changed.tree, mode, (one, other), known) for other in several if other is not None)
+    return next((trial for trial in pairs if trial is not None), None)
 
 
 def _one_of(variations: Iterable[Variation], names: Collection[str], random: Random) -> Variation | None:
@@ -162,6 +174,7 @@ def _one_of(variations: Iterable[Variation], names: Collection[str], random: Ran
     return random.choice(by_name[random.choice(list(by_name))]) if by_name else None
 
 
+@functools.lru_cache(maxsize=32)  # each seed is varied many times
 def _variations(seen: Observed) -> list[Variation]:
     return [variation for kind in KINDS for variation in kind(seen)]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import nn
 
-from pytest_fx.search.argument_variations import variations_of
+from pytest_fx.search.argument_variations import TYPE, variations_of
 from pytest_fx.search.observed import Observed, Variation, called_by, statements
+from pytest_fx.search.simplifications import tensors_in
 from pytest_fx.search.syntax import Edits, edited, expression, loaded, name_of, stored, uses_of
 
 _WRITES = {
@@ -88,7 +90,12 @@ def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Vari
         for reader in readers:
             yield Variation(f"{kind} after a read", inserted(lines.index(reader) + 1, text))
             yield Variation(f"{kind} after a read", inserted(lines.index(reader) + 1, text, name))
+    (held,) = (each for each in seen.fresh(2) if each != more)
+    by_module = seen.with_state(f"self.{held} = nn.ReLU(inplace=True)")
+    for at in dict.fromkeys((start, len(lines), *(lines.index(reader) + 1 for reader in readers))):
+        yield Variation("written by a module", {**inserted(at, f"self.{held}({name})"), **by_module})
     view = f"{more} = {name}[:1]"
+    yield Variation("a view kept", inserted(start, view, more))
     writes = inserted(len(lines), f"{name}.mul_(2)")
     if len(lines) > start:
         yield Variation(
@@ -150,8 +157,10 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
     for part in ast.walk(value):
         for variation in variations_of(seen, part):
             other = ast.Assign([ast.Name(more, ast.Store())], edited(value, variation.edits), lineno=0)
-            name_of_it = variation.name.removeprefix("argument ")
-            yield Variation(f"again with another {name_of_it}", {line: [line, other], **again})
+            property_ = variation.name.removeprefix("argument ")
+            yield Variation(f"again with another {property_}", {line: [line, other], **again})
+            if variation.name == TYPE:
+                yield Variation(f"again with another {TYPE}", {line: [line, other], **again, **_of_integers(seen)})
     yield Variation(
         "computed twice", {line: [line, ast.Assign([ast.Name(more, ast.Store())], value, lineno=0)], **again}
     )
@@ -173,6 +182,12 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
         yield Variation("result in a given tensor", {line: [*target, ast.Expr(out)]})
         for written in _in_place(seen, value):
             yield Variation("in place", {line: [ast.Assign([ast.Name(name, ast.Store())], written, lineno=0)]})
+
+
+def _of_integers(seen: Observed) -> Edits:
+    """Make inputs of floating point such of integers, as numbers are promoted with them."""
+    floats = [(part, recipe) for part, recipe in tensors_in(seen.call.inputs) if recipe.dtype.is_floating_point]
+    return {part: [expression(replace(recipe, dtype=torch.int64).text)] for part, recipe in floats}
 
 
 def _in_place(seen: Observed, value: ast.expr) -> Iterator[ast.expr]:

@@ -1,0 +1,249 @@
+"""The exploration of the places where a pass acts: which properties vary, which trials count, and what it finds."""
+
+import itertools
+import operator
+import re
+from random import Random
+
+import hypothesis
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fx
+from pytest_fx import LawViolation, check_pass
+from pytest_fx.search.exploration import trials
+from pytest_fx.search.growth import growths, starts
+from pytest_fx.search.observed import Observed, flattened
+from pytest_fx.search.reduction import written
+
+QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
+CONVOLUTION = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Program(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3)
+        self.norm = nn.BatchNorm2d(4)
+        self.register_buffer("scale", torch.ones(4, 1, 1))
+
+    def forward(self, x, y):
+        a = torch.relu(self.norm(self.conv(x))) * 2.0
+        b = torch.cat([a, a * self.scale], 1)
+        return torch.softmax(b + y, 1)
+
+
+def build():
+    torch.default_generator.manual_seed(0)
+    return Program().eval()
+
+
+def inputs():
+    return (torch.arange(240.0).add(1).sin().reshape(2, 4, 5, 6), torch.ones(1)), {}
+"""
+
+
+@pytest.fixture(scope="module")
+def varied():
+    """Texts of programs that differ from one in a single property, by the property."""
+    texts: dict[str, list[str]] = {}
+    singles = trials([(CONVOLUTION, "eval")], ("eval", "train"), (), Random(0), tuple)
+    for trial in itertools.islice(singles, 1500):
+        (name,) = trial.properties
+        texts.setdefault(name, []).append(trial.program.source)
+    return texts
+
+
+@pytest.mark.parametrize(
+    "name, text",
+    {
+        "argument groups": "nn.Conv2d(4, 4, 3, groups=2)",
+        "argument padding_mode": "padding_mode=",
+        "argument dilation": "dilation=",
+        "argument bias": "bias=False",
+        "argument eps": "eps=",
+        "argument affine": "affine=False",
+        "argument dtype": "dtype=torch.float64",
+        "argument alpha": "alpha=",
+        "by keyword": "input=",
+        "spelling": "torch.mul(",
+        "argument dim": ", -1)",
+        "size 1": "reshape(1, 4, 5, 6)",
+        "odd size": "reshape(2, 4, 7, 6)",
+        "rank": "reshape",
+        "float16": ".to(torch.float16)",
+        "float64 of one tensor": "dtype=torch.float64",
+        "zeros": "torch.tensor([0.0])",
+        "large values": "30000.0",
+        "a NaN": "nan",
+        "ties": "1.0, 1.0, 2.0",
+        "rows of zeros of weights": "[:1].zero_()",
+        "channels last": "channels_last",
+        "storage offset": "[1:]",
+        "expanded": "expand_as",
+        "returned": "return",
+        "a weight read again": "self.conv.weight * 2",
+        "a buffer written": "self.scale.add_(1)",
+        "written at once": ".mul_(2)",
+        "written through a view at the end": ".view(-1)[::2].add_(1)",
+        "written through an earlier view": "[:1]",
+        "computed twice": "more1",
+        "again with another dim": "more1",
+        "applied to another value": "* 2",
+        "result in a given tensor": "out=",
+        "a result unused": "relu_(",
+        "dropout between": "dropout(",
+        "cast between": ".double()",
+        "strides between": ".contiguous().transpose",
+        "operands swapped": "2.0 *",
+        "order of a list": "torch.cat([t",
+        "a tensor in the place of a number": "self.more1",
+        "a forward hook": "register_forward_hook",
+        "a hook before forward": "register_forward_pre_hook",
+        "frozen parameters": "requires_grad_(False)",
+        "a parametrized weight": "parametrizations.",
+        "the mode of one module": ".train(not",
+        "a parameter": "self.scale = nn.Parameter",
+        "a buffer that is not saved": "persistent=False",
+        "inside of another module": "self.inner = Inner()",
+        "the other mode": "class Program",
+    }.items(),
+)
+def test_a_property_is_varied(varied, name, text):
+    assert name in varied, f"there is no such property among {sorted(varied)}"
+    assert any(text in source for source in varied[name]), varied[name][0]
+
+
+def test_a_group_that_no_size_divides_comes_with_another_size(varied):
+    groups = [re.search(r"nn\.Conv2d\((\d+), (\d+), 3, groups=(\d)\)", text) for text in varied["argument groups"]]
+    assert {"2", "3"} <= {found[3] for found in groups if found}
+
+
+def test_pairs_of_properties_follow():
+    sources = trials([(CONVOLUTION, "eval")], ("eval",), (), Random(0), lambda: {"zeros", "returned", "ties"})
+    pairs = (trial.properties for trial in itertools.islice(sources, 1200) if len(trial.properties) == 2)
+    assert {frozenset(pair) for pair in pairs} >= {frozenset(("zeros", "returned"))}
+
+
+def test_arguments_that_the_pass_does_not_mention_come_first():
+    near = trials([(CONVOLUTION, "eval")], ("eval",), {"dim", "padding"}, Random(0), tuple)
+    names = [trial.properties[0] for trial in itertools.islice(near, 60)]
+    assert "argument dim" not in names and any(name.startswith("argument ") for name in names)
+
+
+def test_a_program_with_one_call_a_line_computes_the_same():
+    seen = Observed.of(CONVOLUTION, "eval")
+    assert seen is not None
+    lines = written(seen.tree)
+    assert "t0 = self.conv(x)" in lines and "a = t2 * 2.0" in lines
+    assert written(flattened(seen.tree)) == lines
+    assert seen.values["b"].shape == (2, 8, 3, 4)
+
+
+# Wrong passes that forget one property each.
+
+
+def fold_scale(graph_module):
+    """Fold a factor behind a convolution into its weight: hooks, ties and other readers of the weight are forgotten."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+        producer, factor = node.args
+        if not isinstance(producer, fx.Node) or producer.op != "call_module" or len(producer.users) > 1:
+            continue
+        layer = graph_module.get_submodule(producer.target)
+        if type(layer) is not nn.Linear or not isinstance(factor, float):
+            continue
+        folded = nn.Linear(layer.in_features, layer.out_features, layer.bias is not None)
+        folded.weight = nn.Parameter(layer.weight.detach() * factor, layer.weight.requires_grad)
+        if layer.bias is not None:
+            folded.bias = nn.Parameter(layer.bias.detach() * factor, layer.bias.requires_grad)
+        graph_module.add_submodule(f"{producer.target}_scaled", folded)
+        producer.target = f"{producer.target}_scaled"
+        node.replace_all_uses_with(producer)
+        graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+def reuse_products(graph_module):
+    """Merge equal multiplications, where 2 and 2.0 are equal."""
+    known = {}
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+        if len(node.all_input_nodes) == 1 and not any(n.op == "call_method" for n in graph_module.graph.nodes):
+            first = known.setdefault(node.args, node)
+            if first is not node:
+                node.replace_all_uses_with(first)
+                graph_module.graph.erase_node(node)
+    graph_module.recompile()
+
+
+def gate_of_halves(graph_module):
+    """Write a product of one half with the sigmoid of the other as glu, along the last dimension."""
+    for node in list(graph_module.graph.find_nodes(op="call_function", target=operator.mul)):
+        value, gate = node.args
+        if not (isinstance(value, fx.Node) and value.target is operator.getitem and value.args[1] == 0):
+            continue
+        halves = value.args[0]
+        if halves.target is not torch.chunk or not isinstance(gate, fx.Node):
+            continue
+        if gate.target is not torch.sigmoid:
+            continue
+        if gate.args == ((other := gate.args[0]),) and other.target is operator.getitem:
+            if other.args == (halves, 1):
+                node.target, node.args = F.glu, (halves.args[0],)
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("pass_", [reuse_products, gate_of_halves])
+def test_a_forgotten_property_is_found(pass_, tmp_path):
+    with pytest.raises(LawViolation):
+        check_pass(pass_, seed=0, folder=tmp_path, settings=QUICK, modes=("eval",))
+
+
+def test_wrong_values_are_looked_for_behind_wrong_gradients(tmp_path):
+    with pytest.raises(LawViolation) as caught:
+        check_pass(fold_scale, seed=0, folder=tmp_path, settings=QUICK, without=("state",))
+    assert caught.value.law != "gradients"
+
+
+def relu_by_name(graph_module):
+    for node in graph_module.graph.find_nodes(op="call_function", target=F.relu):
+        if not node.kwargs.get("inplace") and len(node.args) == 1:
+            node.target, node.kwargs = torch.relu, {}
+    graph_module.recompile()
+
+
+def test_the_report_counts_seeds_trials_and_properties(tmp_path):
+    report = check_pass(relu_by_name, max_examples=20, seed=0, folder=tmp_path, settings=QUICK)
+    assert report.programs >= 20 and report.seeds > 0
+    assert report.trials == 60 <= report.varied
+    assert {"returned", "float64"} <= {*report.varied_properties}
+    assert f"{len(report.varied_properties)} properties of {report.seeds} programs were varied" in str(report)
+    assert "argument inplace" in report.unvaried_properties
+    assert "argument inplace" in str(report)
+
+
+def test_programs_grow_toward_a_pass_by_the_conditions_that_they_meet():
+    reached = {program.source: frozenset({"start"}) for program in starts()}
+    for program in itertools.islice(growths(reached, (torch.chunk, torch.sigmoid, operator.getitem), Random(0)), 400):
+        met = [mark for mark in ("torch.chunk", "[0]", "torch.sigmoid") if mark in program.source]
+        reached[program.source] = frozenset(met)
+    assert any(len(points) == 3 for points in reached.values())
+
+
+def test_a_pattern_is_tried_as_a_program_of_its_own(tmp_path):
+    def pattern(scores, target):
+        return F.nll_loss(F.log_softmax(scores, dim=-1), target)
+
+    def by_cross_entropy(graph_module):
+        fx.replace_pattern(graph_module, pattern, lambda scores, target: F.cross_entropy(scores, target))
+
+    report_or_law = None
+    try:
+        report_or_law = check_pass(by_cross_entropy, max_examples=5, seed=0, folder=tmp_path, settings=QUICK)
+    except LawViolation as violation:
+        report_or_law = violation
+    assert isinstance(report_or_law, LawViolation) or report_or_law.changed > 0

@@ -120,6 +120,8 @@ def _contiguous(recipe: TensorRecipe, shape: Shape) -> str:
         return f"torch.full({spell(shape)}, {spell(part.value)}{suffix}).{side}"
     if isinstance(recipe.elements, tuple):
         return _given(recipe.elements, shape, size, count, dtype, suffix)
+    if dtype.is_complex:
+        return f"{_contiguous(replace(recipe, dtype=torch.float32), shape)}.to({dtype})"
     if dtype in FLOATING:
         text = f"torch.arange({count}.0{suffix})"
         text = text if recipe.elements == "counts" else f"{text}.add(1).sin()"

@@ -154,7 +154,8 @@ def _recipe(expression: ast.expr) -> TensorRecipe | None:
     values = tensor.flatten().tolist()
     names = {"torch.ones(": "ones", ".mul(150": "swings", ".sin()": "waves", "torch.arange(": "counts"}
     elements: Any = next((name for mark, name in names.items() if mark in text), tuple(values[:6]) or "ones")
-    limit = 4 if tensor.is_floating_point() or not values else int(max(values)) + 1
+    is_integral = not (tensor.is_floating_point() or tensor.is_complex())
+    limit = int(max(values)) + 1 if values and is_integral else 4
     wave = _WAVE.search(text)
     numbers = (float(wave[1]), float(wave[2])) if wave else (1.0, 0.0)
     return TensorRecipe(tuple(tensor.shape), tensor.dtype, elements, limit=limit, wave=numbers)

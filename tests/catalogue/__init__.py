@@ -6,7 +6,8 @@ Most are found on random programs, too. Kinds of mistakes are files: ``operands`
 ``correct_by_api`` hold the passes without one, ``arguments``, ``options`` and ``formula_rows`` some of either. Others
 are shown by their witness alone. Those of ``single_laws`` and ``single_laws_of_outputs`` break one law each. Those of
 ``on_models``, ``folding``, ``training``, ``made_elsewhere`` and ``fooling`` were once judged wrongly. Those of
-``in_files`` are found by pytest on the command line, in a user's files, which are in ``users/``.
+``in_files`` are found by pytest on the command line, in a user's files, which are in ``users/``. Passes of blind rounds
+are in ``rounds/``, a package of their own: rows without a program, which ``make catalogue`` alone tries.
 """
 
 from importlib import import_module

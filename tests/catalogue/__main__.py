@@ -13,51 +13,65 @@ import torch
 from pytest_fx.records.baseline import describe
 from pytest_fx.records.records import describe_machine, write_atomically
 
-from . import RIGHT, WRONG, Right, Wrong
+from . import RIGHT, WRONG, Right, Wrong, first_tries
+from .rounds import ROUNDS
 from .rows import EXAMPLES, EXAMPLES_KEPT
 from .trial import SECONDS, SEEDS, Trial, try_pass
+
+SEEN = "## Seen"
+"""The heading above the figures that each run measures anew."""
+ROWS: dict[str, Wrong | Right] = {**WRONG, **RIGHT, **ROUNDS}
+"""Every pass by name."""
 
 
 def table(trials: list[Trial], seed: int, seeds: int) -> str:
     """The trials as a page of Markdown."""
-    wrong = [trial for trial in trials if trial.name in WRONG]
-    right = [trial for trial in trials if trial.name in RIGHT]
+    wrong = [trial for trial in trials if isinstance(ROWS[trial.name], Wrong)]
+    right = [trial for trial in trials if isinstance(ROWS[trial.name], Right)]
     flagged = {trial.name for trial in right if trial.law}
     machine = describe(describe_machine())
     lines = [
         "# The harness, tried on wrong and right passes",
         "",
+        *first_tries.section(),
+        "",
+        SEEN,
+        "",
         f"`make catalogue` on {machine}, {torch.get_num_threads()} thread(s), seed {seed}. Each wrong pass has",
         f"{EXAMPLES} random programs and {SECONDS:g} s of a processor in which to be caught; the time is",
         f"that until it is, without the shrinking of the failure. Each right pass has {EXAMPLES_KEPT} programs",
-        f"for each of {seeds} seed(s).",
+        f"for each of {seeds} seed(s). Passes of the rounds are among them, with the defaults of `pytest --fx-check`:",
+        f"{EXAMPLES_KEPT} programs, both modes, and not judged where they change too few.",
         "",
-        f"**{sum(trial.caught for trial in wrong)} of {len(wrong)} wrong passes caught, "
+        f"**Seen: {sum(trial.caught for trial in wrong)} of {len(wrong)} wrong passes caught, "
         f"{len(flagged)} of {len({trial.name for trial in right})} right passes flagged.**",
         "",
-        "## Wrong",
+        "### Wrong",
         "",
         "| pass | what is wrong | caught by the law | programs | changed | seconds |",
         "|---|---|---|--:|--:|--:|",
     ]
     for trial in wrong:
-        words = f"{trial.kind}: {WRONG[trial.name].wrong[:1].lower()}{WRONG[trial.name].wrong[1:]}"
+        row = ROWS[trial.name]
+        words = f"{trial.kind}: {row.wrong[:1].lower()}{row.wrong[1:]}"
         found = trial.law if trial.judged else "*none: it changes nothing*"
-        law = found if trial.caught else f"**not caught**{' in time' if trial.law else ''}"
+        missed = "not caught in time" if trial.law else "not caught" if trial.judged else "not judged"
+        law = found if trial.caught else f"**{missed}**"
         lines.append(f"| `{trial.name}` | {words} | {law} | {trial.programs} | {trial.changed} | {trial.seconds:.1f} |")
-    lines += ["", "## Right", "", "| pass | what it does | programs | changed | flagged |", "|---|---|--:|--:|---|"]
+    lines += ["", "### Right", "", "| pass | what it does | programs | changed | flagged |", "|---|---|--:|--:|---|"]
     for name in dict.fromkeys(trial.name for trial in right):
         of_pass = [trial for trial in right if trial.name == name]
         laws = ", ".join(f"**{trial.law}** (seed {trial.seed})" for trial in of_pass if trial.law) or "no"
         programs, changed = (sum(counts) for counts in zip(*((t.programs, t.changed) for t in of_pass), strict=True))
-        flagged = laws if changed else "*nothing judged*"
-        lines.append(f"| `{name}` | {RIGHT[name].does} | {programs} | {changed} | {flagged} |")
+        flagged = laws if any(trial.judged for trial in of_pass) and changed else "*nothing judged*"
+        lines.append(f"| `{name}` | {ROWS[name].does} | {programs} | {changed} | {flagged} |")
     return "\n".join(lines) + "\n"
 
 
-def _is_tried(row: Wrong | Right, most: int, names: list[str]) -> bool:
-    """Whether a pass is one of those that are named, or that so many random programs are enough for."""
-    return row.name in names if names else 0 < row.programs <= most
+def _is_tried(kind: type[Wrong | Right], row: Wrong | Right, names: list[str]) -> bool:
+    """Return whether a row is of this kind and is named, or needs no more programs than usual."""
+    most = EXAMPLES if kind is Wrong else EXAMPLES_KEPT
+    return isinstance(row, kind) and (row.name in names if names else 0 < row.programs <= most)
 
 
 def main() -> int:
@@ -67,21 +81,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the programs for wrong passes")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many of them right passes have ({SEEDS})")
     parser.add_argument("--to", type=Path, default=Path("results/catalogue.md"), help="where the table goes")
+    parser.add_argument("--first-tries", action="store_true", help="write the figures of the rounds alone anew")
     options = parser.parse_args()
-    searched = {row.name for row in [*WRONG.values(), *RIGHT.values()] if row.programs}
+    if options.first_tries:
+        head, _, _ = table([], 0, 0).partition(SEEN)
+        _, _, tail = options.to.read_text().partition(SEEN)
+        write_atomically(options.to, f"{head}{SEEN}{tail}")
+        return 0
+    searched = {row.name for row in ROWS.values() if row.programs}
     unknown = [name for name in options.names if name not in searched]
     if unknown:
         parser.error(f"the catalogue has no pass {unknown[0]!r} for random programs")
     warnings.simplefilter("ignore")  # of passes that are wrong
     jobs: list[tuple[Wrong | Right, int]] = []
-    jobs += [(row, options.seed) for row in WRONG.values() if _is_tried(row, EXAMPLES, options.names)]
-    right = [row for row in RIGHT.values() if _is_tried(row, EXAMPLES_KEPT, options.names)]
+    jobs += [(row, options.seed) for row in ROWS.values() if _is_tried(Wrong, row, options.names)]
+    right = [row for row in ROWS.values() if _is_tried(Right, row, options.names)]
     jobs += [(row, seed) for row in right for seed in range(options.seeds)]
     trials: list[Trial] = []
     for row, seed in jobs:
         trial = try_pass(row, seed)
         trials.append(trial)
-        good = trial.caught if row.name in WRONG else not trial.law
+        good = trial.caught if isinstance(row, Wrong) else not trial.law
         shown = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}
         print("ok  " if good else "BAD ", shown, flush=True)
         if options.names and trial.message:
@@ -89,7 +109,7 @@ def main() -> int:
     if not options.names:
         options.to.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.to, table(trials, options.seed, options.seeds))
-    return int(any(not t.caught if t.name in WRONG else bool(t.law) for t in trials))
+    return int(any(not t.caught if isinstance(ROWS[t.name], Wrong) else bool(t.law) for t in trials))
 
 
 if __name__ == "__main__":

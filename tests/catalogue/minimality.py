@@ -46,10 +46,15 @@ def counterexample(row: Wrong, seed: int = 0) -> tuple[str, str, str] | None:
                 folder=Path(no_folder.name),
             )
         except LawViolation as violation:
-            shown = _SHOWN.search(str(violation))
-            assert shown is not None
-            return violation.law, {"training": "train"}.get(shown[1], "eval"), textwrap.dedent(shown[2])
+            return violation.law, *shown_in(violation)
     return None
+
+
+def shown_in(violation: LawViolation) -> tuple[str, str]:
+    """Return the mode and the text of the program that a message shows."""
+    match = _SHOWN.search(str(violation))
+    assert match is not None
+    return {"training": "train"}.get(match[1], "eval"), textwrap.dedent(match[2])
 
 
 def smaller(source: str) -> Iterator[str]:

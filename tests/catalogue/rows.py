@@ -86,8 +86,8 @@ class Wrong:
     """The pass; what is ``made_elsewhere`` is a function of the module instead, which returns the wrong program."""
     laws: tuple[str, ...]
     """The laws that may catch it, the most direct one first; see ``evidence.py``."""
-    witness: Witness
-    """A program on which it does wrong."""
+    witness: Witness | None
+    """A program on which it does wrong; None for a pass of a round."""
     contract: Contract = close
     """What it claims about the numbers."""
     modes: Modes = EVAL
@@ -101,6 +101,8 @@ class Wrong:
     """Random programs within which it is found, too; 0 where its witness alone shows it."""
     made_elsewhere: bool = False
     """Whether the program is no result of a pass on a capture."""
+    round: int = 0
+    """The blind round that it was written for; 0 for a pass of the catalogue's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +129,26 @@ class Right:
     """Random programs on which it is not flagged, for each seed; 0 where it is made for its witnesses."""
     made_elsewhere: bool = False
     """See :class:`Wrong`."""
+    round: int = 0
+    """See :class:`Wrong`."""
 
 
 WRONG: dict[str, Wrong] = {}
-"""Every wrong pass by name."""
+"""Every wrong pass by name, but for those of rounds."""
 RIGHT: dict[str, Right] = {}
-"""Every right pass by name."""
+"""Every right pass by name, but for those of rounds."""
+ROUNDS: dict[str, Wrong | Right] = {}
+"""Every pass of a round by name."""
 
 _Row = TypeVar("_Row", Wrong, Right)
 
 
 def enter(row: _Row) -> _Row:
     """Enter a row, whose name no other one has."""
-    if row.name in WRONG or row.name in RIGHT:
+    if row.name in {*WRONG, *RIGHT, *ROUNDS}:
         raise ValueError(f"two passes of the catalogue are called {row.name}")
-    (WRONG if isinstance(row, Wrong) else RIGHT)[row.name] = row  # type: ignore[assignment]
+    registry = ROUNDS if row.round else WRONG if isinstance(row, Wrong) else RIGHT
+    registry[row.name] = row  # type: ignore[assignment]
     return row
 
 
@@ -162,6 +169,28 @@ def right(*on: Witness, kind: str = "", **options: Any) -> Callable[[Pass], Pass
     def add(pass_: Pass) -> Pass:
         name, theme, sentence = _words(pass_)
         enter(Right(name, theme, kind, sentence, pass_, on, **options))
+        return pass_
+
+    return add
+
+
+def fault(round: int, kind: str, *laws: str, wrong: str) -> Callable[[Pass], Pass]:
+    """Enter a wrong pass of a round, whose docstring says what its author would claim of it."""
+
+    def add(pass_: Pass) -> Pass:
+        name, theme, _ = _words(pass_)
+        enter(Wrong(name, theme, kind, wrong, pass_, laws, None, modes=BOTH, programs=EXAMPLES_KEPT, round=round))
+        return pass_
+
+    return add
+
+
+def sound(round: int) -> Callable[[Pass], Pass]:
+    """Enter a right pass of a round."""
+
+    def add(pass_: Pass) -> Pass:
+        name, theme, sentence = _words(pass_)
+        enter(Right(name, theme, "", sentence, pass_, (), round=round))
         return pass_
 
     return add

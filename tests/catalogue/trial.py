@@ -13,7 +13,7 @@ from hypothesis import Phase
 
 from pytest_fx import NothingJudged
 from pytest_fx.laws import LawViolation
-from pytest_fx.search.pass_check import check_pass
+from pytest_fx.search.pass_check import FEWEST_CHANGES, check_pass
 
 from .rows import Right, Wrong
 
@@ -60,8 +60,9 @@ def try_pass(row: Wrong | Right, seed: int = 0, examples: int | None = None) -> 
     """Hold a pass to the laws on random programs; a failure is not shrunk, and leaves no file behind."""
     # None of the two is what a user wants: the first failure is enough here, and must not depend on earlier runs.
     settings = hypothesis.settings(database=None, phases=[Phase.generate])
-    # Rewriting what is rare is no mistake, changing nothing is one.
-    least = 0 if isinstance(row, Right) or "changes" not in row.laws else 0.05
+    # Rewriting what is rare is no mistake, changing nothing is one. Passes of rounds are tried as users' passes are.
+    is_asked = bool(row.round) or (isinstance(row, Wrong) and "changes" in row.laws)
+    least = FEWEST_CHANGES if is_asked else 0
     kind, laws = (row.kind, ", ".join(row.laws)) if isinstance(row, Wrong) else ("", "")
     started = time.process_time()
     examples = row.programs if examples is None else examples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import operator
 import random
@@ -35,6 +36,7 @@ from pytest_fx.harness.subject import Subject
 from pytest_fx.harness.variants import OTHER_VALUES, VARIANTS, of_batch
 from pytest_fx.laws.output_laws import BATCHES
 from pytest_fx.search.pass_check import INDEPENDENT
+from pytest_fx.search.simplifications import tensors_in
 
 few = settings(max_examples=40, deadline=None)
 MANY = settings().max_examples > 100  # Hypothesis's own default
@@ -495,6 +497,16 @@ def test_what_an_attempt_that_fails_has_made_leaves_no_trace(data: st.DataObject
 
     assert not builder.attempt(make_a_buffer_and_fail)
     assert not any(known)
+
+
+@pytest.mark.parametrize("elements", ["ones", "waves", "swings", "depths", "counts", (2.0, 3.0)])
+def test_a_complex_tensor_is_written_down_and_read_back(elements: Any) -> None:
+    text = TensorRecipe((2, 3), torch.complex64, elements).text
+    tensor = eval(text, {"torch": torch})
+    assert (tensor.dtype, tensor.shape) == (torch.complex64, (2, 3))
+    ((_, recipe),) = tensors_in(ast.parse(text))
+    again = eval(recipe.text, {"torch": torch})
+    assert (again.dtype, again.shape) == (torch.complex64, (2, 3))
 
 
 @pytest.mark.thorough

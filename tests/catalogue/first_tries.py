@@ -1,0 +1,66 @@
+"""How the search did on the passes of each blind round before anything was mended for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FirstTry:
+    """The figures of a round, whose passes were tried once, with the defaults of ``check_pass``."""
+
+    round: int
+    """Its number."""
+    date: str
+    """The day on which it was run."""
+    commit: str
+    """The commit with which it was run."""
+    caught: int
+    """Wrong passes that were caught for a fault of their own."""
+    unjudged: int
+    """Wrong passes that changed too few programs to be judged; the others were green, or caught for a false reason."""
+    flagged: int
+    """Right passes that were flagged."""
+    right_unjudged: int
+    """Right passes that changed too few programs to be judged."""
+    mended: str
+    """What was changed for it afterwards, in a few words."""
+    wrong: int = 20
+    """Wrong passes of the round."""
+    right: int = 8
+    """Right passes of the round."""
+
+
+FIRST_TRIES = (
+    FirstTry(1, "2026-11-28", "ef0df280", 14, 3, 0, 2, "programs grow toward a pass; violations on gradients are held"),
+    FirstTry(2, "2026-11-28", "1021a5f4", 12, 5, 0, 1, "growth begins with patterns; unused results, written buffers"),
+)
+"""One row a round, the latest one last."""
+
+
+def section() -> list[str]:
+    """Return the figures as lines of Markdown."""
+    lines = [
+        "## First try, by round",
+        "",
+        "A round is 20 wrong and 8 right passes, whose authors knew neither the search nor this catalogue. They are",
+        "tried once, with the defaults of `pytest --fx-check`, before anything is mended for them. A wrong pass is",
+        "truly caught if the pass without its fault keeps the law on the program that is shown.",
+        "",
+        "| round | date | commit | wrong: truly caught | not judged | right: flagged | not judged | mended for it |",
+        "|--:|---|---|--:|--:|--:|--:|---|",
+    ]
+    for row in FIRST_TRIES:
+        wrong, right = f"{row.caught} of {row.wrong}", f"{row.flagged} of {row.right}"
+        counts = f"{wrong} | {row.unjudged} | {right} | {row.right_unjudged}"
+        lines.append(f"| {row.round} | {row.date} | {row.commit} | {counts} | {row.mended} |")
+    return lines
+
+
+def sentence() -> str:
+    """Return the figures of the latest round as the README quotes them."""
+    row = FIRST_TRIES[-1]
+    return (
+        f"caught {row.caught} of {row.wrong} wrong passes that it had never seen, "
+        f"and flagged {row.flagged} of {row.right} right ones"
+    )

@@ -19,8 +19,9 @@ from pytest_fx.lazy import load
 if TYPE_CHECKING:
     from pytest_fx.errors import LawViolation, NothingJudged
     from pytest_fx.generation import Program, programs, shapes, tensors
+    from pytest_fx.search.check_report import CheckReport
     from pytest_fx.search.mutation import MutationReport, mutate_pass
-    from pytest_fx.search.pass_check import CheckReport, check_pass, check_program
+    from pytest_fx.search.pass_check import check_pass, check_program
 
 __all__ = [
     "CheckReport",
@@ -40,7 +41,7 @@ __version__ = "0.2.0"
 """Version of the package; that of ``fx``, which is not imported for it."""
 
 _HOMES = {
-    "CheckReport": "pytest_fx.search.pass_check",
+    "CheckReport": "pytest_fx.search.check_report",
     "LawViolation": "pytest_fx.errors",
     "MutationReport": "pytest_fx.search.mutation",
     "NothingJudged": "pytest_fx.errors",

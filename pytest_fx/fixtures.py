@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_fx.checks.timing_check import TimingCheck
     from pytest_fx.harness.evaluation import Arguments
     from pytest_fx.harness.subject import Subject
-    from pytest_fx.search.pass_check import CheckReport
+    from pytest_fx.search.check_report import CheckReport
 
 
 BROKEN = pytest.StashKey[list[tuple[Any, str]]]()

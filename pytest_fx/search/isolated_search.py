@@ -23,10 +23,11 @@ from fx.errors import FxError, add_note
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.pass_run import leave_alone
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
+from pytest_fx.search.check_report import Counts
 from pytest_fx.search.counterexample import describe
 from pytest_fx.search.nearness import running
 from pytest_fx.search.reduction import reduced
-from pytest_fx.search.search import SHORT, SHRINKING, Counts, Search
+from pytest_fx.search.search import SHORT, SHRINKING, Search
 
 LONGEST = 60.0
 """Seconds that one program may take, with all that is checked on it, unless it is said otherwise."""

@@ -40,9 +40,10 @@ from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits, unavailable
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
+from pytest_fx.search.check_report import CheckReport
 from pytest_fx.search.coverage import PassCode
 from pytest_fx.search.mutants import Mutant, codes_of, mutants_of
-from pytest_fx.search.pass_check import FEWEST_CHANGES, MODES, CheckReport, check_pass
+from pytest_fx.search.pass_check import FEWEST_CHANGES, MODES, check_pass
 from pytest_fx.search.search import ONE_IN
 
 MUTANTS = 40

@@ -33,12 +33,13 @@ from pytest_fx.laws import Law, affordable, broken_laws, choose_laws
 from pytest_fx.laws.ways_out import with_ways_out
 from pytest_fx.loading import load_contract, load_pass
 from pytest_fx.processes.deadline import Watchdog
+from pytest_fx.search.check_report import CheckReport
 from pytest_fx.search.counterexample import FOLDER
 from pytest_fx.search.isolated_search import isolation_limits, judge_isolated, search_isolated
 from pytest_fx.search.model_cuts import try_places
 from pytest_fx.search.nearness import running
 from pytest_fx.search.references import PassReferences, references_of
-from pytest_fx.search.search import ONE_IN, CheckReport, Search
+from pytest_fx.search.search import ONE_IN, Search
 from pytest_fx.search.seed_models import load_models, small_models
 
 MODES = ("eval", "train")
@@ -93,7 +94,8 @@ def check_pass(
             such as ``"fuse-conv-bn,split{at=layer3}"``.
         contract: what it promises about the numbers; by default what it says itself.
         modes: the modes of programs in which it claims to be right: ``"eval"``, ``"train"``.
-        max_examples: how many programs; by default what Hypothesis's settings say.
+        max_examples: how many programs are drawn; by default what Hypothesis's settings say. Three times as many vary
+            the properties of those that the pass changes.
         without: names of laws to switch off.
         demand: names of laws to check on every program, ``"idempotent"`` and ``"shrinks the graph"`` among them, and
             laws of the caller's own.
@@ -104,7 +106,7 @@ def check_pass(
         models: models, each as ``--fx-model`` takes it: a name, ``package.module:factory``, a factory, a pair of a
             module and its example inputs. The places where the pass acts in them are cut out, and tried first.
         min_changed: how many programs it must change: a number of them, or a part if it is less than 1. With 0 a pass
-            may find nothing to do, and the search ends after ``max_examples``.
+            may find nothing to do.
         enough_changed: how many programs the search has it change, three in ten at most. Where ``max_examples`` do not
             do, it goes on with programs near to those on which the pass went furthest, with as many again at most.
         seed: makes the programs the same ones in each run: they depend on it and on the pass alone. Of those of

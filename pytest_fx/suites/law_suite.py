@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pytest_fx.search.pass_check import CheckReport
+from pytest_fx.search.check_report import CheckReport
 
 
 def test_pass_keeps_the_laws(fx_checked_pass: Any, fx_check_pass: Callable[..., CheckReport]) -> None:

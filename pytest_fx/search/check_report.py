@@ -1,0 +1,98 @@
+"""What became of the programs of a search, and what it reports where it found no broken law."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pytest_fx.search.coverage import Coverage
+
+NOT_BY_EDITS = "by none of its edits, but by a call of eliminate_dead_code(), for example"
+"""How a program changed that no edit of the pass changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the programs of a search."""
+
+    programs: int = 0
+    """Programs that the pass was tried on."""
+    changed: int = 0
+    """Those that its edits changed."""
+    varied: int = 0
+    """Further programs that its edits changed: variations of these, and programs that grew toward the pass."""
+    tidied: int = 0
+    """Those that changed although none of its edits did so: by ``eliminate_dead_code()`` alone, say."""
+    refused: int = 0
+    """Those that it refused with a ``PassError``."""
+    untranslated: int = 0
+    """Those that torch.fx, for which it is written, cannot hold; the pass was not run on them."""
+    uncompared: int = 0
+    """Those that its edits changed, of which nothing was compared: what they return is empty or not finite."""
+    unjudged: int = 0
+    """Those on which the capture itself, before the pass, breaks the law that is broken after it, or what torch.fx
+    offers to passes does."""
+    places: int = 0
+    """Those that were cut out of models, around the places where the pass acts."""
+    models: tuple[str, ...] = ()
+    """The searched models, each with the number of its places."""
+
+    def plus(self, **more: int) -> Counts:
+        """Return the counts with so many more of some."""
+        return replace(self, **{name: getattr(self, name) + number for name, number in more.items()})
+
+    def looked_through(self, model: str, places: int, why: str = "") -> Counts:
+        """Return the counts with the places of a model, or why there are none."""
+        outcome = f"{places} in {model}" if places else f"none in {model}{why and f', {why}'}"
+        return replace(self, places=self.places + places, models=(*self.models, outcome))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport(Counts):
+    """What a search found that found no broken law."""
+
+    name: str = ""
+    """The pass."""
+    laws: tuple[str, ...] = ()
+    """The laws that it kept."""
+    coverage: Coverage | None = None
+    """How much of its own code they reached; None if it has none that could be seen to run."""
+    seeds: int = 0
+    """Parts of changed programs around which properties were varied."""
+    trials: int = 0
+    """Variations of these on which the pass acted."""
+    varied_properties: tuple[str, ...] = ()
+    """Properties that were varied in some trial."""
+    unvaried_properties: tuple[str, ...] = ()
+    """Properties with which the pass acted on no variation."""
+    wanted: int = 0
+    """How many programs were to be changed before the search ended; it also ends after as many programs again."""
+
+    def __str__(self) -> str:
+        refused = f", refused {self.refused}" if self.refused else ""
+        counts = (
+            f"{self.name} changed {self.changed} of {self.programs} programs{refused} and kept {len(self.laws)} laws"
+        )
+        counts += f", also on {self.varied} programs near to these" if self.varied else ""
+        reached, listed = ("", "") if self.coverage is None else (f"; {self.coverage}", self.coverage.listed)
+        return "\n  ".join([f"{counts}{reached}", *self._notes(), *listed.splitlines()])
+
+    def _notes(self) -> Iterator[str]:
+        """What the counts do not say, a line each."""
+        if self.trials:
+            properties = f"{len(self.varied_properties)} properties of {self.seeds} programs were varied"
+            yield f"{properties}, one or two at a time, in {self.trials} trials on which it acted"
+        if self.unvaried_properties:
+            yield f"it acts on no program with another one of these: {', '.join(self.unvaried_properties)}"
+        if self.changed + self.varied < self.wanted:
+            yield f"it looked for {self.wanted} that are changed, and did not find as many in {self.programs} programs"
+        if self.models:
+            yield f"{self.places} were places of models where it acts: {', '.join(self.models)}"
+        if self.tidied:
+            yield f"{self.tidied} others were changed {NOT_BY_EDITS}"
+        if self.untranslated:
+            yield f"{self.untranslated} were not judged: torch.fx cannot hold them"
+        if self.uncompared:
+            yield f"{self.uncompared} were not judged: what they return is empty or not finite"
+        if self.unjudged:
+            yield f"{self.unjudged} were not judged: without the pass, the law that it seems to break is broken, too"

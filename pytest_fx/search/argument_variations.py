@@ -16,7 +16,7 @@ from torch import nn
 from fx.operators.overloads import get_overloads
 from pytest_fx.generation.productions import spell
 from pytest_fx.search.observed import Observed, Variation, called_by
-from pytest_fx.search.syntax import expression
+from pytest_fx.search.syntax import Edits, expression
 
 _INTEGERS = (0, 1, 2, 3, -1, -2)
 _FLOATS = (0.5, 2.0, 0.0, -1.0)
@@ -88,6 +88,7 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
             yield from _added(seen, call, called, parameter)
         elif given not in receiver:
             yield from _otherwise(seen, call, called, parameter, given)
+    yield from _of_numbers([*call.args, *(each.value for each in call.keywords)])
     if not isinstance(called, type):
         yield from _of_overloads(call, called, signature, len(receiver))
         yield from _by_keyword(call, signature, len(receiver))
@@ -265,6 +266,22 @@ def _words(called: Any, parameter: inspect.Parameter) -> list[str]:
     constants = [each for each in (code.co_consts if code else ()) if isinstance(each, str) and each.isidentifier()]
     near = document[max(0, document.find(parameter.name)) :]
     return list(dict.fromkeys([*_WORD.findall(near), *constants]))[:_MOST_WORDS]
+
+
+def _of_numbers(values: list[ast.expr]) -> Iterator[Variation]:
+    """Yield all numbers of a call moved together, such as a range that lies elsewhere."""
+    numbers: dict[ast.expr, Any] = {}
+    for value in values:
+        try:
+            number = ast.literal_eval(value)
+        except ValueError:
+            continue
+        if type(number) in (int, float):
+            numbers[value] = number
+    if len(numbers) > 1:
+        for move in (lambda number: number + 5, lambda number: number - 5, lambda number: 2 * number):
+            edits: Edits = {value: [expression(spell(move(number)))] for value, number in numbers.items()}
+            yield Variation("numbers of a call", edits)
 
 
 def _of_overloads(call: ast.Call, called: Any, used: inspect.Signature, receivers: int) -> Iterator[Variation]:

@@ -119,7 +119,7 @@ def _growth(seen: Observed, operations: Sequence[Any], random: Random) -> Edits 
     place = random.choice([*places, *places[-1:] * 2])
     value, operands = seen.values[place.id], list(_operands(seen))
     if isinstance(value, tuple | list):
-        return {place: [expression(f"{place.id}[{random.randrange(max(1, min(3, len(value))))}]")]}
+        return {place: [expression(_of_several(place.id, value, operations, random))]}
     if not isinstance(value, torch.Tensor) or not operations:
         return None
     if random.randrange(REREAD) == 0:
@@ -130,6 +130,22 @@ def _growth(seen: Observed, operations: Sequence[Any], random: Random) -> Edits 
         return None
     text, state = random.choice(ways)
     return {place: [expression(text)], **(seen.with_state(state) if state else {})}
+
+
+def _of_several(name: str, values: Sequence[Any], operations: Sequence[Any], random: Random) -> str:
+    """Return one of several values, or all of them passed to a function that takes a list."""
+    functions = [each for each in operations if callable(each) and any(map(_takes_list, signatures_of(each)))]
+    if not functions or random.randrange(2):
+        return f"{name}[{random.randrange(max(1, min(3, len(values))))}]"
+    path = path_of(random.choice(functions))
+    parts = random.choice((name, f"[{', '.join(f'{name}[{at}]' for at in range(len(values)))}]"))
+    dimension = random.choice(("", ", dim=-1", ", dim=1", ", 1", ", -1"))
+    return f"{name}[0]" if path is None else f"{path[0]}({parts}{dimension})"
+
+
+def _takes_list(signature: inspect.Signature) -> bool:
+    first = next(iter(signature.parameters.values()), None)
+    return first is not None and "List" in type_of(first) and "Tensor" in type_of(first)
 
 
 def _operands(seen: Observed) -> Iterator[tuple[str, torch.Tensor]]:
@@ -180,6 +196,11 @@ def _arguments(function: Any, others: Sequence[str], value: torch.Tensor) -> Ite
         needed = [each for each in rest if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
         choices = [_choices(each, others, value) for each in needed]
         yield from itertools.islice(itertools.product(*choices), MOST_CALLS)
+        numbers = [each for each in rest if each not in needed and "Number" in type_of(each) and each.default is None]
+        if numbers:
+            for values in (("-1.0", "1.0"), ("0.0", "2.0"), ("0.5",)):
+                yield values[: len(numbers)]
+                yield tuple(f"{each.name}={value}" for each, value in zip(numbers, values, strict=False))
         optional = next((each for each in rest if each.name == "dim" and each not in needed), None)
         for given in itertools.islice(itertools.product(*choices), 2) if optional else ():
             yield from ((*given, f"dim={dim}") for dim in (-1, 1, 0))
@@ -195,6 +216,7 @@ def _choices(parameter: inspect.Parameter, others: Sequence[str], value: torch.T
         return [text for text in orders if text.count(",") + 1 == rank] + [
             "(-1,)",
             "(2, 2)",
+            "(1, 1, 1, 1)",
             f"({value.shape[0] if rank else 1}, -1)",
         ]
     if "bool" in kind:

@@ -23,6 +23,7 @@ import torch
 
 from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.strategy import warnings_as_errors
+from pytest_fx.processes.memory_bound import little_memory
 from pytest_fx.search.reduction import written
 from pytest_fx.search.removals import slices
 from pytest_fx.search.simplifications import of_sizes, tensors_in, within
@@ -30,6 +31,8 @@ from pytest_fx.search.syntax import Edits, WrittenCall, edited, expression, stor
 
 NEAREST = 8
 """How many programs are varied at a time."""
+MOST_ELEMENTS = 1_000_000
+"""Elements of inputs and parameters: programs that are varied again and again would become ever larger."""
 ATTEMPTS = 200
 """Variations in a row that may fail to run."""
 
@@ -95,10 +98,16 @@ def variations(reached: Mapping[str, frozenset[Any]], constants: Sequence[Any], 
 def running(text: str, mode: str = "eval") -> Program | None:
     """Return the program of a text, or None if it makes none that runs in a mode without a warning."""
     try:
-        program = load(text, frozenset(), (), 0)
-        _run(program, mode)
-        with warnings_as_errors():  # only of what runs, as torch prints a warning that comes with an exception
+        with little_memory():
+            program = load(text, frozenset(), (), 0)
+            if (
+                sum(tensor.numel() for tensor in (*program.inputs.tensors, *program.module.parameters()))
+                > MOST_ELEMENTS
+            ):
+                return None
             _run(program, mode)
+            with warnings_as_errors():  # only of what runs, as torch prints a warning that comes with an exception
+                _run(program, mode)
     except Exception:  # whatever a text raises that is not a program
         return None
     return program

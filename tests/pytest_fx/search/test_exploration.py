@@ -15,6 +15,7 @@ import fx
 from pytest_fx import LawViolation, check_pass
 from pytest_fx.search.exploration import trials
 from pytest_fx.search.growth import growths, starts
+from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, flattened
 from pytest_fx.search.reduction import written
 
@@ -243,3 +244,28 @@ def test_a_pattern_is_tried_as_a_program_of_its_own(tmp_path):
     except LawViolation as violation:
         report_or_law = violation
     assert isinstance(report_or_law, LawViolation) or report_or_law.changed > 0
+
+
+LARGE = """
+import torch
+from torch import nn
+
+
+class Program(nn.Module):
+    def forward(self, x):
+        return {result}
+
+
+def build():
+    return Program().eval()
+
+
+def inputs():
+    return (torch.ones({size}),), {{}}
+"""
+
+
+@pytest.mark.parametrize("result, size", [("x * 2", 2_000_000), ("torch.ones(3_000_000_000).sum() + x", 3)])
+def test_programs_that_need_much_memory_are_not_tried(result, size):
+    assert running(LARGE.format(result="x * 2", size=4)) is not None
+    assert running(LARGE.format(result=result, size=size)) is None

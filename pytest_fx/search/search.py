@@ -71,8 +71,8 @@ class _Found:
     """The pass on the program on which it is broken."""
 
 
-Progress = tuple[Counts, frozenset[Point], frozenset[Point]]
-"""Counts, what there is of the code of the pass, and what was reached of it."""
+Progress = tuple[Counts, frozenset[Point], frozenset[Point], Explored]
+"""Counts, what there is of the code of the pass, what was reached of it, and what was varied."""
 
 
 class Search:
@@ -174,11 +174,11 @@ class Search:
     @property
     def progress(self) -> Progress:
         """Return what became of the programs so far, and what they reached."""
-        return self.counts, self.code.points, self.code.reached
+        return self.counts, self.code.points, self.code.reached, self.explored
 
     def resume(self, progress: Progress) -> None:
         """Take the progress of the same search in another process."""
-        self.counts, self.code.points, self.code.reached = progress
+        self.counts, self.code.points, self.code.reached, self.explored = progress
 
     def _count_one(self, example: PassRun, if_changed: bool) -> bool:
         """Count a program, only if it is changed where that is asked for, and return whether the pass changed it."""
@@ -368,7 +368,7 @@ class Search:
         mode = self._changed_modes[source]
         for program in cuts(source):
             if self.acts_on(program, mode):
-                self.check(program, mode, 1)
+                self.check(program, mode, 1, if_changed=True)
                 return program.source
         return source
 

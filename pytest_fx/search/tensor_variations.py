@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -54,6 +55,10 @@ def tensor_variations(seen: Observed) -> Iterator[Variation]:
     yield from _of_sizes(seen)
     places = [*(line for init in methods(seen.tree, "__init__") for line in init.body[1:]), seen.call.inputs]
     tensors = [each for place in places for each in tensors_in(place)]
+    sizes = dict.fromkeys(size for _, recipe in tensors for size in recipe.shape if size > 1)
+    for (part, recipe), size, ones in itertools.product(tensors[1:], sizes, range(3)):
+        shape = (size, *(1,) * ones)
+        yield Variation("another broadcast", {part: [expression(replace(recipe, shape=shape).text)]})
     for part, recipe in tensors:
         yield from _of_tensor(part, recipe, part in set(ast.walk(seen.call.inputs)))
     yield from _of_all(seen, tensors)

@@ -36,11 +36,12 @@ _BETWEEN = {
     "dropout between": "torch.nn.functional.dropout({0}, 0.5, self.training)",
     "view between": "{0}.view({0}.shape)",
     "flip between": "{0}.flip(0)",
-    "softmax between": "{0}.softmax(-1)",
     "masked between": "{0}.masked_fill({0} > 0.5, -1.0)",
 }
 
 
+_KEPT_FOR_GRADIENTS = ("{0}.sigmoid()", "{0}.exp()", "{0}.softmax(-1)", "{0}.sqrt()")
+"""Operations whose gradients need their results, over which nothing may write."""
 _MODULES = ("nn.Identity()", "nn.Dropout(0.5)", "nn.ReLU()")
 
 
@@ -211,6 +212,9 @@ def _of_expression(seen: Observed, part: ast.AST) -> Iterator[Variation]:
                 if not inside:
                     again = seen.returning(f"({result}, {name})")
                     yield Variation(f"{kind}, read before it", {part: [expression(form.format(name))], **again})
+            for form in _KEPT_FOR_GRADIENTS:
+                kept = {part: [expression(form.format(name))]}
+                yield Variation("a result that its gradient needs", kept, of_values=True)
             for module in _MODULES:
                 edits = {part: [expression(f"self.{held}({name})")], **seen.with_state(f"self.{held} = {module}")}
                 yield Variation("a module between", edits)

@@ -6,7 +6,7 @@ import operator
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import hypothesis
@@ -118,7 +118,12 @@ def test_a_right_pass_is_reported_with_the_programs_that_it_changed(check):
     assert "aliasing" in report.laws
     assert report.coverage is not None and report.coverage.unreached == ()
     changed = f"relu-method-as-function changed {report.changed} of 24 programs and kept 27 laws"
-    assert str(report) == f"{changed}; {report.coverage}"
+    first, varied, *_ = str(report).splitlines()
+    assert first == f"{changed}, also on {report.varied} programs near to these; {report.coverage}"
+    assert varied == (
+        f"  {len(report.varied_properties)} properties of {report.seeds} programs were varied, one or two at a time, "
+        f"in {report.trials} trials on which it acted"
+    )
 
 
 def test_a_wrong_pass_is_shown_on_a_program_of_a_line_or_two_before_and_after(smallest):
@@ -624,7 +629,7 @@ class ReturnsASize(nn.Module):
 def relu_in_torch(graph_module: torch.fx.GraphModule):
     for node in graph_module.graph.find_nodes(op="call_function", target=torch.relu):
         with graph_module.graph.inserting_before(node):
-            node.replace_all_uses_with(graph_module.graph.call_function(F.relu, node.args))
+            node.replace_all_uses_with(graph_module.graph.call_function(F.relu, node.args, node.kwargs))
     graph_module.recompile()
 
 
@@ -772,7 +777,9 @@ def test_the_search_goes_on_until_enough_programs_were_changed_and_says_if_not(c
     assert check(relu_of_the_first(), min_changed=0.01, enough_changed=0, **options).programs == 24
     few = check(relu_of_the_first(), min_changed=0.01, **options)
     assert 0 < few.changed < few.wanted == 7 and 40 < few.programs <= 48
-    assert f"it looked for 7 that are changed, and did not find as many in {few.programs} programs" in str(few)
+    assert few.changed + few.varied > 7  # programs near to those that it changes count, too
+    none = replace(few, changed=2, varied=3)
+    assert f"it looked for 7 that are changed, and did not find as many in {few.programs} programs" in str(none)
 
 
 def without_norms(graph_module):

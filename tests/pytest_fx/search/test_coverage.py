@@ -208,8 +208,8 @@ def test_what_a_pass_puts_into_programs_runs_there_and_is_not_counted(pass_):
     assert code.coverage().unreached == () and code.is_whole
 
 
-def same_relu(x, *args, **kwargs):
-    return torch.relu(x, *args, **kwargs)
+def same_relu(input, *args, **kwargs):
+    return torch.relu(input, *args, **kwargs)
 
 
 @pytest.mark.parametrize("isolate", [False, True])

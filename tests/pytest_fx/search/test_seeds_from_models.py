@@ -37,11 +37,17 @@ class Scan(nn.Module):
 
 
 def rows_of(graph_module):
+    if any(str(node.target).endswith("_") for node in graph_module.graph.find_nodes(op="call_method")):
+        return  # something may be written between two calls of a row
     for last in graph_module.graph.find_nodes(op="call_method", target=CHAIN[-1]):
         row = [last]
         while row[0].args and len(row) < len(CHAIN) and isinstance(row[0].args[0], fx.Node):
             row.insert(0, row[0].args[0])
-        if tuple(node.target for node in row) == CHAIN and all(len(node.users) == 1 for node in row[:-1]):
+        if (
+            tuple(node.target for node in row) == CHAIN
+            and not any(node.kwargs for node in row)
+            and all(len(node.users) == 1 for node in row[:-1])
+        ):
             yield row
 
 

@@ -9,7 +9,6 @@ import hypothesis
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 import fx
 from pytest_fx import LawViolation, check_pass

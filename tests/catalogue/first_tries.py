@@ -16,7 +16,9 @@ class FirstTry:
     commit: str
     """The commit with which it was run."""
     caught: int
-    """Wrong passes that were caught for a fault of their own."""
+    """Wrong passes that were caught for their fault: the same pass without it keeps the law there."""
+    otherwise: int
+    """Wrong passes that were caught for another true fault, which the pass without the intended one has, too."""
     unjudged: int
     """Wrong passes that changed too few programs to be judged; the others were green, or caught for a false reason."""
     flagged: int
@@ -32,8 +34,11 @@ class FirstTry:
 
 
 FIRST_TRIES = (
-    FirstTry(1, "2026-11-28", "ef0df280", 14, 3, 0, 2, "programs grow toward a pass; violations on gradients are held"),
-    FirstTry(2, "2026-11-28", "1021a5f4", 12, 5, 0, 1, "growth begins with patterns; unused results, written buffers"),
+    FirstTry(1, "2026-11-28", "ef0df280", 12, 2, 3, 0, 2, "programs grow toward a pass; numbers of another type"),
+    FirstTry(2, "2026-11-28", "1021a5f4", 6, 3, 5, 0, 1, "unused results, written buffers, weights that others read"),
+    FirstTry(3, "2026-11-28", "7a3b122a", 12, 3, 1, 0, 0, "other overloads, kept views, writes by modules"),
+    FirstTry(5, "2026-11-28", "5a306629", 9, 3, 4, 0, 1, "growth by whole lists; a bound on memory"),
+    FirstTry(6, "2026-11-28", "e1c1e6b1", 11, 2, 2, 0, 0, "what gradients need; other broadcasts"),
 )
 """One row a round, the latest one last."""
 
@@ -45,14 +50,16 @@ def section() -> list[str]:
         "",
         "A round is 20 wrong and 8 right passes, whose authors knew neither the search nor this catalogue. They are",
         "tried once, with the defaults of `pytest --fx-check`, before anything is mended for them. A wrong pass is",
-        "truly caught if the pass without its fault keeps the law on the program that is shown.",
+        "caught for its fault if the pass without it keeps the law on the program that is shown. Else it is caught for",
+        "another fault, which both have. Round 4 has not been tried.",
         "",
-        "| round | date | commit | wrong: truly caught | not judged | right: flagged | not judged | mended for it |",
-        "|--:|---|---|--:|--:|--:|--:|---|",
+        "| round | date | commit | wrong: caught for its fault | for another | not judged | right: flagged | not judged "
+        "| mended for it |",
+        "|--:|---|---|--:|--:|--:|--:|--:|---|",
     ]
     for row in FIRST_TRIES:
         wrong, right = f"{row.caught} of {row.wrong}", f"{row.flagged} of {row.right}"
-        counts = f"{wrong} | {row.unjudged} | {right} | {row.right_unjudged}"
+        counts = f"{wrong} | {row.otherwise} | {row.unjudged} | {right} | {row.right_unjudged}"
         lines.append(f"| {row.round} | {row.date} | {row.commit} | {counts} | {row.mended} |")
     return lines
 
@@ -61,6 +68,6 @@ def sentence() -> str:
     """Return the figures of the latest round as the README quotes them."""
     row = FIRST_TRIES[-1]
     return (
-        f"caught {row.caught} of {row.wrong} wrong passes that it had never seen, "
+        f"caught {row.caught + row.otherwise} of {row.wrong} wrong passes that it had never seen, "
         f"and flagged {row.flagged} of {row.right} right ones"
     )

@@ -37,7 +37,7 @@ FIRST_TRIES = (
     FirstTry(1, "2026-11-28", "ef0df280", 12, 2, 3, 0, 2, "programs grow toward a pass; numbers of another type"),
     FirstTry(2, "2026-11-28", "1021a5f4", 6, 3, 5, 0, 1, "unused results, written buffers, weights that others read"),
     FirstTry(3, "2026-11-28", "7a3b122a", 12, 3, 1, 0, 0, "other overloads, kept views, writes by modules"),
-    FirstTry(5, "2026-11-28", "5a306629", 9, 3, 4, 0, 1, "growth by whole lists; a bound on memory"),
+    FirstTry(5, "2026-11-28", "5a306629", 11, 3, 4, 0, 1, "growth by whole lists; a bound on memory"),
     FirstTry(6, "2026-11-28", "e1c1e6b1", 11, 2, 2, 0, 0, "what gradients need; other broadcasts"),
 )
 """One row a round, the latest one last."""

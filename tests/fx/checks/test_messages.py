@@ -138,6 +138,17 @@ def test_a_message_of_real_values_is_what_they_are() -> None:
     assert found.args[1] == "one of [2, 4], 2 in all, 2"
 
 
+def test_a_message_that_is_no_text_is_written_as_one() -> None:
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        torch._assert(x.sum() > 0, 2)  # pyright: ignore[reportArgumentType]
+        return x
+
+    program = fx.symbolic_trace(checked)
+    assert "'2'" in program.code
+    with pytest.raises(AssertionError, match="^2$"):
+        program(-torch.ones(2))
+
+
 def test_printing_a_traced_attribute_records_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     def program(x: Any) -> Any:
         print(f"{x.shape} {x.shape}")

@@ -145,7 +145,7 @@ def test_a_message_that_is_no_text_is_written_as_one() -> None:
 
     program = fx.symbolic_trace(checked)
     assert "'2'" in program.code
-    with pytest.raises(AssertionError, match="^2$"):
+    with pytest.raises(AssertionError, match="2"):
         program(-torch.ones(2))
 
 

@@ -62,12 +62,12 @@ FEW = 0.25
 """The share of elements that is few."""
 SMALL = 1.0
 """The largest perturbation, in ulp of the element, in every other run: what one operation may do."""
-APPROXIMATION = 4.0
-"""How many times as far the values of functions such as ``erf`` are moved, which kernels approximate to a few ulp."""
 LARGE = 16.0
 """The same in the others, which look for steps: another order of arithmetic may be several ulp away from eager's."""
 LARGE_OF_HALVES = 2.0
 """The same where an ulp is a hundredth or thousandth of the element: 16 would forgive what is plainly wrong."""
+APPROXIMATION = 4.0
+"""How many times as far the values of functions such as ``erf`` are moved, which kernels approximate to a few ulp."""
 ALLOWED = 2.0
 """How many times its movement under small perturbations an element may differ."""
 STEP = 8.0

@@ -12,6 +12,9 @@ from types import FrameType
 
 _BETWEEN_LOOKS = 0.05
 """Seconds after which the clock is looked at again."""
+AGAIN = 2.0
+"""Seconds after which it is raised again in a block that goes on: Python ignores what is raised in a weak reference's
+callback or a destructor."""
 GRACE = 5.0
 """Seconds after which a block that was interrupted, and goes on, is held to be stuck."""
 
@@ -62,26 +65,26 @@ class Watchdog:
     def limit(self, seconds: float) -> Generator[None]:
         """Raise the error inside the block if it runs for longer than ``seconds``."""
         self._until, self._interrupted = time.monotonic() + seconds, False
-        raised = False
         try:
             yield
         except self._error as error:
-            raised = True
             if (interrupt := _interrupt_before(error)) is not None:
                 raise interrupt from None  # what waited outside of Python was ended by Ctrl-C, which ends the run
             raise
         finally:
             with self._lock:
                 self._until = self._stuck_from = float("inf")
-            if self._interrupted and not raised:
-                self._send(None)  # not raised yet, and no longer wanted
+            if self._interrupted:
+                self._send(None)  # what was not raised yet is no longer wanted
 
     def _watch(self, closed: threading.Event) -> None:
         while not closed.wait(_BETWEEN_LOOKS):
             with self._lock:
                 now = time.monotonic()
                 if now > self._until:
-                    self._until, self._interrupted, self._stuck_from = float("inf"), True, now + GRACE
+                    if not self._interrupted:
+                        self._interrupted, self._stuck_from = True, now + GRACE
+                    self._until = now + AGAIN
                     self._send(self._error)
                 if now > self._stuck_from and self._stuck is not None:
                     self._stuck_from = float("inf")

@@ -32,3 +32,22 @@ def test_a_watchdog_watches_as_often_as_it_is_entered():
     for _ in range(2):
         with pytest.raises(TookTooLong), watchdog, watchdog.limit(0.1):
             never_ends()
+
+
+class Swallowing:
+    """Ends in a destructor, where Python ignores what is raised."""
+
+    def __init__(self, seconds: float):
+        self.until = time.monotonic() + seconds
+
+    def __del__(self):
+        while time.monotonic() < self.until:
+            pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_block_that_swallowed_the_error_is_interrupted_again():
+    with Watchdog() as watchdog, pytest.raises(TookTooLong), watchdog.limit(0.1):
+        Swallowing(1.0)
+        while True:
+            pass

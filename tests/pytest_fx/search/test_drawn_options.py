@@ -111,7 +111,7 @@ def test_a_pass_that_asks_what_waits_gets_programs_that_wait():
 def wait_at_once(graph_module: fx.GraphModule) -> fx.GraphModule:
     """A wrong pass: starts each fetch first of all, before what computes its argument."""
     graph = graph_module.graph
-    for node in graph.nodes:
+    for node in list(graph.nodes):
         if node.op == "call_function" and halves_of(node.target) is not None:
             next(other for other in graph.nodes if other.op != "placeholder").prepend(node)
     graph_module.recompile()

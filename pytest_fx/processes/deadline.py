@@ -65,17 +65,21 @@ class Watchdog:
     def limit(self, seconds: float) -> Generator[None]:
         """Raise the error inside the block if it runs for longer than ``seconds``."""
         self._until, self._interrupted = time.monotonic() + seconds, False
+        raised = False
         try:
             yield
         except self._error as error:
+            raised = True
             if (interrupt := _interrupt_before(error)) is not None:
                 raise interrupt from None  # what waited outside of Python was ended by Ctrl-C, which ends the run
             raise
         finally:
             with self._lock:
                 self._until = self._stuck_from = float("inf")
-            if self._interrupted:
-                self._send(None)  # what was not raised yet is no longer wanted
+            if self._interrupted and not raised:
+                self._send(
+                    None
+                )  # not raised yet, and no longer wanted; without one, CPython 3.11 spins
 
     def _watch(self, closed: threading.Event) -> None:
         while not closed.wait(_BETWEEN_LOOKS):

@@ -53,8 +53,8 @@ def section() -> list[str]:
         "caught for its fault if the pass without it keeps the law on the program that is shown. Else it is caught for",
         "another fault, which both have. Round 4 has not been tried.",
         "",
-        "| round | date | commit | wrong: caught for its fault | for another | not judged | right: flagged | not judged "
-        "| mended for it |",
+        "| round | date | commit | wrong: caught for its fault | for another | not judged | right: flagged "
+        "| not judged | mended for it |",
         "|--:|---|---|--:|--:|--:|--:|--:|---|",
     ]
     for row in FIRST_TRIES:

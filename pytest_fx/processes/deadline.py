@@ -77,9 +77,7 @@ class Watchdog:
             with self._lock:
                 self._until = self._stuck_from = float("inf")
             if self._interrupted and not raised:
-                self._send(
-                    None
-                )  # not raised yet, and no longer wanted; without one, CPython 3.11 spins
+                self._send(None)  # not raised yet, and no longer wanted; without one, CPython 3.11 spins
 
     def _watch(self, closed: threading.Event) -> None:
         while not closed.wait(_BETWEEN_LOOKS):

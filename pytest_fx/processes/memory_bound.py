@@ -5,10 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 MOST_MORE = 2 << 30
 """Bytes of address space beyond what the process has: two GiB."""
-_PAGE = 4096
+
+
+def _address_space() -> int:
+    """Bytes of address space of this process; beyond any limit where there is no /proc, as in some containers."""
+    import resource  # noqa: PLC0415 - there is none on Windows
+
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except OSError:
+        return 2**62
+    return pages * resource.getpagesize()  # 4 KiB, on some machines 64
 
 
 @contextmanager
@@ -23,8 +34,7 @@ def little_memory() -> Generator[None]:
     import resource  # noqa: PLC0415 - there is none on Windows
 
     before, most = resource.getrlimit(resource.RLIMIT_AS)
-    with open("/proc/self/statm", encoding="ascii") as sizes:
-        bound = int(sizes.read().split()[0]) * _PAGE + MOST_MORE
+    bound = _address_space() + MOST_MORE
     known = [limit for limit in (before, most) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_AS, (min([bound, *known]), most))
     try:

@@ -72,14 +72,11 @@ _FUNCTIONS: dict[type[ast.operator], str] = {
 
 def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
     called = called_by(seen, call)
-    signature = None if called is None else _signature_of(seen, call, called)
+    receiver = _receiver_of(seen, call)
+    signature = None if called is None else _signature_of(seen, call, called, receiver)
     if signature is None:
         return
-    receiver = [call.func.value] if _is_method(seen, call) and isinstance(call.func, ast.Attribute) else []
-    try:
-        bound = signature.bind(*receiver, *call.args, **{each.arg: each for each in call.keywords if each.arg})
-    except TypeError:
-        return
+    bound = signature.bind(*receiver, *call.args, **{each.arg: each for each in call.keywords if each.arg})
     for name, parameter in signature.parameters.items():
         if name in _ELSEWHERE or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
@@ -92,25 +89,21 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
     if not isinstance(called, type):
         yield from _of_overloads(call, called, signature, len(receiver))
         yield from _by_keyword(call, signature, len(receiver))
-        if receiver and _exists(torch, call.func):
-            name = ast.unparse(call.func).rpartition(".")[2]
+        name = ast.unparse(call.func).rpartition(".")[2]
+        if receiver and hasattr(torch, name):
             yield Variation(
                 "spelling", {call: [ast.Call(expression(f"torch.{name}"), [*receiver, *call.args], call.keywords)]}
             )
 
 
-def _exists(owner: Any, function: ast.expr) -> bool:
-    return isinstance(function, ast.Attribute) and hasattr(owner, function.attr)
+def _receiver_of(seen: Observed, call: ast.Call) -> list[ast.expr]:
+    """Return the tensor whose method is called, the first argument of its schema; none for other calls."""
+    is_method = isinstance(call.func, ast.Attribute) and isinstance(seen.value_of(call.func.value), torch.Tensor)
+    return [call.func.value] if is_method and isinstance(call.func, ast.Attribute) else []
 
 
-def _is_method(seen: Observed, call: ast.Call) -> bool:
-    """Return whether a method of a tensor is called, which is the first argument of its schema."""
-    return isinstance(call.func, ast.Attribute) and isinstance(seen.value_of(call.func.value), torch.Tensor)
-
-
-def _signature_of(seen: Observed, call: ast.Call, called: Any) -> inspect.Signature | None:
+def _signature_of(seen: Observed, call: ast.Call, called: Any, receiver: list[ast.expr]) -> inspect.Signature | None:
     """Return the signature of what is called that takes the arguments of a call; None if there is none."""
-    receiver = [call.func.value] if _is_method(seen, call) and isinstance(call.func, ast.Attribute) else []
     for signature in signatures_of(called):
         try:
             bound = signature.bind(

@@ -37,6 +37,11 @@ class Counts:
     models: tuple[str, ...] = ()
     """The searched models, each with the number of its places."""
 
+    @property
+    def acted(self) -> int:
+        """Return how many programs the pass changed in all."""
+        return self.changed + self.varied
+
     def plus(self, **more: int) -> Counts:
         """Return the counts with so many more of some."""
         return replace(self, **{name: getattr(self, name) + number for name, number in more.items()})
@@ -84,7 +89,7 @@ class CheckReport(Counts):
             yield f"{properties}, one or two at a time, in {self.trials} trials on which it acted"
         if self.unvaried_properties:
             yield f"it acts on no program with another one of these: {', '.join(self.unvaried_properties)}"
-        if self.changed + self.varied < self.wanted:
+        if self.acted < self.wanted:
             yield f"it looked for {self.wanted} that are changed, and did not find as many in {self.programs} programs"
         if self.models:
             yield f"{self.places} were places of models where it acts: {', '.join(self.models)}"

@@ -121,6 +121,16 @@ def statements(text: str) -> list[ast.stmt]:
     return ast.parse(text).body
 
 
+def assigned(name: str, value: ast.expr) -> ast.Assign:
+    """Return a line that gives a name a value."""
+    return ast.Assign([ast.Name(name, ast.Store())], value, lineno=0)
+
+
+def path_of_tensor(owner: str, name: str) -> str:
+    """Return the expression of a parameter or a buffer: ``module.layers[0].weight``."""
+    return owner + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
+
+
 def called_by(seen: Observed, call: ast.Call) -> Any:
     """Return what a call calls: a function, a method of tensors, a class of modules, a module; None if unknown."""
     function = call.func
@@ -196,5 +206,5 @@ class _Hoist(ast.NodeTransformer):
         return value
 
     def _moved(self, name: str, value: ast.expr) -> ast.Name:
-        self.before.append(ast.Assign([ast.Name(name, ast.Store())], value, lineno=0))
+        self.before.append(assigned(name, value))
         return ast.Name(name, ast.Load())

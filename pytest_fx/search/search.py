@@ -341,12 +341,12 @@ class Search:
         coverage = self.code.coverage()
         reached = "" if coverage is None else f"; {coverage}"
         count = self.counts
-        programs, changed = count.programs + count.varied, count.changed + count.varied
-        return f"found after {programs} program(s), of which {self.name} changed {changed}{reached}"
+        programs = count.programs + count.varied
+        return f"found after {programs} program(s), of which {self.name} changed {count.acted}{reached}"
 
     def lacks(self, least: float) -> bool:
         """Return whether the pass changed fewer programs than ``least``, a number or a part."""
-        return self.counts.changed + self.counts.varied < self._wanted(least)
+        return self.counts.acted < self._wanted(least)
 
     def _wanted(self, least: float) -> float:
         return least * self.counts.programs if least < 1 else least
@@ -438,8 +438,7 @@ class Search:
             unreached = "" if coverage is None else coverage.listed
             tidied = f"{self.counts.tidied} others were changed {NOT_BY_EDITS}" if self.counts.tidied else ""
             where = "\n".join(filter(None, (tidied, unreached)))
-            changed = self.counts.changed + self.counts.varied
-            raise NothingJudged(self.name, self.counts.programs, changed, self._wanted(least), where)
+            raise NothingJudged(self.name, self.counts.programs, self.counts.acted, self._wanted(least), where)
 
     def report(self, wanted: int = 0) -> CheckReport:
         """Return what the search found, of which ``wanted`` programs were to be changed."""

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pytest_fx.generation.tensor_expressions import TensorRecipe
-from pytest_fx.search.observed import Observed, Variation, statements
+from pytest_fx.search.observed import Observed, Variation, path_of_tensor, statements
 from pytest_fx.search.simplifications import of_sizes, tensors_in
 from pytest_fx.search.syntax import Edits, expression, methods, name_of
 
@@ -130,7 +130,7 @@ def _of_weights(seen: Observed) -> Iterator[Variation]:
     for name, tensor in held:
         if not tensor.is_floating_point() or not tensor.dim():
             continue
-        owner = "module" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
+        owner = path_of_tensor("module", name)
         for kind, form in _WEIGHTS.items():
             yield Variation(
                 f"{kind} of weights", after_build(build, f"with torch.no_grad():\n    {form.format(owner)}")

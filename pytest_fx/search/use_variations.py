@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from pytest_fx.search.argument_variations import TYPE, variations_of
-from pytest_fx.search.observed import Observed, Variation, called_by, statements
+from pytest_fx.search.observed import Observed, Variation, assigned, called_by, path_of_tensor, statements
 from pytest_fx.search.simplifications import tensors_in
 from pytest_fx.search.syntax import Edits, edited, expression, loaded, name_of, stored, uses_of
 
@@ -97,10 +97,10 @@ def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Vari
         yield Variation("written by a module", {**inserted(at, f"self.{held}({name})"), **by_module})
     view = f"{more} = {name}[:1]"
     yield Variation("a view kept", inserted(start, view, more))
-    writes = inserted(len(lines), f"{name}.mul_(2)")
     if len(lines) > start:
         yield Variation(
-            "a view kept over a write", {**inserted(start, view, more), **_merged(seen, writes, result, more)}
+            "a view kept over a write",
+            {**inserted(start, view, more), **inserted(len(lines), f"{name}.mul_(2)", more)},
         )
         yield Variation(
             "written through an earlier view",
@@ -119,7 +119,7 @@ def _of_state(seen: Observed) -> Iterator[Variation]:
     """Yield a parameter or a buffer that somebody else reads, or that the program writes to."""
     result, last = ast.unparse(seen.returned), seen.call.forward.body[-1]
     for name, tensor in itertools.chain(seen.module.named_parameters(), seen.module.named_buffers()):
-        path = "self" + "".join(f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
+        path = path_of_tensor("self", name)
         if not tensor.is_floating_point():
             continue
         yield Variation("a weight read again", seen.returning(f"({result}, {path} * 2)"))
@@ -129,11 +129,6 @@ def _of_state(seen: Observed) -> Iterator[Variation]:
             yield Variation("a buffer written", {place: [*statements(f"{path}.add_(1)"), place]})
         reads = [line for line in seen.lines if path in ast.unparse(line)]
         yield from (Variation("a buffer written", {line: [line, *statements(f"{path}.mul_(2)")]}) for line in reads)
-
-
-def _merged(seen: Observed, writes: Edits, result: str, more: str) -> Edits:
-    last = seen.call.forward.body[-1]
-    return {last: [*list(writes[last])[:-1], ast.Return(expression(f"({result}, {more})"))]}
 
 
 def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
@@ -153,27 +148,25 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
     ]
 
     def with_other(operand: ast.Name, other: ast.expr) -> ast.stmt:
-        return ast.Assign([ast.Name(more, ast.Store())], edited(value, {operand: [other]}), lineno=0)
+        return assigned(more, edited(value, {operand: [other]}))
 
     for part in ast.walk(value):
         for variation in variations_of(seen, part):
-            other = ast.Assign([ast.Name(more, ast.Store())], edited(value, variation.edits), lineno=0)
+            other = assigned(more, edited(value, variation.edits))
             property_ = variation.name.removeprefix("argument ")
             yield Variation(f"again with another {property_}", {line: [line, other], **again})
             if variation.name == TYPE:
                 yield Variation(f"again with another {TYPE}", {line: [line, other], **again, **_of_integers(seen)})
-    yield Variation(
-        "computed twice", {line: [line, ast.Assign([ast.Name(more, ast.Store())], value, lineno=0)], **again}
-    )
+    yield Variation("computed twice", {line: [line, assigned(more, value)], **again})
     for operand in operands:
         if seen.values[operand.id].shape == shape:
             yield Variation("applied to its result", {line: [line, with_other(operand, name_of(name))], **again})
-            yield Variation("left out", {line: [ast.Assign([ast.Name(name, ast.Store())], operand, lineno=0)]})
+            yield Variation("left out", {line: [assigned(name, operand)]})
         scaled = expression(f"{operand.id} * 2")
         yield Variation("applied to another value", {line: [line, with_other(operand, scaled)], **again})
     for operand in operands:
         if seen.values[operand.id].shape == shape:
-            read = ast.Assign([ast.Name(name, ast.Store())], name_of(operand.id), lineno=0)
+            read = assigned(name, name_of(operand.id))
             for written in (value, *_in_place(seen, value)):
                 yield Variation("a result unused", {line: [ast.Expr(written), read]})
     if isinstance(value, ast.Call) and not isinstance(called_by(seen, value), nn.Module):
@@ -182,7 +175,7 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
         out = ast.Call(value.func, value.args, [*value.keywords, ast.keyword("out", name_of(name))])
         yield Variation("result in a given tensor", {line: [*target, ast.Expr(out)]})
         for written in _in_place(seen, value):
-            yield Variation("in place", {line: [ast.Assign([ast.Name(name, ast.Store())], written, lineno=0)]})
+            yield Variation("in place", {line: [assigned(name, written)]})
 
 
 def _of_integers(seen: Observed) -> Edits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Generator
@@ -18,6 +19,7 @@ import fx
 from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.harness.evaluation import Arguments
 
+_FILE = "<program"
 _numbers = itertools.count(1)
 
 
@@ -115,13 +117,18 @@ class Program:
 
 def load(source: str, features: frozenset[str], parameters: tuple[Input, ...], batch: int) -> Program:
     """Run the text of a program, and return what it defines. Tracebacks show its lines."""
-    file = f"<program {next(_numbers)}>"
+    file = f"{_FILE} {next(_numbers)}>"
     namespace: dict[str, Any] = {"__name__": "random_program"}
     exec(compile(source, file, "exec"), namespace)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     weakref.finalize(namespace["Program"], linecache.cache.pop, file, None)
     args, kwargs = namespace["inputs"]()
     return Program(source, _built(namespace["build"]), Arguments(args, kwargs), features, parameters, batch, namespace)
+
+
+def is_raised_by_program(error: BaseException) -> bool:
+    """Return whether a line of a loaded program raised an error, or called what did."""
+    return any(frame.f_code.co_filename.startswith(_FILE) for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 @contextmanager

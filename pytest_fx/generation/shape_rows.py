@@ -25,6 +25,7 @@ from pytest_fx.generation.operands import (
     MATRICES,
     NUMBER,
     OTHER,
+    OTHER_FLOAT,
     PLACE_OF_EACH,
     PLACES,
     POSITIONS,
@@ -83,7 +84,8 @@ def _shape(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
 
 
 def _pads(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
-    return builder.choices.pick(((1, 1), (0, 1), (2, 0), (1, 0, 0, 1), (-1, 0)))[: 2 * objects[0].dim()]
+    pads = ((1, 1), (0, 1), (1, 1, 1, 1), (2, 0), (2, 2, 1, 1), (1, 0, 0, 1), (-1, 0))
+    return builder.choices.pick(pads)[: 2 * objects[0].dim()]
 
 
 def _splits(builder: Drawing, objects: list[Any]) -> Any:
@@ -102,6 +104,24 @@ def _times(builder: Drawing, objects: list[Any]) -> tuple[int, ...]:
     times = [1] * (objects[0].dim() or 1) + [1] * builder.choices.sometimes(4)
     times[builder.choices.below(len(times))] = builder.choices.pick((2, 3))
     return tuple(times)
+
+
+def _equation(builder: Drawing, objects: list[Any]) -> str:
+    """Return letters for the dimensions of two tensors: equal sizes often share one, which the result may lack."""
+    letters, names = iter("ijklmnpqrs"), list[str]()
+    sizes: dict[str, int] = {}
+    for tensor in objects:
+        name = ""
+        for size in tensor.shape:
+            shared = [letter for letter in sizes if sizes[letter] == size and letter not in name]
+            letter = shared[-1] if names and shared and builder.choices.mostly(3) else next(letters)
+            sizes[letter] = size
+            name += letter
+        names.append(name)
+    kept = [letter for letter in sizes if not all(letter in name for name in names) or builder.choices.sometimes(3)]
+    if builder.choices.sometimes(3):
+        kept = kept[::-1]
+    return f"{','.join(names)}->{''.join(kept)}"
 
 
 SHAPE = argument("shape", _shape)
@@ -232,6 +252,7 @@ PRODUCTS = [
         "torch.stft({0}, 4, window=torch.ones(4), return_complex=True).istft(4, window=torch.ones(4)); "
         "torch.view_as_real({0}.stft(4, window=torch.ones(4), return_complex=True))", FLAT),
     row("{0} @ {0}.mT; {0}.mT @ {0}; torch.matmul({0}, {0}.transpose(-1, -2))", MATRICES, weight=2),
+    row("torch.einsum({equation}, {0}, {1})", FLOAT, OTHER_FLOAT, argument("equation", _equation), weight=2),
     row("torch.einsum(\"...i,...i->...\", {0}, {1}); ({0} * {1}).sum(-1); torch.einsum('...i,...j->...ij', {0}, {1})",
         VECTORS, SAME_FLOAT),
     row('torch.einsum("ij,jk->ik", {0}, {1}); torch.einsum("ij,jk", {0}, {1})', ROWS, FACTOR),

@@ -164,6 +164,10 @@ def _state_line(name: str, value: Any, sizes: Sizes) -> str:
         return f"self.{name} = nn.Parameter({_resize(recipe, sizes)}{'' if value.requires_grad else ', False'})"
     if isinstance(value, torch.Tensor):
         return f'self.register_buffer("{name}", {_resize(TensorRecipe.like(value), sizes)})'
+    if isinstance(value, bool | int | float | str | None):
+        return f"self.{name} = {spell(value)}"
+    if not isinstance(value, nn.Module):
+        raise CannotBeWritten(repr(value))
     texts = (f"nn.{value!r}", _constructor_call(value))
     text = next((text for text in texts if _makes_the_same(text, value)), None)
     if text is None:

@@ -8,6 +8,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 import torch
@@ -16,10 +17,11 @@ from torch import nn
 from fx.operators.overloads import get_overloads
 from pytest_fx.generation.productions import spell
 from pytest_fx.search.observed import Observed, Variation, called_by
+from pytest_fx.search.simplifications import tensors_in
 from pytest_fx.search.syntax import Edits, expression
 
 _INTEGERS = (0, 1, 2, 3, -1, -2)
-_FLOATS = (0.5, 2.0, 0.0, -1.0)
+_FLOATS = (0.5, 2.0, 0.0, -1.0, float("-inf"))
 _DTYPES = (torch.float64, torch.float16, torch.int64, torch.bool)
 _FORMATS = (torch.channels_last, torch.contiguous_format)
 TYPE = "type of a number"
@@ -76,15 +78,19 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
     signature = None if called is None else _signature_of(seen, call, called, receiver)
     if signature is None:
         return
+    callee = _callee(called)
     bound = signature.bind(*receiver, *call.args, **{each.arg: each for each in call.keywords if each.arg})
     for name, parameter in signature.parameters.items():
-        if name in _ELSEWHERE or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+        if name in _ELSEWHERE or name[0] == "_" or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             continue
         given = bound.arguments.get(name)
         if given is None:
-            yield from _added(seen, call, called, parameter)
-        elif given not in receiver:
-            yield from _otherwise(seen, call, called, parameter, given)
+            edits = _added(seen, call, called, parameter)
+        else:
+            edits = _otherwise(call, called, parameter, given) if given not in receiver else ()
+        yield from (Variation(f"argument {name} of {callee}", each, callee=callee, parameter=name) for each in edits)
+        if given is not None:
+            yield from _of_another_type(seen, given)
     yield from _of_numbers([*call.args, *(each.value for each in call.keywords)])
     if not isinstance(called, type):
         yield from _of_overloads(call, called, signature, len(receiver))
@@ -94,6 +100,17 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
             yield Variation(
                 "spelling", {call: [ast.Call(expression(f"torch.{name}"), [*receiver, *call.args], call.keywords)]}
             )
+
+
+def inputs_in(seen: Observed, dtype: torch.dtype) -> Edits:
+    """Return edits that make inputs of floating point such of another dtype."""
+    floats = [(part, recipe) for part, recipe in tensors_in(seen.call.inputs) if recipe.dtype.is_floating_point]
+    return {part: [expression(replace(recipe, dtype=dtype).text)] for part, recipe in floats}
+
+
+def _callee(called: Any) -> str:
+    """Return the name of a function, or of the class of a module."""
+    return type(called).__name__ if isinstance(called, nn.Module) else called.__name__
 
 
 def _receiver_of(seen: Observed, call: ast.Call) -> list[ast.expr]:
@@ -138,7 +155,7 @@ def signatures_of(called: Any) -> tuple[inspect.Signature, ...]:
         signature = inspect.signature(called)
         return (signature.replace(parameters=list(signature.parameters.values())[1:]),)
     if isinstance(called, type):
-        return (inspect.signature(called),)
+        return (_signature_of_class(called),) if issubclass(called, nn.Module) else ()
     name = getattr(called, "__name__", "")
     if inspect.isfunction(called) and "_jit_internal" not in called.__module__:
         return (inspect.signature(called),)
@@ -148,20 +165,47 @@ def signatures_of(called: Any) -> tuple[inspect.Signature, ...]:
     return ()
 
 
-def _otherwise(
-    seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter, given: Any
-) -> Iterator[Variation]:
+def _signature_of_class(kind: type) -> inspect.Signature:
+    """Return the signature of a class, with what it passes on by keyword to those that it inherits from."""
+    signature = inspect.signature(kind)
+    parameters = dict(signature.parameters)
+    passed_on = [name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD]
+    for base in kind.__mro__[1:-1] if passed_on else ():
+        if "__init__" in vars(base) and issubclass(base, nn.Module) and base is not nn.Module:
+            for name, each in inspect.signature(base).parameters.items():
+                if each.kind is each.POSITIONAL_OR_KEYWORD and each.default is not each.empty:
+                    parameters.setdefault(name, each.replace(kind=each.KEYWORD_ONLY))
+            break
+    for name in passed_on:
+        del parameters[name]
+    return signature.replace(parameters=list(parameters.values()))
+
+
+def _otherwise(call: ast.Call, called: Any, parameter: inspect.Parameter, given: Any) -> Iterator[Edits]:
     """Yield an argument that is given with other values, and without it."""
-    name = f"argument {parameter.name}"
     value = given.value if isinstance(given, ast.keyword) else given
     if not isinstance(value, ast.expr):  # what a star takes
         return
-    for other in _others(value, parameter, called):
-        is_equal = isinstance(value, ast.Constant) and other == value.value
-        yield Variation(TYPE if is_equal else name, {value: [expression(spell(other))]})
+    yield from ({value: [expression(spell(other))]} for other in _others(value, parameter, called))
     if parameter.default is not parameter.empty:
         is_last = isinstance(given, ast.keyword) or given is call.args[-1]
-        yield Variation(name, {given: []} if is_last else {value: [expression(spell(parameter.default))]})
+        yield {given: []} if is_last else {value: [expression(spell(parameter.default))]}
+
+
+def _of_another_type(seen: Observed, given: Any) -> Iterator[Variation]:
+    """Yield an equal number of another type, also on integers, as numbers are promoted with them."""
+    value = given.value if isinstance(given, ast.keyword) else given
+    match getattr(value, "value", None):
+        case int(number) if type(number) is int:
+            others: list[Any] = [float(number), *([bool(number)] if number in (0, 1) else [])]
+        case float(number) if number.is_integer():
+            others = [int(number)]
+        case _:
+            return
+    for other in others:
+        edits: Edits = {value: [expression(spell(other))]}
+        yield Variation(TYPE, edits)
+        yield Variation(TYPE, {**edits, **inputs_in(seen, torch.int64)})
 
 
 def _others(value: ast.expr, parameter: inspect.Parameter, called: Any) -> Iterable[Any]:
@@ -182,27 +226,26 @@ def _like(constant: Any, parameter: inspect.Parameter, called: Any) -> Iterable[
         case int():
             near = (constant + 1, constant - 1, -constant, *_INTEGERS, 2 * constant)
             pair = [(constant, constant + 1)] if re.search(r"[Tt]uple|List|Sequence", type_of(parameter)) else []
-            return [*dict.fromkeys(near), *pair, float(constant), *([bool(constant)] if constant in (0, 1) else [])]
+            return [*dict.fromkeys(near), *pair]
         case float():
-            whole = [int(constant)] if constant.is_integer() else []
-            return [*whole, *dict.fromkeys((2 * constant, -constant, *_FLOATS))]
+            return dict.fromkeys((2 * constant, -constant, *_FLOATS))
         case str():
             return _words(called, parameter)
         case tuple() | list() if constant and all(type(each) is int for each in constant):
             kind = type(constant)
             changed = (kind((*constant[:at], each + 1, *constant[at + 1 :])) for at, each in enumerate(constant))
-            return [kind(reversed(constant)), *changed, kind(constant[1:])]
+            return [kind(reversed(constant)), *changed, kind(constant[1:]), kind(constant[:1] * len(constant))]
         case _:
             return []
 
 
-def _added(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[Variation]:
+def _added(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[Edits]:
     """Yield a call with an argument that it leaves at its default."""
     if parameter.kind is parameter.POSITIONAL_ONLY:
         return
     for value in _values(seen, call, called, parameter):
         more = ast.keyword(parameter.name, expression(value if isinstance(value, str) else spell(value[0])))
-        yield Variation(f"argument {parameter.name}", {call: [ast.Call(call.func, call.args, [*call.keywords, more])]})
+        yield {call: [ast.Call(call.func, call.args, [*call.keywords, more])]}
 
 
 def _values(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[str | tuple[Any]]:
@@ -279,16 +322,14 @@ def _of_numbers(values: list[ast.expr]) -> Iterator[Variation]:
 
 def _of_overloads(call: ast.Call, called: Any, used: inspect.Signature, receivers: int) -> Iterator[Variation]:
     """Yield calls of other overloads on the same first operand, such as a view in another dtype."""
-    first = call.args[: 1 - receivers]
+    first, callee = call.args[: 1 - receivers], _callee(called)
     for signature in signatures_of(called):
         needed = [each for each in signature.parameters.values() if each.default is each.empty][1:]
         if signature == used or not needed or any("Tensor" in type_of(each) for each in needed):
             continue
         for values in itertools.islice(itertools.product(*(_needed(each) for each in needed)), _MOST_OF_OVERLOAD):
-            yield Variation(
-                "another overload",
-                {call: [ast.Call(call.func, [*first, *(expression(spell(each)) for each in values)], [])]},
-            )
+            edits = {call: [ast.Call(call.func, [*first, *(expression(spell(each)) for each in values)], [])]}
+            yield Variation(f"another overload of {callee}", edits, callee=callee)
 
 
 def _needed(parameter: inspect.Parameter) -> tuple[Any, ...]:

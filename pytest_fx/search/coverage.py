@@ -120,6 +120,13 @@ class PassCode:
         """Return whether nothing is left to reach, as far as that is known."""
         return not self.is_measured or self.points <= self.reached
 
+    def is_frontier(self, point: Point) -> bool:
+        """Return whether a point is one way of a condition that no program made go the other way."""
+        if point.outcome is None:
+            return False
+        other = point._replace(outcome=not point.outcome)
+        return other in self.points and other not in self.reached
+
     def leave_out_what_runs_in(self, program: GraphModule) -> None:
         """Do not count functions and modules that the pass puts into programs: they run there, and are judged so."""
         modules = dict(program.named_modules(remove_duplicate=False))

@@ -35,6 +35,10 @@ KINDS: Sequence[Callable[[Observed], Iterator[Variation]]] = (
 )
 MODE = "the other mode"
 """The property of a program that trains, where it did not, or the other way."""
+VALUES = 4
+"""How many values of an argument are tried in each round through all properties, at least."""
+OF_ONE_CALL = 0.5
+"""How often the second property beside an argument is another argument of the same call."""
 ATTEMPTS = 3
 """How many second properties are tried beside a first one."""
 MOST_BARREN = 2
@@ -104,23 +108,24 @@ def trials(
     known: set[tuple[str, str]] = set()
     queues: dict[str, deque[tuple[Observed, str, Variation]]] = {}
     for seen, mode in observed:
-        by_name: dict[str, list[Variation]] = {}
-        for variation in _variations(seen):
-            by_name.setdefault(variation.name, []).append(variation)
-        for name, several in by_name.items():
+        for name, several in _by_name(_variations(seen)).items():
             random.shuffle(several)
             queues.setdefault(name, deque()).extend((seen, mode, each) for each in several)
         if others := [other for other in modes if other != mode]:
             queues.setdefault(MODE, deque()).append((seen, others[0], Variation(MODE, {})))
     names = list(queues)
     random.shuffle(names)
-    names.sort(key=lambda name: _is_looked_at(name, looked_at))
+    first = {name: queues[name][0][2] for name in names}
+    names.sort(key=lambda name: not first[name].parameter or first[name].parameter in looked_at)
+    often = {name: max(VALUES * bool(first[name].callee), round(len(queues[name]) ** (1 / 3))) for name in names}
     barren = 0
     for cycle in itertools.count():
         barren += 1
-        for name in names:
-            near = _next_single(queues[name], known)
-            for trial in (near, _pair(*random.choice(observed), known, random, acted()) if cycle else None):
+        for time, name in itertools.product(range(max(often.values(), default=0)), names):
+            if time >= often[name]:
+                continue
+            pair = _pair(*random.choice(observed), known, random, acted()) if cycle and time == 0 else None
+            for trial in (_next_single(queues[name], known), pair):
                 if trial is not None:
                     barren = 0
                     yield trial
@@ -152,14 +157,15 @@ def _place(part: ast.expr) -> tuple[int, int]:
 def _pair(
     seen: Observed, mode: str, known: set[tuple[str, str]], random: Random, acted: Collection[str]
 ) -> Trial | None:
-    """Return a program with two properties otherwise, of those that can be."""
-    if not acted:
-        return None
+    """Return a program with two properties otherwise, of those that can be: often two arguments of one call."""
     one = _one_of(_variations(seen), acted, random)
     changed = None if one is None else Observed.of_tree(edited(seen.tree, one.edits), mode)
     if one is None or changed is None:
         return None
-    others = list(random.choice(KINDS)(changed))
+    is_of_call = bool(one.callee) and random.random() < OF_ONE_CALL
+    others = list((argument_variations if is_of_call else random.choice(KINDS))(changed))
+    if is_of_call:
+        others = [other for other in others if other.callee == one.callee and other.name != one.name]
     several = (_one_of(others, acted, random) for _ in range(ATTEMPTS))
     pairs = (_trial(changed.tree, mode, (one, other), known) for other in several if other is not None)
     return next((trial for trial in pairs if trial is not None), None)
@@ -167,11 +173,15 @@ def _pair(
 
 def _one_of(variations: Iterable[Variation], names: Collection[str], random: Random) -> Variation | None:
     """Choose a property among some names, and one of its variations."""
+    by_name = _by_name(variation for variation in variations if variation.name in names)
+    return random.choice(by_name[random.choice(list(by_name))]) if by_name else None
+
+
+def _by_name(variations: Iterable[Variation]) -> dict[str, list[Variation]]:
     by_name: dict[str, list[Variation]] = {}
     for variation in variations:
-        if variation.name in names:
-            by_name.setdefault(variation.name, []).append(variation)
-    return random.choice(by_name[random.choice(list(by_name))]) if by_name else None
+        by_name.setdefault(variation.name, []).append(variation)
+    return by_name
 
 
 @functools.lru_cache(maxsize=32)  # each seed is varied many times
@@ -179,14 +189,10 @@ def _variations(seen: Observed) -> list[Variation]:
     return [variation for kind in KINDS for variation in kind(seen)]
 
 
-def _is_looked_at(name: str, looked_at: Collection[str]) -> bool:
-    return name.startswith("argument ") and name.removeprefix("argument ") in looked_at
-
-
 def _trial(tree: ast.Module, mode: str, made: Sequence[Variation], known: set[tuple[str, str]]) -> Trial | None:
     """Return the program with the last variation; None if it is no program, or a known one."""
     changed = edited(tree, made[-1].edits)
-    for candidate in (changed, *(_fitting(changed) if made[-1].name.startswith("argument ") else ())):
+    for candidate in (changed, *(_fitting(changed) if made[-1].callee else ())):
         text = written(candidate)
         if (text, mode) in known:
             return None

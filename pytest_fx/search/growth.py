@@ -8,40 +8,39 @@ that a program with the first two of them goes further in its code than one with
 from __future__ import annotations
 
 import ast
+import copy
 import functools
-import inspect
 import itertools
-import operator
+import re
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
 import torch
-from torch import nn
 
-from fx.operators.python import BY_FUNCTION
-from pytest_fx.generation.record import Program
-from pytest_fx.generation.spelled_targets import path_of
-from pytest_fx.search.argument_variations import signatures_of, type_of
+from pytest_fx.generation.bias import choices_for
+from pytest_fx.generation.productions import SeededChoices
+from pytest_fx.generation.program_builder import ProgramBuilder, Value, made
+from pytest_fx.generation.record import Program, seeded
+from pytest_fx.search.argument_variations import argument_variations
+from pytest_fx.search.coverage import Point
 from pytest_fx.search.nearness import running
-from pytest_fx.search.observed import Observed
+from pytest_fx.search.observed import Observed, assigned, statements
 from pytest_fx.search.reduction import written
-from pytest_fx.search.syntax import Edits, edited, expression
+from pytest_fx.search.syntax import Edits, edited, expression, name_of, stored
 
-MOST_OTHERS = 4
-"""Further operands that are tried for a call."""
-MOST_CALLS = 12
-"""Ways to call an operation that are tried."""
 RAREST = 12
 """How many of the rarest points programs grow from at a time."""
 SHORTEST = 4
 """How many of the shortest programs that reach a point are grown."""
-REREAD = 4
-"""In one case of so many, a value is read in the place of another one."""
+WEIGHTS = (4, 1, 1, 2)
+"""How often a program grows by an operation, by another value, by a copy of a line and by another argument."""
+MOST_NAMES = 20
+"""Values of one step."""
 ATTEMPTS = 400
 """Programs in a row that may fail to run, or be known."""
-_INDICES = ("0", "1", "-1", ":, 0", ":, -1", "..., 1:")
 _START = """\
 import math
 import operator
@@ -57,7 +56,11 @@ class Program(nn.Module):
 
 def build():
     torch.default_generator.manual_seed(0)
-    return Program().eval()
+    module = Program().eval()
+    for tensor in module.state_dict().values():
+        if tensor.is_floating_point() and tensor.dim() == 1:
+            tensor.uniform_(0.1, 1.5)
+    return module
 
 
 def inputs():
@@ -74,11 +77,17 @@ def starts() -> Iterator[Program]:
         yield program
 
 
-def growths(reached: Mapping[str, frozenset[Any]], operations: Sequence[Any], random: Random) -> Iterator[Program]:
-    """Yield ever new programs: the shortest ones that reach a rare point, with one more operation in them.
+def growths(
+    reached: Mapping[str, frozenset[Any]],
+    is_frontier: Callable[[Point], bool],
+    operations: Sequence[Any],
+    random: Random,
+) -> Iterator[Program]:
+    """Yield ever new programs: the shortest ones at the frontier, with one more operation in them.
 
     Args:
         reached: what the pass reaches, for the texts of programs; whoever tries what is yielded adds to it.
+        is_frontier: whether a point is one way of a condition that no program made go the other way.
         operations: functions, names of methods and classes of modules.
         random: decides.
     """
@@ -86,7 +95,7 @@ def growths(reached: Mapping[str, frozenset[Any]], operations: Sequence[Any], ra
     known, shortest = 0, [""]
     while reached and failed < ATTEMPTS:
         if len(reached) != known:
-            known, shortest = len(reached), _shortest_for_rare_points(reached)
+            known, shortest = len(reached), _shortest_at_frontier(reached, is_frontier)
         seen = observed(random.choice(shortest), "eval")
         edits = None if seen is None else _growth(seen, operations, random)
         text = "" if seen is None or edits is None else written(edited(seen.tree, edits))
@@ -97,10 +106,10 @@ def growths(reached: Mapping[str, frozenset[Any]], operations: Sequence[Any], ra
         tried.add(text)
 
 
-def _shortest_for_rare_points(reached: Mapping[str, frozenset[Any]]) -> list[str]:
-    """Return some of the shortest programs for each of the rarest points: of several ranks, as a pass asks for one."""
+def _shortest_at_frontier(reached: Mapping[str, frozenset[Any]], is_frontier: Callable[[Point], bool]) -> list[str]:
+    """Return some of the shortest programs for the rarest points: of several ranks, as a pass asks for one."""
     counts = Counter(point for points in reached.values() for point in points)
-    rarest = sorted(counts, key=lambda point: (counts[point], str(point)))[:RAREST]
+    rarest = sorted(counts, key=lambda point: (not is_frontier(point[0]), counts[point], str(point)))[:RAREST]
     texts = sorted(reached, key=len)
     return [
         text
@@ -110,134 +119,81 @@ def _shortest_for_rare_points(reached: Mapping[str, frozenset[Any]]) -> list[str
 
 
 def _growth(seen: Observed, operations: Sequence[Any], random: Random) -> Edits | None:
-    """Put an operation between a value and a line that reads it, or read another value there."""
+    """Put an operation between a value and a line that reads it, or read another value there, or change an argument."""
     body = (*seen.lines, seen.call.forward.body[-1])
-    parts = [part for line in body for part in ast.walk(line) if isinstance(part, ast.Name)]
-    places = [part for part in parts if isinstance(part.ctx, ast.Load) and part.id in seen.values]
+    parts = [(line, part) for line in body for part in ast.walk(line) if isinstance(part, ast.Name)]
+    places = [(line, part) for line, part in parts if isinstance(part.ctx, ast.Load) and part.id in seen.values]
     if not places:
         return None
-    place = random.choice([*places, *places[-1:] * 2])
-    value, operands = seen.values[place.id], list(_operands(seen))
-    if isinstance(value, tuple | list):
-        return {place: [expression(_of_several(place.id, value, operations, random))]}
-    if not isinstance(value, torch.Tensor) or not operations:
-        return None
-    if random.randrange(REREAD) == 0:
-        return {place: [expression(random.choice(operands)[0])]}
-    operation = operations[min(random.randrange(len(operations)) for _ in range(2))]  # those nearest to the pass often
-    ways = list(itertools.islice(_calls(operation, place.id, value, operands, seen), MOST_CALLS))
-    if not ways:
-        return None
-    text, state = random.choice(ways)
-    return {place: [expression(text)], **(seen.with_state(state) if state else {})}
+    line, place = random.choice([*places, *places[-1:] * 2])
+    match random.choices(("operation", "value", "copy", "argument"), WEIGHTS)[0]:
+        case "value":
+            return {place: [name_of(random.choice(list(seen.values)))]}
+        case "copy":
+            return _copied(seen, line, place, random)
+        case "argument":
+            changes = [change.edits for change in argument_variations(seen)]
+            return random.choice(changes) if changes else None
+        case _:
+            operation = operations[min(random.randrange(len(operations)) for _ in range(2))] if operations else None
+            return None if operation is None else _operated(seen, line, place, operation, random)
 
 
-def _of_several(name: str, values: Sequence[Any], operations: Sequence[Any], random: Random) -> str:
-    """Return one of several values, or all of them passed to a function that takes a list."""
-    functions = [each for each in operations if callable(each) and any(map(_takes_list, signatures_of(each)))]
-    if not functions or random.randrange(2):
-        return f"{name}[{random.randrange(max(1, min(3, len(values))))}]"
-    path = path_of(random.choice(functions))
-    parts = random.choice((name, f"[{', '.join(f'{name}[{at}]' for at in range(len(values)))}]"))
-    dimension = random.choice(("", ", dim=-1", ", dim=1", ", 1", ", -1"))
-    return f"{name}[0]" if path is None else f"{path[0]}({parts}{dimension})"
-
-
-def _takes_list(signature: inspect.Signature) -> bool:
-    first = next(iter(signature.parameters.values()), None)
-    return first is not None and "List" in type_of(first) and "Tensor" in type_of(first)
-
-
-def _operands(seen: Observed) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a program, the latest first, with those in tuples."""
-    for name, value in reversed(list(seen.values.items())):
-        if isinstance(value, torch.Tensor):
-            yield name, value
-        elif isinstance(value, tuple | list):
-            parts: Sequence[Any] = value
-            yield from ((f"{name}[{at}]", part) for at, part in enumerate(parts) if isinstance(part, torch.Tensor))
-
-
-def _calls(
-    operation: Any, name: str, value: torch.Tensor, operands: Sequence[tuple[str, torch.Tensor]], seen: Observed
-) -> Iterator[tuple[str, str]]:
-    """Expressions that pass a value through an operation, each with the line of ``__init__`` that it needs."""
-    others = [text for text, other in operands if text != name and other.shape == value.shape]
-    others += [text for text, other in operands if text != name and other.shape != value.shape]
-    others = [*others[:MOST_OTHERS], name]
-    if operation is operator.getitem:
-        yield from ((f"{name}[{index}]", "") for index in _INDICES)
-    elif (row := BY_FUNCTION.get(operation)) is not None and not row.in_place:
-        if row.arity == 1:
-            yield row.template.format(name), ""
-        for other in (*others, "2.0", "0.5") if row.arity == 2 else ():
-            yield row.template.format(name, other), ""
-            yield row.template.format(other, name), ""
-    elif isinstance(operation, type):
-        (held,) = seen.fresh()
-        for made in _constructions(operation, value):
-            yield f"self.{held}({name})", f"self.{held} = {made}"
-    elif isinstance(operation, str):
-        function = getattr(torch, operation, None) or getattr(torch.ops.aten, operation, None)
-        for arguments in _arguments(function, others, value):
-            yield f"{name}.{operation}({', '.join(arguments)})", ""
-    elif (path := path_of(operation)) is not None and not path[1]:
-        for arguments in _arguments(operation, others, value):
-            yield f"{path[0]}({', '.join((name, *arguments))})", ""
-            if arguments and arguments[0] in others:
-                yield f"{path[0]}({', '.join((arguments[0], name, *arguments[1:]))})", ""
-        yield f"{path[0]}([{', '.join((name, *others[:1]))}])", ""
-
-
-def _arguments(function: Any, others: Sequence[str], value: torch.Tensor) -> Iterator[tuple[str, ...]]:
-    """Arguments for a call on a tensor, without the first one, by the types of the parameters that need one."""
-    for signature in signatures_of(function) if function is not None else ():
-        rest = list(signature.parameters.values())[1:]
-        needed = [each for each in rest if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
-        choices = [_choices(each, others, value) for each in needed]
-        yield from itertools.islice(itertools.product(*choices), MOST_CALLS)
-        numbers = [each for each in rest if each not in needed and "Number" in type_of(each) and each.default is None]
-        if numbers:
-            for values in (("-1.0", "1.0"), ("0.0", "2.0"), ("0.5",)):
-                yield values[: len(numbers)]
-                yield tuple(f"{each.name}={value}" for each, value in zip(numbers, values, strict=False))
-        optional = next((each for each in rest if each.name == "dim" and each not in needed), None)
-        for given in itertools.islice(itertools.product(*choices), 2) if optional else ():
-            yield from ((*given, f"dim={dim}") for dim in (-1, 1, 0))
-
-
-def _choices(parameter: inspect.Parameter, others: Sequence[str], value: torch.Tensor) -> Sequence[str]:
-    """Expressions for a parameter."""
-    kind, rank = type_of(parameter), value.dim()
-    if "Tensor" in kind:
-        return others
-    if "List" in kind or "uple" in kind:
-        orders = ("(1, 0)", "(0, 2, 1)", "(1, 0, 2)", "(0, 2, 1, 3)", "(0, 2, 3, 1)", "(0, 3, 1, 2)")
-        return [text for text in orders if text.count(",") + 1 == rank] + [
-            "(-1,)",
-            "(2, 2)",
-            "(1, 1, 1, 1)",
-            f"({value.shape[0] if rank else 1}, -1)",
-        ]
-    if "bool" in kind:
-        return ("True", "False")
-    if "float" in kind:
-        return ("0.5",)
-    if "int" in kind or "Number" in kind:
-        return ("-1", "1", "0", "2") if "dim" in parameter.name else ("2", "1", "0.5")
-    return ("2", "1", "0", *others)
-
-
-def _constructions(kind: type, value: torch.Tensor) -> Iterator[str]:
-    """Calls of a class of modules that may make one for a value."""
-    home = "nn" if getattr(nn, kind.__name__, None) is kind else None
-    if home is None:
-        return
-    needed = [
+def _copied(seen: Observed, line: ast.stmt, place: ast.Name, random: Random) -> Edits | None:
+    """Read what another line computes in a copy of it, with modules of its own."""
+    lines = [
         each
-        for each in inspect.signature(kind).parameters.values()
-        if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD
+        for each in seen.lines_before(line)
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
     ]
-    sizes = dict.fromkeys([*(value.shape[at] for at in (-1, 1) if -value.dim() <= at < value.dim()), 3, 1, 2])
-    for arguments in itertools.islice(itertools.product(sizes, repeat=len(needed)), MOST_CALLS):
-        yield f"nn.{kind.__name__}({', '.join(map(str, arguments))})"
+    if not lines:
+        return None
+    copied, names = random.choice(lines), seen.fresh(2)
+    value, state = copied.value, ""
+    if isinstance(value, ast.Call) and (made := seen.construction(value.func)) is not None:
+        state = f"self.{names[1]} = {ast.unparse(made)}"
+        value = ast.Call(expression(f"self.{names[1]}"), value.args, value.keywords)
+    edits = _with_lines(line, place, [assigned(names[0], value)], names[0])
+    return {**edits, **(seen.with_state(state) if state else {})}
+
+
+def _operated(seen: Observed, line: ast.stmt, place: ast.Name, operation: Any, random: Random) -> Edits | None:
+    """Pass a value through an operation, as the grammar writes it; of several values also take one."""
+    values = seen.values[place.id]
+    if isinstance(values, tuple | list) and values and random.randrange(2):
+        return {place: [expression(f"{place.id}[{random.randrange(len(values))}]")]}
+    rows = choices_for(operation)
+    if not rows:
+        return None
+    known = {part.name for part in seen.call.parameters}.union(*map(stored, seen.lines_before(line)), {place.id})
+    held = [Value(name, value) for name, value in copy.deepcopy(dict(seen.values)).items() if name in known]
+    value = next(each for each in held if each.name == place.id)
+    builder = ProgramBuilder(SeededChoices(random), "Program", inner=True, values=[*held, value])
+    builder.names, builder.numbers = iter(seen.fresh(MOST_NAMES)), itertools.count(_free_number(seen))
+    choice = random.choice(rows)
+    is_second = len(choice.row.operands) > 1 and random.randrange(2)
+    first = [random.choice(held), value] if is_second else [value]
+    with seeded(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        done = builder.attempt(lambda: builder.perform(choice.row, choice.spelling, first))
+    results = made(builder.lines[-1].targets) if done else []
+    if not results:
+        return None
+    more = [statement for each in builder.lines for statement in statements(str(each))]
+    start = seen.tree.body[0]
+    return {
+        start: [*statements("\n".join(f"import {name}" for name in sorted(builder.imports))), start],
+        **_with_lines(line, place, more, random.choice(results).name),
+        **(seen.with_state("\n".join(builder.state)) if builder.state else {}),
+    }
+
+
+def _free_number(seen: Observed) -> int:
+    """Return a number that no attribute of the program ends with."""
+    text = "" if seen.init is None else ast.unparse(seen.init)
+    return 1 + max(map(int, re.findall(r"self\.[a-z_]+(\d+)", text)), default=0)
+
+
+def _with_lines(line: ast.stmt, place: ast.Name, lines: Sequence[ast.stmt], name: str) -> Edits:
+    """Return edits that put lines before one that reads a value, in whose place it reads another one."""
+    return {line: [*lines, edited(line, {place: [name_of(name)]})]}

@@ -11,7 +11,7 @@ import ast
 import itertools
 import math
 import operator
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,6 @@ from pytest_fx.harness.snapshot import same_tensor, settings_of, tensors_of
 from pytest_fx.harness.structure import leaves, map_tensors
 from pytest_fx.harness.subject import Subject
 from pytest_fx.search.nearness import running
-from pytest_fx.search.search import Search
 
 MOST_PLACES = 6
 """Places that are cut out of one model."""
@@ -49,34 +48,6 @@ PRIMES = (5, 7, 11)
 
 ActsOn = Callable[[Program], bool]
 """Whether the pass changes a program."""
-
-
-def try_places(
-    search: Search, models: Iterable[Subject], modes: Sequence[str], is_enough: Callable[[], bool] | None = None
-) -> None:
-    """Try the places of models where the pass acts, in each mode in which it does, until it is enough.
-
-    Without ``is_enough`` all models were asked for, and those without a place are noted, too. Raises the violation of a
-    law that the pass breaks.
-    """
-
-    def acts_on(program: Program) -> bool:
-        return any(search.acts_on(program, mode) for mode in modes)
-
-    for model in models:
-        if is_enough is not None and is_enough():
-            return
-        pass_run = search.applied_to(model)
-        number = 0
-        for number, program in enumerate(places(model, pass_run, acts_on), 1):
-            for mode in modes:
-                if search.acts_on(program, mode):
-                    search.check(program, mode, number - 1)
-        search.require_returned(pass_run)
-        why = "which it refuses" if pass_run.refusal else "where it has no text" if pass_run.changed else ""
-        if number or is_enough is None:
-            search.counts = search.counts.looked_through(model.name, number, why)
-        pass_run.close()
 
 
 def places(model: Subject, pass_run: PassRun, acts_on: ActsOn) -> Iterator[Program]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,9 +29,13 @@ class Variation:
     """Replaced parts of its tree."""
     of_values: bool = False
     """Whether the property is one of values or of state."""
+    callee: str = ""
+    """What is called with other arguments, if that is the property."""
+    parameter: str = ""
+    """The parameter for which another one is passed, if that is the property."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Observed:
     """A program, with what its names hold after a call."""
 
@@ -71,6 +76,17 @@ class Observed:
         """Return the statements of ``forward`` before its ``return``."""
         return self.call.forward.body[:-1]
 
+    def lines_before(self, line: ast.stmt) -> list[ast.stmt]:
+        """Return the statements of ``forward`` before one of them, or before its ``return``."""
+        return self.lines[: self.lines.index(line)] if line in self.lines else self.lines
+
+    def construction(self, function: ast.expr) -> ast.expr | None:
+        """Return how the module was made that is called so; None if ``__init__`` does not say."""
+        text = ast.unparse(function)
+        lines = self.init.body if self.init is not None else []
+        made = [line for line in lines if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == text]
+        return made[-1].value if made and text.startswith("self.") else None
+
     @property
     def returned(self) -> ast.expr:
         """Return the expression that ``forward`` returns."""
@@ -88,10 +104,18 @@ class Observed:
 
     def value_of(self, part: ast.expr) -> Any:
         """Return what an expression holds, as far as it is a name or an attribute; None otherwise."""
-        try:
-            return eval(ast.unparse(part), {**NAMESPACE, "self": self.module}, dict(self.values))
-        except Exception:  # whatever a part of a text raises by itself
-            return None
+        text = ast.unparse(part)
+        if text not in self._evaluated:
+            try:
+                value = eval(text, {**NAMESPACE, "self": self.module}, dict(self.values))
+            except Exception:  # whatever a part of a text raises by itself
+                value = None
+            self._evaluated[text] = value
+        return self._evaluated[text]
+
+    @functools.cached_property
+    def _evaluated(self) -> dict[str, Any]:
+        return {}
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the names that hold tensors, in their order."""

@@ -36,7 +36,6 @@ from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.check_report import CheckReport
 from pytest_fx.search.counterexample import FOLDER
 from pytest_fx.search.isolated_search import isolation_limits, judge_isolated, search_isolated
-from pytest_fx.search.model_cuts import try_places
 from pytest_fx.search.nearness import running
 from pytest_fx.search.references import PassReferences, references_of
 from pytest_fx.search.search import ONE_IN, Search
@@ -49,7 +48,7 @@ ENOUGH_CHANGES = 30
 """Programs that the search has the pass change, if it can, unless it is said otherwise."""
 PART_OF_FEW = 0.3
 """The same as a part of the programs, where few are asked for."""
-EXPLORED = 3
+EXPLORED = 5
 """How many trials an exploration has for each of the programs asked for."""
 FEW_CHANGES = 5
 """Changed programs below which the places of small models are tried, too."""
@@ -94,7 +93,7 @@ def check_pass(
             such as ``"fuse-conv-bn,split{at=layer3}"``.
         contract: what it promises about the numbers; by default what it says itself.
         modes: the modes of programs in which it claims to be right: ``"eval"``, ``"train"``.
-        max_examples: how many programs are drawn; by default what Hypothesis's settings say. Three times as many vary
+        max_examples: how many programs are drawn; by default what Hypothesis's settings say. Five times as many vary
             the properties of those that the pass changes.
         without: names of laws to switch off.
         demand: names of laws to check on every program, ``"idempotent"`` and ``"shrinks the graph"`` among them, and
@@ -170,14 +169,14 @@ def check_pass(
                 for pattern in about.patterns if is_free and model is None else ():
                     if (program := transcribed(pattern)) is not None:
                         search.check(program, modes[0], 0)
-                try_places(search, subjects, modes)
+                search.try_places(subjects, modes)
                 left = examples.try_on(
                     search.check, lambda left: left <= VARIED * most and is_free and not search.code.is_whole
                 )
                 search.vary(about.constants, modes, left, lambda: search.code.is_whole, changed=False)
                 few = min(FEW_CHANGES, wanted)
                 if is_free and search.lacks(few):
-                    try_places(search, small_models(), modes, lambda: not search.lacks(few))
+                    search.try_places(small_models(), modes, lambda: not search.lacks(few))
                 if is_free and search.lacks(few):
                     operations = about.operations[:GROWN_BY]
                     search.grow(operations, modes[0], GROWN * most, lambda: not search.lacks(few))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 from fx.errors import InteropError, TraceError
 from fx.passes import Contract, pass_name
 from pytest_fx.errors import LawViolation, NothingJudged
+from pytest_fx.generation.record import is_raised_by_program
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.pass_run import PassRun, leave_alone
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
@@ -31,6 +32,7 @@ from pytest_fx.search.drawn_options import (
 )
 from pytest_fx.search.exploration import Explored, called_names, trials
 from pytest_fx.search.growth import growths, starts
+from pytest_fx.search.model_cuts import places
 from pytest_fx.search.nearness import cuts, nearest, running, variations
 from pytest_fx.search.reduction import reduced
 from pytest_fx.search.references import PassReferences
@@ -41,7 +43,7 @@ MOST_SEEDS = 6
 """How many seeds are explored."""
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
-CHEAP = 3
+CHEAP = 1
 """Calls that laws take which are asked of every program of an exploration."""
 COSTLY = 3
 """The others are asked of so many in ten: sizes, values and layouts are varied anyway."""
@@ -202,6 +204,30 @@ class Search:
         seconds = max(self._seconds, LONGEST_ON_MODEL)
         return PassRun(model, self._pass, contract=self._contract, watchdog=self.watchdog, seconds=seconds)
 
+    def try_places(
+        self, models: Iterable[Subject], modes: Sequence[str], is_enough: Callable[[], bool] | None = None
+    ) -> None:
+        """Try the places of models where the pass acts, in each mode in which it does, until it is enough.
+
+        Without ``is_enough`` all models were asked for, and those without a place are noted, too. Raises the violation
+        of a law that the pass breaks.
+        """
+        for model in models:
+            if is_enough is not None and is_enough():
+                return
+            pass_run = self.applied_to(model)
+            found = places(model, pass_run, lambda program: any(self.acts_on(program, mode) for mode in modes))
+            number = 0
+            for number, program in enumerate(found, 1):
+                for mode in modes:
+                    if self.acts_on(program, mode):
+                        self.check(program, mode, number - 1)
+            self.require_returned(pass_run)
+            why = "which it refuses" if pass_run.refusal else "where it has no text" if pass_run.changed else ""
+            if number or is_enough is None:
+                self.counts = self.counts.looked_through(model.name, number, why)
+            pass_run.close()
+
     def require_returned(self, example: PassRun) -> None:
         """Raise the violation of a law by a pass that raises on a model, or does not end there."""
         violations = self._broken_on(example, self._laws) if example.error or example.too_long else []
@@ -235,8 +261,18 @@ class Search:
     ) -> PassRun:
         self.announce(program, mode)
         subject = Subject.of(program, mode)
+        try:
+            return self._applied_to(subject, pass_, seconds, recorded, draw)
+        except TraceError:
+            raise
+        except Exception as error:
+            if not is_raised_by_program(error):
+                raise
+            raise TraceError("the program raises where it is captured", why=str(error)) from error
+
+    def _applied_to(self, subject: Subject, pass_: Any, seconds: float, recorded: bool, draw: int) -> PassRun:
         if pass_ is None and self._draws_options:
-            pass_ = with_drawn_options(self._pass, subject.capture(), Random(f"{draw} {program.source}"))
+            pass_ = with_drawn_options(self._pass, subject.capture(), Random(f"{draw} {subject.source}"))
         return PassRun(
             subject,
             self._pass if pass_ is None else pass_,
@@ -361,11 +397,11 @@ class Search:
 
         At most as many parts are tried as ``most``.
         """
-        return list(map(self._cut, nearest(self._reached_in_changed)[:most])) or nearest(self._reached)
+        changed = nearest(self._reached_in_changed)[:most]
+        return [self._cut(source, self._changed_modes[source]) for source in changed] or nearest(self._reached)
 
-    def _cut(self, source: str) -> str:
+    def _cut(self, source: str, mode: str) -> str:
         """Return the shortest part of a changed program that the pass changes, too."""
-        mode = self._changed_modes[source]
         for program in cuts(source):
             if self.acts_on(program, mode):
                 self.check(program, mode, 1, if_changed=True)
@@ -395,7 +431,7 @@ class Search:
 
     def grow(self, operations: Sequence[Any], mode: str, most: int, is_enough: Callable[[], bool]) -> None:
         """Pass values of the programs on which the pass went furthest through some operations, until it is enough."""
-        programs = itertools.chain(starts(), growths(self._reached, operations, Random(0)))
+        programs = itertools.chain(starts(), growths(self._reached, self.code.is_frontier, operations, Random(0)))
         for program in itertools.islice(programs, most):
             with contextlib.suppress(TraceError):
                 self.check(program, mode, 1, if_changed=True)
@@ -423,13 +459,29 @@ class Search:
                 return
 
     def _seeds(self) -> list[tuple[str, str]]:
-        """Return the shortest parts of changed programs that call different things, and their modes."""
+        """Return short parts of changed programs that call different things, and their modes.
+
+        Each is the place where the pass acts with one step around it, or the shortest part of that.
+        """
         texts: dict[Any, tuple[str, str]] = {}
         for source in nearest(self._reached_in_changed, MOST_CUT):
-            seed = self._cut(source)
-            texts.setdefault(called_names(seed), (seed, self._changed_modes[source]))
+            mode = self._changed_modes[source]
+            for place in self._places(source, mode) or [source]:
+                for seed in (self._cut(place, mode), place):
+                    texts.setdefault(called_names(seed), (seed, mode))
         self.explored.seeds = min(len(texts), MOST_SEEDS)
         return sorted(texts.values(), key=lambda seed: len(seed[0]))[:MOST_SEEDS]
+
+    def _places(self, source: str, mode: str) -> list[str]:
+        """Return the places of a changed program where the pass acts, with one step around each."""
+        program = running(source, mode)
+        if program is None:
+            return []
+        with contextlib.suppress(TraceError):
+            example = self._example(program, mode, self._seconds)
+            found = places(example.subject, example, lambda program: self.acts_on(program, mode))
+            return [program.source for program in found]
+        return []
 
     def require_changes(self, least: float) -> None:
         """Raise :class:`~pytest_fx.errors.NothingJudged` if the pass changed fewer than ``least`` programs."""

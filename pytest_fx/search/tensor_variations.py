@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from pytest_fx.generation.tensor_expressions import TensorRecipe
+from pytest_fx.search.argument_variations import inputs_in
 from pytest_fx.search.observed import Observed, Variation, path_of_tensor, statements
 from pytest_fx.search.simplifications import of_sizes, tensors_in
 from pytest_fx.search.syntax import Edits, expression, methods, name_of
@@ -89,7 +90,7 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
     )
     if recipe.dtype is not torch.bool:
         for dtype in _DTYPES if is_input else _DTYPES[:2]:
-            yield other(f"{str(dtype).removeprefix('torch.')} of one tensor", dtype=dtype)
+            yield other(f"{_name_of(dtype)} of one tensor", dtype=dtype)
     if is_float:
         yield from (replace(other(name, elements=values), of_values=True) for name, values in _VALUES.items())
     elif recipe.dtype is torch.bool:
@@ -107,18 +108,25 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
 
 
 def _of_all(seen: Observed, tensors: list[tuple[ast.expr, TensorRecipe]]) -> Iterator[Variation]:
-    """Yield the program in another floating-point dtype as a whole."""
-    build = next((part for part in methods(seen.tree, "build")), None)
+    """Yield the program in another dtype as a whole, on integers, and on inputs of one dimension more."""
+    build = next(iter(methods(seen.tree, "build")), None)
     last = None if build is None else build.body[-1]
-    if not isinstance(last, ast.Return) or last.value is None:
-        return
-    for dtype in (torch.float64, torch.float16, torch.bfloat16):
-        edits: dict[Any, list[ast.AST]] = {last.value: [expression(f"{ast.unparse(last.value)}.to({dtype})")]}
-        inside = set(ast.walk(seen.call.inputs))
-        for part, recipe in tensors:
-            if recipe.dtype.is_floating_point and part in inside:
-                edits[part] = [expression(replace(recipe, dtype=dtype).text)]
-        yield Variation(f"{str(dtype).removeprefix('torch.')}", edits)
+    if isinstance(last, ast.Return) and last.value is not None:
+        for dtype in (torch.float64, torch.float16, torch.bfloat16):
+            cast = {last.value: [expression(f"{ast.unparse(last.value)}.to({dtype})")]}
+            yield Variation(_name_of(dtype), {**inputs_in(seen, dtype), **cast})
+    yield from (Variation(_name_of(dtype), inputs_in(seen, dtype)) for dtype in (torch.int32, torch.int64, torch.uint8))
+    inputs = [(part, recipe) for part, recipe in tensors if part in set(ast.walk(seen.call.inputs))]
+    for size, is_first in itertools.product((1, 2, 3), (True, False)):
+        wider = {
+            part: replace(recipe, shape=(size, *recipe.shape) if is_first else (*recipe.shape, size))
+            for part, recipe in inputs
+        }
+        yield Variation("rank of all inputs", {part: [expression(recipe.text)] for part, recipe in wider.items()})
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _of_weights(seen: Observed) -> Iterator[Variation]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 
 import torch
 from torch import nn
 
-from pytest_fx.search.argument_variations import TYPE, variations_of
+from pytest_fx.search.argument_variations import inputs_in, variations_of
 from pytest_fx.search.observed import Observed, Variation, assigned, called_by, path_of_tensor, statements
-from pytest_fx.search.simplifications import tensors_in
 from pytest_fx.search.syntax import Edits, edited, expression, loaded, name_of, stored, uses_of
 
 _WRITES = {
@@ -20,6 +18,8 @@ _WRITES = {
     "written in part": "{0}[..., :1].neg_()",
     "written through a view": "{0}.view(-1)[::2].add_(1)",
     "written through a transposed view": "{0}.transpose(0, -1)[:1].zero_()",
+    "written by a function": "torch.nn.functional.leaky_relu({0}, 2.0, inplace=True)",
+    "written as a given result": "torch.neg({0}, out={0})",
 }
 _BETWEEN = {
     "relu between": "{0}.relu()",
@@ -39,8 +39,12 @@ _BETWEEN = {
     "masked between": "{0}.masked_fill({0} > 0.5, -1.0)",
 }
 
-
-_KEPT_FOR_GRADIENTS = ("{0}.sigmoid()", "{0}.exp()", "{0}.softmax(-1)", "{0}.sqrt()")
+_KEPT_FOR_GRADIENTS = {
+    "sigmoid between": "torch.sigmoid({0})",
+    "exponential between": "torch.exp({0})",
+    "tangent between": "{0}.tanh()",
+    "softmax between": "torch.softmax({0}, -1)",
+}
 """Operations whose gradients need their results, over which nothing may write."""
 _MODULES = ("nn.Identity()", "nn.Dropout(0.5)", "nn.ReLU()")
 
@@ -82,6 +86,8 @@ def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Vari
         yield Variation("returned", seen.returning(f"({result}, {name})"))
         yield Variation("alone returned", seen.returning(name))
     yield Variation("a view returned", seen.returning(f"({result}, {name}.view_as({name}))"))
+    equal = seen.returning(f"({result}, {name} * 2 + 1, {name} * 2.0 + 1)")
+    yield from (Variation("equal numbers", {**equal, **inputs}) for inputs in ({}, inputs_in(seen, torch.int64)))
     yield Variation("read again", seen.returning(f"({result}, {name} * 2)"))
     yield Variation("read before", inserted(start, f"{more} = {name} + 1", more))
     for kind, form in _WRITES.items():
@@ -140,6 +146,7 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
             return
     result, (more,) = ast.unparse(seen.returned), seen.fresh()
     again = seen.returning(f"({result}, {more})")
+    in_turn = seen.returning(f"({result}, {more} * 2)")
     shape = getattr(seen.values.get(name), "shape", None)
     operands = [
         part
@@ -150,14 +157,15 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
     def with_other(operand: ast.Name, other: ast.expr) -> ast.stmt:
         return assigned(more, edited(value, {operand: [other]}))
 
-    for part in ast.walk(value):
+    inside = set(ast.walk(value))
+    for part in inside:
         for variation in variations_of(seen, part):
             other = assigned(more, edited(value, variation.edits))
-            property_ = variation.name.removeprefix("argument ")
-            yield Variation(f"again with another {property_}", {line: [line, other], **again})
-            if variation.name == TYPE:
-                yield Variation(f"again with another {TYPE}", {line: [line, other], **again, **_of_integers(seen)})
-    yield Variation("computed twice", {line: [line, assigned(more, value)], **again})
+            property_ = variation.parameter or variation.name
+            for read in (again, in_turn):
+                kept = {part: change for part, change in variation.edits.items() if part not in inside}
+                yield Variation(f"again with another {property_}", {line: [line, other], **kept, **read})
+    yield from (Variation("computed twice", {line: [line, assigned(more, value)], **read}) for read in (again, in_turn))
     for operand in operands:
         if seen.values[operand.id].shape == shape:
             yield Variation("applied to its result", {line: [line, with_other(operand, name_of(name))], **again})
@@ -176,12 +184,6 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
         yield Variation("result in a given tensor", {line: [*target, ast.Expr(out)]})
         for written in _in_place(seen, value):
             yield Variation("in place", {line: [assigned(name, written)]})
-
-
-def _of_integers(seen: Observed) -> Edits:
-    """Make inputs of floating point such of integers, as numbers are promoted with them."""
-    floats = [(part, recipe) for part, recipe in tensors_in(seen.call.inputs) if recipe.dtype.is_floating_point]
-    return {part: [expression(replace(recipe, dtype=torch.int64).text)] for part, recipe in floats}
 
 
 def _in_place(seen: Observed, value: ast.expr) -> Iterator[ast.expr]:
@@ -205,9 +207,8 @@ def _of_expression(seen: Observed, part: ast.AST) -> Iterator[Variation]:
                 if not inside:
                     again = seen.returning(f"({result}, {name})")
                     yield Variation(f"{kind}, read before it", {part: [expression(form.format(name))], **again})
-            for form in _KEPT_FOR_GRADIENTS:
-                kept = {part: [expression(form.format(name))]}
-                yield Variation("a result that its gradient needs", kept, of_values=True)
+            for kind, form in _KEPT_FOR_GRADIENTS.items():
+                yield Variation(kind, {part: [expression(form.format(name))]}, of_values=True)
             for module in _MODULES:
                 edits = {part: [expression(f"self.{held}({name})")], **seen.with_state(f"self.{held} = {module}")}
                 yield Variation("a module between", edits)

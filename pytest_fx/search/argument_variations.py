@@ -286,9 +286,9 @@ def _tensors(seen: Observed, call: ast.Call) -> Iterator[str]:
     )
     shapes |= dict.fromkeys(tuple(each.shape)[:1] for each in second)
     for each in shapes:
-        count = max(1, functools.reduce(lambda total, size: total * size, each, 1))
-        if first.is_floating_point():
-            yield f"torch.arange({count}, dtype={first.dtype}).add(1).sin().reshape({each})"
+        count = torch.Size(each).numel()
+        dtype = first.dtype if first.is_floating_point() else torch.float32
+        yield f"torch.arange({count}, dtype={dtype}).add(1).sin().reshape({each})"
         yield f"torch.arange({count}).remainder(3).bool().reshape({each})"
 
 

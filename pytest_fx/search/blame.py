@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch.fx
@@ -29,9 +30,9 @@ class Blame:
         self._tools: list[AdaptedPass] = []
         self._replaces = False
         about = about or references_of(pass_)
-        removes = about.removes and not PassCode(about.codes, pass_).only_cleans_up
-        clean_ups: list[Any] = [_remove_dead_code, _remove_dead_code_and_modules] if removes else []
-        self._no_changes = clean_ups
+        known = {} if PassCode(about.codes, pass_).only_cleans_up else _CLEAN_UPS
+        clean_ups = [clean_up for clean_up, names in known.items() if names <= about.names]
+        self._no_changes: list[Any] = clean_ups
         if any(isinstance(part, AdaptedPass) for part in parts_of(pass_)):
             self._tools = [adapt(_pass_through), *([adapt(_remove_dead_code)] if about.removes else [])]
             tools: list[Any] = [leave_alone, _pass_through, *clean_ups]
@@ -123,9 +124,20 @@ def _remove_dead_code(program: Any) -> Any:
 
 
 def _remove_dead_code_and_modules(program: Any) -> Any:
-    _remove_dead_code(program)
+    return _remove_modules(_remove_dead_code(program))
+
+
+def _remove_modules(program: Any) -> Any:
     program.delete_all_unused_submodules()
     return program
+
+
+_CLEAN_UPS: Mapping[Callable[[Any], Any], frozenset[str]] = {
+    _remove_dead_code: frozenset({"eliminate_dead_code"}),
+    _remove_modules: frozenset({"delete_all_unused_submodules"}),
+    _remove_dead_code_and_modules: frozenset({"eliminate_dead_code", "delete_all_unused_submodules"}),
+}
+"""What changes programs in which a pass finds nothing, by what a pass that does so mentions."""
 
 
 def _pass_through(program: Any) -> Any:

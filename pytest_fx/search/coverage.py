@@ -120,6 +120,11 @@ class PassCode:
         """Return whether nothing is left to reach, as far as that is known."""
         return not self.is_measured or self.points <= self.reached
 
+    @property
+    def has_unreached_edits(self) -> bool:
+        """Return whether a line that edits programs is known that no program reached."""
+        return self.is_measured and any(not layout.edits <= self.reached for layout in self._codes.values())
+
     def is_frontier(self, point: Point) -> bool:
         """Return whether a point is one way of a condition that no program made go the other way."""
         if point.outcome is None:

@@ -54,6 +54,8 @@ FEW_CHANGES = 5
 """Changed programs below which the places of small models are tried, too."""
 GROWN = 8
 """How many programs grow toward a pass that changes few, for each of those asked for."""
+GROWN_FOR_EDITS = 2
+"""The same, where it changes enough of them, but not by each line of it that edits programs."""
 GROWN_BY = 24
 """How many of the operations that a pass mentions they grow by."""
 FEW_STEPS = 4
@@ -177,9 +179,10 @@ def check_pass(
                 few = min(FEW_CHANGES, wanted)
                 if is_free and search.lacks(few):
                     search.try_places(small_models(), modes, lambda: not search.lacks(few))
-                if is_free and search.lacks(few):
-                    operations = about.operations[:GROWN_BY]
-                    search.grow(operations, modes[0], GROWN * most, lambda: not search.lacks(few))
+                if is_free and (search.lacks(few) or search.code.has_unreached_edits):
+                    grown = GROWN if search.lacks(few) else GROWN_FOR_EDITS
+                    is_grown = lambda: not search.lacks(few) and not search.code.has_unreached_edits  # noqa: E731
+                    search.grow(about.operations[:GROWN_BY], modes[0], grown * most, is_grown)
                 if min_changed and is_free and not is_enough():
                     search.planned += most
                     bound = search.counts.programs + most

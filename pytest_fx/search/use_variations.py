@@ -101,8 +101,11 @@ def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Vari
     by_module = seen.with_state(f"self.{held} = nn.ReLU(inplace=True)")
     for at in dict.fromkeys((start, len(lines), *(lines.index(reader) + 1 for reader in readers))):
         yield Variation("written by a module", {**inserted(at, f"self.{held}({name})"), **by_module})
+    yield from (
+        Variation("a view kept", inserted(start, f"{more} = {form.format(name)}", more))
+        for form in ("{0}[:1]", "{0}.transpose(0, -1)", "{0}.view(-1)")
+    )
     view = f"{more} = {name}[:1]"
-    yield Variation("a view kept", inserted(start, view, more))
     if len(lines) > start:
         yield Variation(
             "a view kept over a write",

@@ -54,8 +54,9 @@ from pytest_fx.generation.productions import Drawing, Production, row
 
 VIEW, SIZE = frozenset({"view"}), frozenset({"size"})
 _PARTS = (
-    *(slice(None), slice(1, None), slice(None, -1), slice(None, 2), 0, -1, slice(None, None, 2), slice(1, 2)),
-    *(slice(-1, None), None),
+    *(slice(None),) * 5,  # most of a tensor is taken whole
+    *(slice(1, None), slice(None, -1), slice(None, 2), slice(None, None, 2), slice(None, None, 2), slice(1, 2)),
+    *(0, -1, slice(-1, None), None),
 )
 """What subscripts are made of."""
 
@@ -64,7 +65,7 @@ def _index(builder: Drawing, objects: list[Any]) -> Any:
     """A subscript: slices, integers, an ellipsis, None."""
     choices, rank = builder.choices, objects[0].dim()
     if choices.sometimes(6):
-        return (..., choices.pick((None, slice(None, None, 2), slice(1, None), 0)))
+        return (..., *(choices.pick(_PARTS) for _ in range(1 + choices.below(min(2, rank)))))
     parts = [choices.pick(_PARTS) for _ in range(1 + choices.below(rank))]
     return parts[0] if len(parts) == 1 else tuple(parts)
 

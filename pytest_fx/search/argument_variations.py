@@ -48,6 +48,41 @@ def variations_of(seen: Observed, part: ast.AST) -> Iterator[Variation]:
         yield from _of_call(seen, part)
     elif isinstance(part, ast.BinOp):
         yield from _of_operator(seen, part)
+    elif isinstance(part, ast.Subscript) and isinstance(seen.value_of(part.value), torch.Tensor):
+        yield from (
+            Variation("argument index of getitem", edits, callee="getitem", parameter="index")
+            for edits in _of_index(part.slice)
+        )
+
+
+def _of_index(index: ast.expr) -> Iterator[Edits]:
+    """Yield an index with one of its parts otherwise, without it, or with a further one."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    for part in parts:
+        text = ast.unparse(part)
+        match part:
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                start, stop, stride = (ast.unparse(each) if each else "" for each in (lower, upper, step))
+                others = [f"{each}:{stop}:{stride}" for each in ("", "1", "-1", "-2")]
+                others += [f"{start}:{each}:{stride}" for each in ("", "1", "2", "-1")]
+                others += [f"{start}:{stop}:{each}" for each in ("", "2", "3")] + ["0", "-1"]
+            case ast.Constant(value=int()) | ast.UnaryOp(operand=ast.Constant(value=int())):
+                others = ["0", "1", "-1", "-2", ":", "1:", ":1", "[0]"]
+            case ast.Constant():  # None, or an ellipsis
+                others = [":", "0"]
+            case _:
+                continue
+        yield from ({part: [_index_of(other)]} for other in others if other != text)
+    if len(parts) > 1:
+        yield from ({part: []} for part in parts)
+    for others in ([*parts, _index_of(":1")], [ast.Constant(None), *parts], [ast.Constant(...), *parts], parts[::-1]):
+        yield {index: [ast.Tuple(list(others), ast.Load())]}
+
+
+def _index_of(text: str) -> ast.expr:
+    taken = expression(f"x[{text}]")
+    assert isinstance(taken, ast.Subscript), "what is in brackets is an index"
+    return taken.slice
 
 
 def _of_operator(seen: Observed, operation: ast.BinOp) -> Iterator[Variation]:

@@ -88,7 +88,7 @@ class Coverage:
 
 
 Reached = tuple[Point | None, int]
-"""A point, if an instruction shows one, and the line that called its function; 0 where that is not known."""
+"""A point, if an instruction shows one, and the offset of the pass's instruction that called its function, or 0."""
 
 
 class PassCode:
@@ -111,7 +111,7 @@ class PassCode:
         self.latest = frozenset[Point]()
         """Those that were reached in the latest recording."""
         self.latest_paths = frozenset[tuple[Point, int]]()
-        """The same with the line of the pass that called their function, which asks the same of other values."""
+        """The same with the instruction of the pass that called their function, which asks the same of other values."""
         self.is_measured = True
         """False once somebody else was tracing."""
 
@@ -341,7 +341,7 @@ def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[R
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
         before = frame.f_back
-        caller = before.f_lineno if before is not None and before.f_code in codes else 0
+        caller = before.f_lasti if before is not None and before.f_code in codes else 0
         add, last = steps.setdefault(code, set()).add, -1
 
         def step(frame: FrameType, event: str, _: Any) -> Any:
@@ -373,16 +373,19 @@ def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterato
     if tool is None:
         yield None
         return
-    events, points = monitoring.events, set[Point | None]()
+    events, reached = monitoring.events, set[Reached]()
     branches = [getattr(events, name) for name in ("BRANCH_LEFT", "BRANCH_RIGHT") if hasattr(events, name)]
     branches = branches or [events.BRANCH]
 
-    def line(code: CodeType, number: int) -> Any:
-        points.add(codes[code].lines.get(number))
-        return monitoring.DISABLE
+    def note(point: Point | None) -> None:
+        before = sys._getframe(2).f_back  # pyright: ignore[reportPrivateUsage]
+        reached.add((point, before.f_lasti if before is not None and before.f_code in codes else 0))
+
+    def line(code: CodeType, number: int) -> None:
+        note(codes[code].lines.get(number))
 
     def branch(code: CodeType, offset: int, destination: int) -> None:
-        points.add(codes[code].came(offset, destination))
+        note(codes[code].came(offset, destination))
 
     callbacks = {events.LINE: line, **dict.fromkeys(branches, branch)}
     monitoring.use_tool_id(tool, "pytest-fx")
@@ -392,7 +395,7 @@ def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterato
         for code in codes:
             monitoring.set_local_events(tool, code, sum(callbacks))
         monitoring.restart_events()
-        yield lambda: ((point, 0) for point in points)
+        yield lambda: iter(reached)
     finally:
         for code in codes:
             monitoring.set_local_events(tool, code, 0)

@@ -29,7 +29,7 @@ from pytest_fx.search.coverage import Point
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, assigned, statements
 from pytest_fx.search.reduction import written
-from pytest_fx.search.syntax import Edits, edited, expression, name_of, stored
+from pytest_fx.search.syntax import Edits, attribute_of, edited, expression, methods, name_of, stored
 
 RAREST = 12
 """How many of the rarest points programs grow from at a time."""
@@ -98,7 +98,7 @@ def growths(
             known, shortest = len(reached), _shortest_at_frontier(reached, is_frontier)
         seen = observed(random.choice(shortest), "eval")
         edits = None if seen is None else _growth(seen, operations, random)
-        text = "" if seen is None or edits is None else written(edited(seen.tree, edits))
+        text = "" if seen is None or edits is None else written(_without_unused(edited(seen.tree, edits)))
         failed += 1
         if text and text not in tried and (program := running(text)) is not None:
             failed = 0
@@ -116,6 +116,14 @@ def _shortest_at_frontier(reached: Mapping[str, frozenset[Any]], is_frontier: Ca
         for point in rarest
         for text in itertools.islice((text for text in texts if point in reached[text]), SHORTEST)
     ]
+
+
+def _without_unused(tree: ast.Module) -> ast.Module:
+    """Return the program without the lines of ``__init__`` that make what nothing mentions."""
+    mentioned = Counter(part.attr for part in ast.walk(tree) if isinstance(part, ast.Attribute))
+    lines = [line for init in methods(tree, "__init__") for line in init.body[1:] if attribute_of(line)]
+    unused = [line for line in lines if mentioned[attribute_of(line)] <= isinstance(line, ast.Assign)]
+    return edited(tree, {line: [] for line in unused})
 
 
 def _growth(seen: Observed, operations: Sequence[Any], random: Random) -> Edits | None:
@@ -190,8 +198,8 @@ def _operated(seen: Observed, line: ast.stmt, place: ast.Name, operation: Any, r
 
 def _free_number(seen: Observed) -> int:
     """Return a number that no attribute of the program ends with."""
-    text = "" if seen.init is None else ast.unparse(seen.init)
-    return 1 + max(map(int, re.findall(r"self\.[a-z_]+(\d+)", text)), default=0)
+    attributes = (attribute_of(line) for line in (seen.init.body if seen.init is not None else ()))
+    return 1 + max((int(found[0]) for name in attributes if (found := re.search(r"\d+$", name))), default=-1)
 
 
 def _with_lines(line: ast.stmt, place: ast.Name, lines: Sequence[ast.stmt], name: str) -> Edits:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from pytest_fx.search.argument_variations import inputs_in, variations_of
+from pytest_fx.search.argument_variations import variations_of
 from pytest_fx.search.observed import Observed, Variation, assigned, called_by, path_of_tensor, statements
 from pytest_fx.search.syntax import Edits, edited, expression, loaded, name_of, stored, uses_of
 
@@ -86,10 +86,10 @@ def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Vari
         yield Variation("returned", seen.returning(f"({result}, {name})"))
         yield Variation("alone returned", seen.returning(name))
     yield Variation("a view returned", seen.returning(f"({result}, {name}.view_as({name}))"))
-    equal = seen.returning(f"({result}, {name} * 2 + 1, {name} * 2.0 + 1)")
-    yield from (Variation("equal numbers", {**equal, **inputs}) for inputs in ({}, inputs_in(seen, torch.int64)))
     yield Variation("read again", seen.returning(f"({result}, {name} * 2)"))
     yield Variation("read before", inserted(start, f"{more} = {name} + 1", more))
+    equal = f"{more} * 2 + 1, {more} * 2.0 + 1"
+    yield Variation("equal numbers of two types", inserted(len(lines), f"{more} = {name}.long()", equal))
     for kind, form in _WRITES.items():
         text = form.format(name)
         yield Variation(f"{kind} at once", inserted(start, text))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -80,6 +82,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="passes to try; by default all")
     parser.add_argument("--seed", type=int, default=0, help="of the programs for wrong passes")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many of them right passes have ({SEEDS})")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at a time (1)")
     parser.add_argument("--to", type=Path, default=Path("results/catalogue.md"), help="where the table goes")
     parser.add_argument("--first-tries", action="store_true", help="write the figures of the rounds alone anew")
     options = parser.parse_args()
@@ -92,15 +95,17 @@ def main() -> int:
     unknown = [name for name in options.names if name not in searched]
     if unknown:
         parser.error(f"the catalogue has no pass {unknown[0]!r} for random programs")
-    warnings.simplefilter("ignore")  # of passes that are wrong
     jobs: list[tuple[Wrong | Right, int]] = []
     jobs += [(row, options.seed) for row in ROWS.values() if _is_tried(Wrong, row, options.names)]
     right = [row for row in ROWS.values() if _is_tried(Right, row, options.names)]
     jobs += [(row, seed) for row in right for seed in range(options.seeds)]
     trials: list[Trial] = []
-    for row, seed in jobs:
-        trial = try_pass(row, seed)
+    processes = ProcessPoolExecutor(
+        options.jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    )
+    for trial in processes.map(_try, [row.name for row, _ in jobs], [seed for _, seed in jobs]):
         trials.append(trial)
+        row = ROWS[trial.name]
         good = trial.caught if isinstance(row, Wrong) else not trial.law
         shown = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}
         print("ok  " if good else "BAD ", shown, flush=True)
@@ -110,6 +115,11 @@ def main() -> int:
         options.to.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.to, table(trials, options.seed, options.seeds))
     return int(any(not t.caught if isinstance(ROWS[t.name], Wrong) else bool(t.law) for t in trials))
+
+
+def _try(name: str, seed: int) -> Trial:
+    warnings.simplefilter("ignore")  # of passes that are wrong
+    return try_pass(ROWS[name], seed)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ FIRST_TRIES = (
     FirstTry(3, "2026-11-28", "7a3b122a", 12, 3, 1, 0, 0, "other overloads, kept views, writes by modules"),
     FirstTry(5, "2026-11-28", "5a306629", 11, 3, 4, 0, 1, "growth by whole lists; a bound on memory"),
     FirstTry(6, "2026-11-28", "e1c1e6b1", 11, 2, 2, 0, 0, "what gradients need; other broadcasts"),
-    FirstTry(4, "2026-11-28", "829352bb", 10, 4, 0, 0, 1, "nothing yet: it was tried last"),
+    FirstTry(4, "2026-11-28", "829352bb", 10, 4, 0, 0, 1, "exploration of places, not of slices"),
+    FirstTry(7, "2026-11-29", "69bc4b86", 16, 0, 3, 1, 0, "calls of helpers told apart; indices; scores of ctc_loss"),
 )
 """One row a round, the latest one last."""
 

@@ -1,4 +1,4 @@
-"""Passes of blind rounds, as their authors wrote them, in files by round and by kind of program.
+"""Passes of blind rounds, as their authors wrote them, in files by round.
 
 ``python -m catalogue`` tries them beside the others, with the defaults of ``check_pass``. They have no witness: their
 authors' own programs served to check the round before it was run.
@@ -11,5 +11,6 @@ from ..rows import ROUNDS
 
 __all__ = ["ROUNDS"]
 
-for _file in sorted(Path(__file__).parent.glob("[a-z]*.py")):  # they enter their rows
-    import_module(f"{__name__}.{_file.stem}")
+for _file in sorted(Path(__file__).parent.rglob("[a-z]*.py")):  # they enter their rows
+    parts = _file.relative_to(Path(__file__).parent).with_suffix("").parts
+    import_module(".".join((__name__, *parts)))

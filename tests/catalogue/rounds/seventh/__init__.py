@@ -1,0 +1,1 @@
+"""Passes of the seventh round, a file each."""

@@ -1,0 +1,1 @@
+"""Passes of the eighth round, a file each."""

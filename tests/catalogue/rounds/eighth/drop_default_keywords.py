@@ -1,0 +1,45 @@
+"""A right pass of the eighth round."""
+
+import inspect
+import types
+
+import torch.nn.functional as F
+from torch.fx import GraphModule
+
+from ...rows import sound
+
+
+def _defaults(function):
+    """The defaults of a plain function of torch.nn.functional; nothing for builtins and dispatching functions."""
+    if not isinstance(function, types.FunctionType) or function.__module__ != "torch.nn.functional":
+        return {}
+    if hasattr(function, "__wrapped__") or getattr(F, function.__name__, None) is not function:
+        return {}
+    parameters = inspect.signature(function).parameters.values()
+    if any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in parameters):
+        return {}
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
+
+
+def _is(value, default):
+    """Whether they are the same: 1 is not True, -0.0 not 0.0."""
+    if default is None:
+        return value is None
+    return type(default) in (bool, int, float, str) and type(value) is type(default) and repr(value) == repr(default)
+
+
+@sound(8)
+def drop_default_keywords(module: GraphModule) -> GraphModule:
+    """Leave out keyword arguments that are the function's default."""
+    for node in module.graph.nodes:
+        if node.op != "call_function" or not node.kwargs:
+            continue
+        defaults = _defaults(node.target)
+        kept = {
+            name: value for name, value in node.kwargs.items() if name not in defaults or not _is(value, defaults[name])
+        }
+        if len(kept) < len(node.kwargs):
+            node.kwargs = kept
+    module.graph.lint()
+    module.recompile()
+    return module

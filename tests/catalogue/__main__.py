@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import warnings
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -15,15 +14,12 @@ import torch
 from pytest_fx.records.baseline import describe
 from pytest_fx.records.records import describe_machine, write_atomically
 
-from . import RIGHT, WRONG, Right, Wrong, first_tries
-from .rounds import ROUNDS
+from . import Right, Wrong, first_tries
 from .rows import EXAMPLES, EXAMPLES_KEPT
-from .trial import SECONDS, SEEDS, Trial, try_pass
+from .trial import ROWS, SECONDS, SEEDS, Trial, try_named
 
 SEEN = "## Seen"
 """The heading above the figures that each run measures anew."""
-ROWS: dict[str, Wrong | Right] = {**WRONG, **RIGHT, **ROUNDS}
-"""Every pass by name."""
 
 
 def table(trials: list[Trial], seed: int, seeds: int) -> str:
@@ -103,7 +99,7 @@ def main() -> int:
     processes = ProcessPoolExecutor(
         options.jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     )
-    for trial in processes.map(_try, [row.name for row, _ in jobs], [seed for _, seed in jobs]):
+    for trial in processes.map(try_named, [row.name for row, _ in jobs], [seed for _, seed in jobs]):
         trials.append(trial)
         row = ROWS[trial.name]
         good = trial.caught if isinstance(row, Wrong) else not trial.law
@@ -115,11 +111,6 @@ def main() -> int:
         options.to.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.to, table(trials, options.seed, options.seeds))
     return int(any(not t.caught if isinstance(ROWS[t.name], Wrong) else bool(t.law) for t in trials))
-
-
-def _try(name: str, seed: int) -> Trial:
-    warnings.simplefilter("ignore")  # of passes that are wrong
-    return try_pass(ROWS[name], seed)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,12 @@ from pytest_fx import NothingJudged
 from pytest_fx.laws import LawViolation
 from pytest_fx.search.pass_check import FEWEST_CHANGES, check_pass
 
+from . import RIGHT, WRONG
+from .rounds import ROUNDS
 from .rows import Right, Wrong
+
+ROWS: dict[str, Wrong | Right] = {**WRONG, **RIGHT, **ROUNDS}
+"""Every pass by name."""
 
 SECONDS = 60.0
 """Seconds of a processor within which it is to be found, whatever else the machine does."""
@@ -54,6 +60,12 @@ class Trial:
         """Whether the mistake was found within what is allowed: a broken law, or nothing done where that is wrong."""
         found = bool(self.law) if self.judged else "changes" in self.expected
         return found and self.seconds <= SECONDS
+
+
+def try_named(name: str, seed: int) -> Trial:
+    """Try a pass by its name, also in another process."""
+    warnings.simplefilter("ignore")  # of passes that are wrong
+    return try_pass(ROWS[name], seed)
 
 
 def try_pass(row: Wrong | Right, seed: int = 0, examples: int | None = None) -> Trial:

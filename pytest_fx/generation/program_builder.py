@@ -199,10 +199,11 @@ class ProgramBuilder:
         lengths = [len(part) for part in growing]
         objects = [value.object for value in self.values]
         layouts = [_layout(value) for value in objects]
+        storages = [value.untyped_storage() if isinstance(value, torch.Tensor) else None for value in objects]
         memory = [(known, set(known)) for known in (self.kept, self.read, self.written)]
         noted = len(self.noted)
         try:
-            done = action() and len(self.noted) == noted
+            done = action() and len(self.noted) == noted and not self._reshapes_state(layouts)
         except Exception:  # whatever eager raises: the operation does not take these values
             done = False
         del self.noted[noted:]
@@ -211,11 +212,16 @@ class ProgramBuilder:
                 del part[length:]
             for known, before in memory:  # what is freed now may be another value's soon
                 known.intersection_update(before)
-            for value, layout in zip(objects, layouts, strict=True):
+            for value, layout, storage in zip(objects, layouts, storages, strict=True):
                 if layout is not None and _layout(value) != layout:  # as no line is written that gave it another shape
                     with torch.no_grad():
-                        value.as_strided_(*layout)
+                        value.set_(storage, *layout)
         return done
+
+    def _reshapes_state(self, layouts: Sequence[Any]) -> bool:
+        """Return whether a parameter or a buffer lies otherwise than it did: a second call would find it so."""
+        state = ((value, layout) for value, layout in zip(self.values, layouts, strict=False) if "self." in value.name)
+        return any(_layout(value.object) != layout for value, layout in state)
 
     def perform(
         self,
@@ -542,7 +548,7 @@ def _storages(value: Any) -> set[int]:
 
 
 def _layout(value: Any) -> tuple[Any, ...] | None:
-    return (value.shape, value.stride(), value.storage_offset()) if isinstance(value, torch.Tensor) else None
+    return (value.storage_offset(), value.shape, value.stride()) if isinstance(value, torch.Tensor) else None
 
 
 def _bind(targets: Any, result: Any, objects: dict[Value, Any]) -> None:

@@ -56,7 +56,7 @@ VIEW, SIZE = frozenset({"view"}), frozenset({"size"})
 _PARTS = (
     *(slice(None),) * 5,  # most of a tensor is taken whole
     *(slice(1, None), slice(None, -1), slice(None, 2), slice(None, None, 2), slice(None, None, 2), slice(1, 2)),
-    *(0, -1, slice(-1, None), None),
+    *(0, -1, slice(-1, None), None, [0, 1]),
 )
 """What subscripts are made of."""
 

@@ -36,10 +36,22 @@ _WORD = re.compile(r"""(?:'|"|``)([a-z_]{2,20})(?:'|"|``)""")
 
 
 def argument_variations(seen: Observed) -> Iterator[Variation]:
-    """Yield each call with one argument otherwise: another value, left out, added, by keyword or by position."""
-    for place in (*seen.lines, seen.returned, *([seen.init] if seen.init else [])):
+    """Yield each call with one argument otherwise: another value, left out, added, by keyword or by position.
+
+    Then several calls that have a parameter in common, with the same for it in each.
+    """
+    alike: dict[tuple[str, str], Edits] = {}
+    several: set[tuple[str, str]] = set()
+    for place in (*seen.lines, seen.returned, seen.init):
         for part in ast.walk(place):
-            yield from variations_of(seen, part)
+            for variation in variations_of(seen, part):
+                yield variation
+                if key := variation.parameter and (variation.parameter, variation.passed):
+                    several |= {key} & alike.keys()
+                    alike[key] = {**alike.get(key, {}), **variation.edits}
+    for parameter, passed in sorted(several):
+        name, edits = f"argument {parameter} of several calls", alike[parameter, passed]
+        yield Variation(name, edits, callee="several calls", parameter=parameter)
 
 
 def variations_of(seen: Observed, part: ast.AST) -> Iterator[Variation]:
@@ -48,11 +60,23 @@ def variations_of(seen: Observed, part: ast.AST) -> Iterator[Variation]:
         yield from _of_call(seen, part)
     elif isinstance(part, ast.BinOp):
         yield from _of_operator(seen, part)
-    elif isinstance(part, ast.Subscript) and isinstance(seen.value_of(part.value), torch.Tensor):
+    elif isinstance(part, ast.List | ast.Tuple) and all(
+        isinstance(seen.value_of(each), torch.Tensor) for each in part.elts
+    ):
+        yield from (Variation("order of a list", edits) for edits in _of_list(part))
+    elif isinstance(part, ast.Subscript) and isinstance(seen.value_of(part.value), torch.Tensor | tuple | list):
         yield from (
             Variation("argument index of getitem", edits, callee="getitem", parameter="index")
             for edits in _of_index(part.slice)
         )
+
+
+def _of_list(values: ast.List | ast.Tuple) -> Iterator[Edits]:
+    """Yield a list of values in another order, without one of them, or with one twice."""
+    elements = values.elts
+    orders = [elements[::-1], [*elements[1:], *elements[:1]], elements[:-1], elements[1:], [*elements[:1], *elements]]
+    for order in orders if len(elements) > 1 else ():
+        yield {values: [type(values)(list(order), ast.Load())]}
 
 
 def _of_index(index: ast.expr) -> Iterator[Edits]:
@@ -64,12 +88,14 @@ def _of_index(index: ast.expr) -> Iterator[Edits]:
             case ast.Slice(lower=lower, upper=upper, step=step):
                 start, stop, stride = (ast.unparse(each) if each else "" for each in (lower, upper, step))
                 others = [f"{each}:{stop}:{stride}" for each in ("", "1", "-1", "-2")]
-                others += [f"{start}:{each}:{stride}" for each in ("", "1", "2", "-1")]
+                others += [f"{start}:{each}:{stride}" for each in ("", "1", "2", "-1", "99")]
                 others += [f"{start}:{stop}:{each}" for each in ("", "2", "3")] + ["0", "-1"]
             case ast.Constant(value=int()) | ast.UnaryOp(operand=ast.Constant(value=int())):
-                others = ["0", "1", "-1", "-2", ":", "1:", ":1", "[0]"]
+                others = ["0", "1", "2", "-1", "-2", ":", "1:", ":1", "[0]"]
             case ast.Constant():  # None, or an ellipsis
                 others = [":", "0"]
+            case ast.List():
+                others = [spell(each) for each in _like(_literal(part), None, None)]
             case _:
                 continue
         yield from ({part: [_index_of(other)]} for other in others if other != text)
@@ -120,10 +146,11 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
             continue
         given = bound.arguments.get(name)
         if given is None:
-            edits = _added(seen, call, called, parameter)
+            others = _added(seen, call, called, parameter)
         else:
-            edits = _otherwise(call, called, parameter, given) if given not in receiver else ()
-        yield from (Variation(f"argument {name} of {callee}", each, callee=callee, parameter=name) for each in edits)
+            others = _otherwise(call, called, parameter, given) if given not in receiver else ()
+        for passed, edits in others:
+            yield Variation(f"argument {name} of {callee}", edits, callee=callee, parameter=name, passed=passed)
         if given is not None:
             yield from _of_another_type(seen, given)
     yield from _of_numbers([*call.args, *(each.value for each in call.keywords)])
@@ -216,15 +243,16 @@ def _signature_of_class(kind: type) -> inspect.Signature:
     return signature.replace(parameters=list(parameters.values()))
 
 
-def _otherwise(call: ast.Call, called: Any, parameter: inspect.Parameter, given: Any) -> Iterator[Edits]:
-    """Yield an argument that is given with other values, and without it."""
+def _otherwise(call: ast.Call, called: Any, parameter: inspect.Parameter, given: Any) -> Iterator[tuple[str, Edits]]:
+    """Yield an argument that is given with other values, and without it; each with its text."""
     value = given.value if isinstance(given, ast.keyword) else given
     if not isinstance(value, ast.expr):  # what a star takes
         return
-    yield from ({value: [expression(spell(other))]} for other in _others(value, parameter, called))
+    others = map(spell, _others(value, parameter, called))
+    yield from ((other, {value: [expression(other)]}) for other in others)
     if parameter.default is not parameter.empty:
         is_last = isinstance(given, ast.keyword) or given is call.args[-1]
-        yield {given: []} if is_last else {value: [expression(spell(parameter.default))]}
+        yield "", {given: []} if is_last else {value: [expression(spell(parameter.default))]}
 
 
 def _of_another_type(seen: Observed, given: Any) -> Iterator[Variation]:
@@ -245,42 +273,50 @@ def _of_another_type(seen: Observed, given: Any) -> Iterator[Variation]:
 
 def _others(value: ast.expr, parameter: inspect.Parameter, called: Any) -> Iterable[Any]:
     """Other values of the kind of a constant."""
+    constant = _literal(value)
+    others = _DTYPES if parameter.name == "dtype" else _like(constant, parameter, called)
+    return [each for each in others if spell(each) not in (spell(constant), ast.unparse(value))]
+
+
+def _literal(part: ast.expr) -> Any:
+    """Return the value of an expression without names; None for another."""
     try:
-        constant = ast.literal_eval(value)
+        return ast.literal_eval(part)
     except ValueError:
-        text = ast.unparse(value)
-        return [each for each in _DTYPES if str(each) != text] if parameter.name == "dtype" else []
-    others = _like(constant, parameter, called)
-    return [each for each in others if repr(each) != repr(constant)]
+        return None
 
 
-def _like(constant: Any, parameter: inspect.Parameter, called: Any) -> Iterable[Any]:
+def _like(constant: Any, parameter: inspect.Parameter | None, called: Any) -> Iterable[Any]:
     match constant:
         case bool():
             return [not constant]
         case int():
             near = (constant + 1, constant - 1, -constant, *_INTEGERS, 2 * constant)
-            pair = [(constant, constant + 1)] if re.search(r"[Tt]uple|List|Sequence", type_of(parameter)) else []
+            kind = "" if parameter is None else type_of(parameter)
+            pair = [(constant, constant + 1)] if re.search(r"[Tt]uple|List|Sequence", kind) else []
             return [*dict.fromkeys(near), *pair]
         case float():
             return dict.fromkeys((2 * constant, -constant, *_FLOATS))
-        case str():
+        case str() if parameter is not None:
             return _words(called, parameter)
         case tuple() | list() if constant and all(type(each) is int for each in constant):
             kind = type(constant)
             changed = (kind((*constant[:at], each + 1, *constant[at + 1 :])) for at, each in enumerate(constant))
-            return [kind(reversed(constant)), *changed, kind(constant[1:]), kind(constant[:1] * len(constant))]
+            from_the_end = kind(each - max(constant) - 1 for each in constant)
+            equal = kind(constant[:1] * len(constant))
+            return [kind(reversed(constant)), from_the_end, *changed, kind(constant[1:]), equal]
         case _:
             return []
 
 
-def _added(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[Edits]:
-    """Yield a call with an argument that it leaves at its default."""
+def _added(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[tuple[str, Edits]]:
+    """Yield a call with an argument that it leaves at its default, and the argument's text."""
     if parameter.kind is parameter.POSITIONAL_ONLY:
         return
     for value in _values(seen, call, called, parameter):
-        more = ast.keyword(parameter.name, expression(value if isinstance(value, str) else spell(value[0])))
-        yield {call: [ast.Call(call.func, call.args, [*call.keywords, more])]}
+        text = value if isinstance(value, str) else spell(value[0])
+        more = ast.keyword(parameter.name, expression(text))
+        yield text, {call: [ast.Call(call.func, call.args, [*call.keywords, more])]}
 
 
 def _values(seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter) -> Iterator[str | tuple[Any]]:
@@ -343,10 +379,7 @@ def _of_numbers(values: list[ast.expr]) -> Iterator[Variation]:
     """Yield all numbers of a call moved together, such as a range that lies elsewhere."""
     numbers: dict[ast.expr, Any] = {}
     for value in values:
-        try:
-            number = ast.literal_eval(value)
-        except ValueError:
-            continue
+        number = _literal(value)
         if type(number) in (int, float):
             numbers[value] = number
     if len(numbers) > 1:

@@ -8,11 +8,14 @@ from typing import Any
 
 import torch.fx
 
+from fx import Interpreter, Node
 from fx.interop import AdaptedPass, adapt
+from fx.interpreter import positional
 from fx.operators.effects import effect_of
 from fx.passes import exact
 from pytest_fx.errors import LawViolation
 from pytest_fx.harness.pass_run import PassRun, leave_alone, parts_of
+from pytest_fx.harness.structure import leaves
 from pytest_fx.laws import Law, broken_laws, is_kept_without
 from pytest_fx.search.coverage import PassCode
 from pytest_fx.search.placement import PutBack
@@ -84,7 +87,7 @@ class Blame:
 
 
 def _lacks_kernel(violation: LawViolation, pass_run: PassRun) -> bool:
-    """Return whether torch has no kernel of an operator of the program for the dtype of an input.
+    """Return whether torch has no kernel of an operator of the program for a dtype that eager computes with, too.
 
     A formula of elementary operations takes integers and half precision where the operator of its name may not, on
     some devices. A dtype that the pass itself brings in is its own affair.
@@ -92,8 +95,16 @@ def _lacks_kernel(violation: LawViolation, pass_run: PassRun) -> bool:
     error = None if pass_run.program is None else pass_run.actual(violation.inputs).error
     if not isinstance(error, NotImplementedError):
         return False
-    kinds = (tensor.type() for tensor in pass_run.subject.arguments(violation.inputs).tensors)
-    names = {kind.removeprefix("torch.").removesuffix("Tensor") for kind in kinds}
+    before, arguments = pass_run.untouched().after, pass_run.subject.arguments(violation.inputs).copies()
+    assert before is not None, "a program that is captured can be captured again"
+    kinds: set[str] = set()
+
+    def note(node: Node, value: Any) -> None:
+        kinds.update(leaf.type() for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor))
+
+    with torch.no_grad():
+        Interpreter(before, listeners=[note]).run(*positional(before, arguments.args, arguments.kwargs))
+    names = (kind.removeprefix("torch.").removesuffix("Tensor") for kind in kinds)
     return any(f"not implemented for '{name}'" in str(error) for name in names)
 
 

@@ -106,13 +106,19 @@ def trials(
     """
     observed = [(seen, mode) for text, mode in seeds if (seen := Observed.of(text, mode)) is not None]
     known: set[tuple[str, str]] = set()
-    queues: dict[str, deque[tuple[Observed, str, Variation]]] = {}
+    found: dict[str, list[tuple[int, Observed, str, Variation]]] = {}
     for seen, mode in observed:
         for name, several in _by_name(_variations(seen)).items():
             random.shuffle(several)
-            queues.setdefault(name, deque()).extend((seen, mode, each) for each in several)
-        if others := [other for other in modes if other != mode]:
-            queues.setdefault(MODE, deque()).append((seen, others[0], Variation(MODE, {})))
+            # each seed has its turn, those with few variations no later than the others
+            found.setdefault(name, []).extend((place, seen, mode, each) for place, each in enumerate(several))
+        for other in modes:
+            if other != mode:
+                found.setdefault(MODE, []).append((0, seen, other, Variation(MODE, {})))
+    queues = {
+        name: deque((seen, mode, each) for _, seen, mode, each in sorted(several, key=lambda entry: entry[0]))
+        for name, several in found.items()
+    }
     names = list(queues)
     random.shuffle(names)
     first = {name: queues[name][0][2] for name in names}
@@ -165,7 +171,7 @@ def _pair(
     is_of_call = bool(one.callee) and random.random() < OF_ONE_CALL
     others = list((argument_variations if is_of_call else random.choice(KINDS))(changed))
     if is_of_call:
-        others = [other for other in others if other.callee == one.callee and other.name != one.name]
+        others = [other for other in others if other.callee == one.callee]
     several = (_one_of(others, acted, random) for _ in range(ATTEMPTS))
     pairs = (_trial(changed.tree, mode, (one, other), known) for other in several if other is not None)
     return next((trial for trial in pairs if trial is not None), None)

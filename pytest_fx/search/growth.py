@@ -29,14 +29,17 @@ from pytest_fx.search.coverage import Point
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, assigned, statements
 from pytest_fx.search.reduction import written
+from pytest_fx.search.removals import slices
 from pytest_fx.search.syntax import Edits, attribute_of, edited, expression, methods, name_of, stored
 
 RAREST = 12
 """How many of the rarest points programs grow from at a time."""
-SHORTEST = 4
+SHORTEST = 6
 """How many of the shortest programs that reach a point are grown."""
-WEIGHTS = (4, 1, 1, 2)
-"""How often a program grows by an operation, by another value, by a copy of a line and by another argument."""
+WEIGHTS = {"operation": 4, "value": 1, "copy": 1, "argument": 2, "part": 2}
+"""How often a program gets an operation, another value, a copy of a line or another argument, or is cut."""
+REWARD, DECAY = 8.0, 0.9
+"""How much more often an operation is tried after it led to something new, and less where it did not."""
 MOST_NAMES = 20
 """Values of one step."""
 ATTEMPTS = 400
@@ -92,29 +95,43 @@ def growths(
         random: decides.
     """
     tried, failed, observed = set(reached), 0, functools.lru_cache(64)(Observed.of)
-    known, shortest = 0, [""]
+    known, parents = 0, [[""]]
+    useful = dict.fromkeys(operations, 1.0)
     while reached and failed < ATTEMPTS:
         if len(reached) != known:
-            known, shortest = len(reached), _shortest_at_frontier(reached, is_frontier)
-        seen = observed(random.choice(shortest), "eval")
-        edits = None if seen is None else _growth(seen, operations, random)
+            known, parents = len(reached), _parents(reached, is_frontier)
+        seen = observed(random.choice(random.choice(parents)), "eval")
+        operation = random.choices(list(useful), list(useful.values()))[0] if useful else None
+        edits = None if seen is None else _growth(seen, operation, random)
         text = "" if seen is None or edits is None else written(_without_unused(edited(seen.tree, edits)))
         failed += 1
         if text and text not in tried and (program := running(text)) is not None:
             failed = 0
+            before = frozenset[Any]().union(*reached.values())
             yield program
+            if operation is not None:
+                is_new = not reached.get(program.source, frozenset()) <= before
+                useful[operation] = min(1.0, useful[operation] * (REWARD if is_new else DECAY))
         tried.add(text)
 
 
-def _shortest_at_frontier(reached: Mapping[str, frozenset[Any]], is_frontier: Callable[[Point], bool]) -> list[str]:
-    """Return some of the shortest programs for the rarest points: of several ranks, as a pass asks for one."""
+def _parents(reached: Mapping[str, frozenset[Any]], is_frontier: Callable[[Point], bool]) -> list[list[str]]:
+    """Return some of the shortest programs at the frontier, and of those that reach the rarest points.
+
+    They are of several ranks, as a pass asks for one.
+    """
     counts = Counter(point for points in reached.values() for point in points)
-    rarest = sorted(counts, key=lambda point: (not is_frontier(point[0]), counts[point], str(point)))[:RAREST]
+    rarest = sorted(counts, key=lambda point: (counts[point], str(point)))
     texts = sorted(reached, key=len)
+    kinds = ([point for point in rarest if is_frontier(point[0])], rarest)
     return [
-        text
-        for point in rarest
-        for text in itertools.islice((text for text in texts if point in reached[text]), SHORTEST)
+        [
+            text
+            for point in points[:RAREST]
+            for text in itertools.islice((text for text in texts if point in reached[text]), SHORTEST)
+        ]
+        for points in kinds
+        if points
     ]
 
 
@@ -126,15 +143,18 @@ def _without_unused(tree: ast.Module) -> ast.Module:
     return edited(tree, {line: [] for line in unused})
 
 
-def _growth(seen: Observed, operations: Sequence[Any], random: Random) -> Edits | None:
-    """Put an operation between a value and a line that reads it, or read another value there, or change an argument."""
+def _growth(seen: Observed, operation: Any, random: Random) -> Edits | None:
+    """Put an operation between a value and a line that reads it, or read another value there, or change an argument.
+
+    Or leave all but one value out.
+    """
     body = (*seen.lines, seen.call.forward.body[-1])
     parts = [(line, part) for line in body for part in ast.walk(line) if isinstance(part, ast.Name)]
     places = [(line, part) for line, part in parts if isinstance(part.ctx, ast.Load) and part.id in seen.values]
     if not places:
         return None
     line, place = random.choice([*places, *places[-1:] * 2])
-    match random.choices(("operation", "value", "copy", "argument"), WEIGHTS)[0]:
+    match random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]:
         case "value":
             return {place: [name_of(random.choice(list(seen.values)))]}
         case "copy":
@@ -142,8 +162,10 @@ def _growth(seen: Observed, operations: Sequence[Any], random: Random) -> Edits 
         case "argument":
             changes = [change.edits for change in argument_variations(seen)]
             return random.choice(changes) if changes else None
+        case "part":  # where one of one value goes as far, it grows faster
+            parts = list(slices(seen.call.forward))
+            return random.choice(parts) if parts else None
         case _:
-            operation = operations[min(random.randrange(len(operations)) for _ in range(2))] if operations else None
             return None if operation is None else _operated(seen, line, place, operation, random)
 
 
@@ -184,21 +206,21 @@ def _operated(seen: Observed, line: ast.stmt, place: ast.Name, operation: Any, r
     with seeded(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         done = builder.attempt(lambda: builder.perform(choice.row, choice.spelling, first))
-    results = made(builder.lines[-1].targets) if done else []
-    if not results:
+    if not done:
         return None
+    names = [result.name for result in made(builder.lines[-1].targets)] or [place.id]  # a write has no result
     more = [statement for each in builder.lines for statement in statements(str(each))]
     start = seen.tree.body[0]
     return {
         start: [*statements("\n".join(f"import {name}" for name in sorted(builder.imports))), start],
-        **_with_lines(line, place, more, random.choice(results).name),
+        **_with_lines(line, place, more, random.choice(names)),
         **(seen.with_state("\n".join(builder.state)) if builder.state else {}),
     }
 
 
 def _free_number(seen: Observed) -> int:
     """Return a number that no attribute of the program ends with."""
-    attributes = (attribute_of(line) for line in (seen.init.body if seen.init is not None else ()))
+    attributes = map(attribute_of, seen.init.body)
     return 1 + max((int(found[0]) for name in attributes if (found := re.search(r"\d+$", name))), default=-1)
 
 

@@ -59,8 +59,7 @@ def module_variations(seen: Observed) -> Iterator[Variation]:
 
 def _of_holders(seen: Observed) -> Iterator[Variation]:
     """Yield a parameter as a buffer and the other way, an input as one of them, and one of them as an input."""
-    init = seen.init
-    for line in init.body[1:] if init else ():
+    for line in seen.init.body[1:]:
         name = attribute_of(line)
         match line:
             case ast.Assign(value=ast.Call(func=ast.Attribute(attr="Parameter"), args=[tensor, *_])):

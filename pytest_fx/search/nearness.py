@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 
 import torch
+from torch import nn
 
 from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.strategy import warnings_as_errors
@@ -105,18 +106,19 @@ def running(text: str, mode: str = "eval") -> Program | None:
                 > MOST_ELEMENTS
             ):
                 return None
-            _run(program, mode)
+            module = program.build().train(mode == "train")
+            _run(program, module)
             with warnings_as_errors():  # only of what runs, as torch prints a warning that comes with an exception
-                _run(program, mode)
+                _run(program, module)
     except Exception:  # whatever a text raises that is not a program
         return None
     return program
 
 
-def _run(program: Program, mode: str) -> None:
+def _run(program: Program, module: nn.Module) -> None:
     inputs = program.inputs.copies()
     with torch.no_grad():
-        program.build().train(mode == "train")(*inputs.args, **inputs.kwargs)
+        module(*inputs.args, **inputs.kwargs)
 
 
 def _rewired(tree: ast.Module) -> Iterator[Edits]:

@@ -33,6 +33,8 @@ class Variation:
     """What is called with other arguments, if that is the property."""
     parameter: str = ""
     """The parameter for which another one is passed, if that is the property."""
+    passed: str = ""
+    """What is passed for it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +58,7 @@ class Observed:
     @classmethod
     def of_tree(cls, tree: ast.Module, mode: str) -> Observed | None:
         """Do the same with a parsed text."""
-        tree = flattened(tree)
+        tree = _with_init(flattened(tree))
         call = WrittenCall.of(tree)
         returned = getattr(call.forward.body[-1], "value", None) if call is not None else None
         if call is None or returned is None:
@@ -83,8 +85,9 @@ class Observed:
     def construction(self, function: ast.expr) -> ast.expr | None:
         """Return how the module was made that is called so; None if ``__init__`` does not say."""
         text = ast.unparse(function)
-        lines = self.init.body if self.init is not None else []
-        made = [line for line in lines if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == text]
+        made = [
+            line for line in self.init.body if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == text
+        ]
         return made[-1].value if made and text.startswith("self.") else None
 
     @property
@@ -95,12 +98,9 @@ class Observed:
         return last.value or ast.Constant(None)
 
     @property
-    def init(self) -> ast.FunctionDef | None:
-        """Return the ``__init__`` of the program's own class; None if it has none."""
-        owner = next(
-            part for part in self.tree.body if isinstance(part, ast.ClassDef) and self.call.forward in part.body
-        )
-        return next((part for part in methods(owner, "__init__") if part in owner.body), None)
+    def init(self) -> ast.FunctionDef:
+        """Return the ``__init__`` of the program's own class."""
+        return next(part for part in methods(_owner(self.tree, self.call), "__init__"))
 
     def value_of(self, part: ast.expr) -> Any:
         """Return what an expression holds, as far as it is a name or an attribute; None otherwise."""
@@ -129,15 +129,26 @@ class Observed:
 
     def with_state(self, lines: str) -> Edits:
         """Return edits by which ``__init__`` ends with further lines."""
-        if (init := self.init) is not None:
-            return {init.body[-1]: [init.body[-1], *statements(lines)]}
-        body = "\n    ".join(["super().__init__()", *lines.splitlines()])
-        made = ast.parse(f"def __init__(self):\n    {body}").body
-        return {self.call.forward: [*made, self.call.forward]}
+        last = self.init.body[-1]
+        return {last: [last, *statements(lines)]}
 
     def returning(self, text: str) -> Edits:
         """Return edits by which ``forward`` returns another expression."""
         return {self.returned: [expression(text)]}
+
+
+def _owner(tree: ast.Module, call: WrittenCall) -> ast.ClassDef:
+    """Return the class of a program."""
+    return next(part for part in tree.body if isinstance(part, ast.ClassDef) and call.forward in part.body)
+
+
+def _with_init(tree: ast.Module) -> ast.Module:
+    """Return a program whose class has an ``__init__``, to which lines can be added."""
+    call = WrittenCall.of(tree)
+    if call is None or methods(_owner(tree, call), "__init__"):
+        return tree
+    init = statements("def __init__(self):\n    super().__init__()")
+    return edited(tree, {call.forward: [*init, call.forward]})
 
 
 def statements(text: str) -> list[ast.stmt]:

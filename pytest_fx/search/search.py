@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from fx.errors import InteropError, TraceError
+from fx.errors import FxError, InteropError, TraceError
 from fx.passes import Contract, pass_name
 from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.generation.record import is_raised_by_program
@@ -129,6 +129,13 @@ class Search:
         key = (mode, program.source or f"program {id(program)}")
         if key in self._kept or key in self._skipped:
             return False
+        with _programs_that_raise_rejected():
+            self._check(program, mode, sample, if_changed)
+        if program.source:
+            self._kept[key] = None
+        return True
+
+    def _check(self, program: ProgramSource, mode: str, sample: int, if_changed: bool) -> None:
         number = self.counts.programs + self.counts.varied + 1
         self.on_program(number, max(self.planned, number))
         example = self._example(program, mode, self._seconds, recorded=True)
@@ -148,9 +155,6 @@ class Search:
         self.counts = self.counts.plus(unjudged=bool(violations))
         if is_changed and not violations and not example.compared and self._compares:
             self.counts = self.counts.plus(uncompared=1, **{"varied" if if_changed else "changed": -1})
-        if program.source:
-            self._kept[key] = None
-        return True
 
     def _note(self, found: _Found) -> None:
         """Raise a violation; one of a law that says less than wrong values do only once nothing else is found."""
@@ -261,16 +265,6 @@ class Search:
     ) -> PassRun:
         self.announce(program, mode)
         subject = Subject.of(program, mode)
-        try:
-            return self._applied_to(subject, pass_, seconds, recorded, draw)
-        except TraceError:
-            raise
-        except Exception as error:
-            if not is_raised_by_program(error):
-                raise
-            raise TraceError("the program raises where it is captured", why=str(error)) from error
-
-    def _applied_to(self, subject: Subject, pass_: Any, seconds: float, recorded: bool, draw: int) -> PassRun:
         if pass_ is None and self._draws_options:
             pass_ = with_drawn_options(self._pass, subject.capture(), Random(f"{draw} {subject.source}"))
         return PassRun(
@@ -339,7 +333,8 @@ class Search:
         law, before = self._found.law, self._found.example
         seconds = self._seconds if before.too_long is None else min(self._seconds, SHORT)
         try:
-            example = self._example(program, mode, seconds, pass_, draw=draw)
+            with _programs_that_raise_rejected():
+                example = self._example(program, mode, seconds, pass_, draw=draw)
         except TraceError:
             return False
         violation = law.find_violation(example)
@@ -411,7 +406,8 @@ class Search:
     def acts_on(self, program: ProgramSource, mode: str) -> bool:
         """Return whether the pass changes a program, on which nothing is judged."""
         try:
-            return self._blame.changed_by_pass(self._example(program, mode, self._seconds))
+            with _programs_that_raise_rejected():
+                return self._blame.changed_by_pass(self._example(program, mode, self._seconds))
         except TraceError:
             return False
 
@@ -477,7 +473,7 @@ class Search:
         program = running(source, mode)
         if program is None:
             return []
-        with contextlib.suppress(TraceError):
+        with contextlib.suppress(TraceError), _programs_that_raise_rejected():
             example = self._example(program, mode, self._seconds)
             found = places(example.subject, example, lambda program: self.acts_on(program, mode))
             return [program.source for program in found]
@@ -506,6 +502,19 @@ class Search:
             unvaried_properties=self.explored.not_varied,
             wanted=wanted,
         )
+
+
+@contextlib.contextmanager
+def _programs_that_raise_rejected() -> Generator[None]:
+    """Take what a program raises where it is captured for a program that cannot be."""
+    try:
+        yield
+    except (FxError, LawViolation):
+        raise
+    except Exception as error:
+        if not is_raised_by_program(error):
+            raise
+        raise TraceError("the program raises where it is captured", why=str(error)) from error
 
 
 def _is_untranslated(example: PassRun) -> bool:

@@ -169,6 +169,17 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
                 kept = {part: change for part, change in variation.edits.items() if part not in inside}
                 yield Variation(f"again with another {property_}", {line: [line, other], **kept, **read})
     yield from (Variation("computed twice", {line: [line, assigned(more, value)], **read}) for read in (again, in_turn))
+    made = seen.construction(value.func) if isinstance(value, ast.Call) else None
+    if isinstance(value, ast.Call) and made is not None:
+        (held,) = (each for each in seen.fresh(2) if each != more)
+        beside = [line, assigned(more, ast.Call(expression(f"self.{held}"), value.args, value.keywords))]
+        yield Variation(
+            "by another module", {line: beside, **again, **seen.with_state(f"self.{held} = {ast.unparse(made)}")}
+        )
+        for variation in variations_of(seen, made):
+            state = seen.with_state(f"self.{held} = {ast.unparse(edited(made, variation.edits))}")
+            property_ = variation.parameter or variation.name
+            yield Variation(f"again with another {property_}", {line: beside, **again, **state})
     for operand in operands:
         if seen.values[operand.id].shape == shape:
             yield Variation("applied to its result", {line: [line, with_other(operand, name_of(name))], **again})
@@ -232,18 +243,6 @@ def _of_expression(seen: Observed, part: ast.AST) -> Iterator[Variation]:
                 yield Variation("operands swapped", {one: [other], other: [one]})
                 yield Variation("the same operand twice", {one: [other]})
             yield from _without_numbers(seen, part)
-        case ast.List(elts=[_, _, *_] as elements) | ast.Tuple(elts=[_, _, *_] as elements):
-            if not all(isinstance(seen.value_of(each), torch.Tensor) for each in elements):
-                return
-            kind = type(part)
-            for order in (
-                elements[::-1],
-                [*elements[1:], elements[0]],
-                elements[:-1],
-                elements[1:],
-                [elements[0], *elements],
-            ):
-                yield Variation("order of a list", {part: [kind(list(order), ast.Load())]})
         case _:
             pass
 

@@ -229,6 +229,8 @@ def drop_identities(gm: fx.GraphModule) -> None:
 @right(network, modes=EVAL)
 def fold_norm_with_care(gm: fx.GraphModule) -> None:
     """A batch norm is folded into a copy of a layer that it alone uses, in evaluation mode."""
+    if any(node.op == "get_attr" for node in gm.graph.nodes):  # the program may write to what is folded
+        return
     for node in plain(layers(gm, nn.BatchNorm2d)):
         source, norm = node.args[0], gm.get_submodule(node.target)
         conv = gm.get_submodule(source.target) if source.op == "call_module" else None

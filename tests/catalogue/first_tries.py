@@ -42,6 +42,7 @@ FIRST_TRIES = (
     FirstTry(4, "2026-11-28", "829352bb", 10, 4, 0, 0, 1, "exploration of places, not of slices"),
     FirstTry(7, "2026-11-29", "69bc4b86", 16, 0, 3, 1, 0, "calls of helpers told apart; indices; scores of ctc_loss"),
     FirstTry(8, "2026-11-29", "80e00081", 18, 1, 1, 0, 1, "nothing"),
+    FirstTry(9, "2026-11-29", "80e00081", 13, 0, 1, 0, 0, "lines for programs without layers; parallel layers; lists"),
 )
 """One row a round, the latest one last."""
 

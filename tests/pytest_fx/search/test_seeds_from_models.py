@@ -12,6 +12,7 @@ from torch import nn
 
 import fx
 from fx.errors import FxError
+from fx.operators.effects import effect_of
 from fx.passes import close
 from pytest_fx import LawViolation, NothingJudged, check_pass
 from pytest_fx.search.model_cuts import FEW_ELEMENTS, places
@@ -55,6 +56,8 @@ def merged(right):
     """A pass that puts a single call in the place of the row, by an index; a wrong one forgets how far it rolls."""
 
     def merge(graph_module):
+        if any((effect := effect_of(node)) is not None and effect.kind == "write" for node in graph_module.graph.nodes):
+            return
         for scan, roll, flip, last in rows_of(graph_module):
             shift = roll.args[1] if right else 0
             with graph_module.graph.inserting_before(last):

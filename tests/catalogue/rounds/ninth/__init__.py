@@ -1,0 +1,1 @@
+"""Passes of the ninth round, a file each."""

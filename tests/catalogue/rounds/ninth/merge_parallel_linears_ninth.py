@@ -43,20 +43,25 @@ def _run(module, right):
     for value in list(graph.nodes):
         nodes = [node for node in graph.nodes if node in value.users and _linear(module, node) is not None]
         layers = [_linear(module, node) for node in nodes]
-        if len(nodes) < 2 or len({(l.in_features, l.weight.dtype, l.weight.device) for l in layers}) > 1:
+        if (
+            len(nodes) < 2
+            or len({(layer.in_features, layer.weight.dtype, layer.weight.device) for layer in layers}) > 1
+        ):
             continue
-        has_bias = any(l.bias is not None for l in layers) if right else layers[0].bias is not None
+        has_bias = any(layer.bias is not None for layer in layers) if right else layers[0].bias is not None
         wide = nn.Linear(
             layers[0].in_features,
-            sum(l.out_features for l in layers),
+            sum(layer.out_features for layer in layers),
             bias=has_bias,
             device=layers[0].weight.device,
             dtype=layers[0].weight.dtype,
         ).eval()
         with torch.no_grad():
-            wide.weight.copy_(torch.cat([l.weight for l in layers]))
+            wide.weight.copy_(torch.cat([layer.weight for layer in layers]))
             if has_bias:
-                biases = [l.weight.new_zeros(l.out_features) if l.bias is None else l.bias for l in layers]
+                biases = [
+                    layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias for layer in layers
+                ]
                 wide.bias.copy_(torch.cat(biases))
         name = "_".join(["merged", *(node.name for node in nodes)])
         module.add_module(name, wide)

@@ -6,7 +6,7 @@ import ast
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Tree = TypeVar("Tree", bound=ast.AST)
 Edits = Mapping[Any, Sequence[ast.AST]]
@@ -16,7 +16,9 @@ NAMESPACES = frozenset("torch F nn math operator self".split())
 
 
 def edited(tree: Tree, edits: Edits) -> Tree:
-    """Return the tree with some parts replaced; what has none of them in it is shared."""
+    """Return the tree with some parts replaced, itself by one other; what has none of them in it is shared."""
+    if tree in edits:
+        return cast("Tree", edits[tree][0])
     changes: dict[str, Any] = {}
     for name, value in ast.iter_fields(tree):
         if isinstance(value, list):

@@ -31,6 +31,7 @@ from pytest_fx.laws import Law
 from pytest_fx.loading import load_pass
 from pytest_fx.processes.deadline import TookTooLong, Watchdog
 from pytest_fx.search.counterexample import spelled_pass
+from pytest_fx.search.nearness import running
 from pytest_fx.search.placement import PutBack
 from pytest_fx.search.references import references_of
 
@@ -645,6 +646,49 @@ def relu_in_torch(graph_module: torch.fx.GraphModule):
 def test_what_tools_of_torch_fx_do_wrong_is_not_held_against_passes(check, pass_, program):
     report = check(pass_, programs=program_given(program), max_examples=1)
     assert report.unjudged == 1
+
+
+class CubesOfBooleans(nn.Module):
+    def forward(self, x):
+        return torch.erf(torch.pow(x > 0, 3))
+
+
+def test_a_kernel_that_torch_lacks_for_a_dtype_of_the_program_is_not_held_against_a_pass(check):
+    def erf_as_gelu(graph_module):
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.erf):
+            node.target = F.gelu
+        graph_module.recompile()
+
+    report = check(erf_as_gelu, programs=program_given(CubesOfBooleans), max_examples=1, min_changed=0)
+    assert report.unjudged == 1
+
+
+RAISES_THE_SECOND_TIME = """
+import torch
+from torch import nn
+
+
+class Program(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x):
+        size = self.count.add_(1).int().item()
+        return torch.relu(x).reshape(2 // size, -1) if size < 2 else x.reshape(7)
+
+
+def build():
+    return Program()
+
+
+def inputs():
+    return (torch.ones(2),), {}
+"""
+
+
+def test_a_program_that_does_not_run_twice_is_no_variation():
+    assert running(RAISES_THE_SECOND_TIME) is None
 
 
 class ReturnsNothingFinite(nn.Module):

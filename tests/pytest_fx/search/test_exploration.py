@@ -125,6 +125,69 @@ def test_a_group_that_no_size_divides_comes_with_another_size(varied):
     assert {"2", "3"} <= {found[3] for found in groups if found}
 
 
+PLAIN = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Program(nn.Module):
+    def forward(self, x, y):
+        a, b = x.chunk(2, dim=1)
+        c = torch.cat([a, b], dim=1)
+        d = F.avg_pool2d(c, 2)[:, :1]
+        return F.avg_pool2d(d, 2) + y * 3
+
+
+def build():
+    return Program().eval()
+
+
+def inputs():
+    return (torch.arange(256.0).add(1).sin().reshape(1, 4, 8, 8), torch.ones(1)), {}
+"""
+
+
+@pytest.fixture(scope="module")
+def varied_without_layers():
+    texts: dict[str, list[str]] = {}
+    for trial in itertools.islice(trials([(PLAIN, "eval")], ("eval",), (), Random(0), tuple), 1500):
+        texts.setdefault(trial.properties[0], []).append(trial.program.source)
+    return texts
+
+
+@pytest.mark.parametrize(
+    "name, texts",
+    [
+        ("a module between", ["self.more1 = nn.Dropout(0.5)", "self.more1("]),
+        ("a tensor in the place of a number", ["register_buffer", "self.more1"]),
+        ("written by a module", ["nn.ReLU(inplace=True)", "self.more2(a)"]),
+        ("argument index of getitem", ["t0[:, :-1]"]),
+        ("argument index of getitem", ["t0[:, :2]"]),
+        ("order of a list", ["torch.cat([b, a], dim=1)"]),
+        ("argument ceil_mode of several calls", ["t0 = F.avg_pool2d(c, 2, ceil_mode=True)", "d, 2, ceil_mode=True"]),
+        ("argument dim of several calls", ["chunk(2, dim=-1)", "[a, b], dim=-1"]),
+        ("equal numbers of two types", ["more1 * 2 + 1, more1 * 2.0 + 1"]),
+        ("written as a given result at once", ["torch.neg(a, out=a)"]),
+        ("float64", [".to(torch.float64)"]),
+    ],
+)  # fmt: skip
+def test_a_property_is_varied_where_there_are_no_layers(varied_without_layers, name, texts):
+    sources = varied_without_layers[name]
+    assert any(all(text in source for text in texts) for source in sources), sources[0]
+
+
+def test_a_layer_is_called_beside_another_one_with_other_arguments(varied):
+    texts = varied["again with another dilation"]
+    assert any("nn.Conv2d(4, 4, 3)" in text and "nn.Conv2d(4, 4, 3, dilation=" in text for text in texts), texts
+
+
+def test_each_property_is_varied_once_before_any_is_varied_again():
+    near = trials([(CONVOLUTION, "eval")], ("eval",), (), Random(0), tuple)
+    names = [trial.properties[0] for trial in itertools.islice(near, 80)]
+    assert len(set(names)) == len(names)
+
+
 def test_pairs_of_properties_follow():
     sources = trials([(CONVOLUTION, "eval")], ("eval",), (), Random(0), lambda: {"zeros", "returned", "ties"})
     pairs = (trial.properties for trial in itertools.islice(sources, 600) if len(trial.properties) == 2)
@@ -213,6 +276,53 @@ def test_the_report_counts_seeds_trials_and_properties(tmp_path):
     assert 60 < len(report.varied_properties) <= 100
     assert f"{len(report.varied_properties)} properties of {report.seeds} programs were varied" in str(report)
     assert not {*report.varied_properties} & {*report.unvaried_properties}
+
+
+def relu_beside_much_else(graph_module):
+    for node in list(graph_module.graph.find_nodes(op="call_function", target=torch.relu)):
+        node.target = F.relu
+    graph_module.recompile()
+
+
+def test_what_is_explored_is_the_place_where_the_pass_acts(tmp_path, monkeypatch):
+    seeds = []
+
+    def noting(texts, *others):
+        seeds.extend(text for text, _ in texts)
+        return trials(texts, *others)
+
+    monkeypatch.setattr("pytest_fx.search.search.trials", noting)
+    check_pass(relu_beside_much_else, max_examples=40, seed=0, folder=tmp_path, settings=QUICK)
+    lines = [len(Observed.of(text, "eval").lines) for text in seeds]
+    assert seeds and max(lines) <= 8 and min(lines) == 1, seeds
+
+
+def clean_up(graph_module):
+    """Act on what no program has, and drop layers that nothing calls."""
+    for node in list(graph_module.graph.find_nodes(op="call_function", target=torch.relu)):
+        if node.kwargs.get("inplace") == "nothing has this":
+            graph_module.graph.erase_node(node)
+    graph_module.delete_all_unused_submodules()
+    graph_module.recompile()
+
+
+def test_layers_that_nothing_calls_are_dropped_by_no_edit_of_the_pass(tmp_path):
+    report = check_pass(clean_up, max_examples=40, seed=1, min_changed=0, folder=tmp_path, settings=QUICK)
+    assert report.changed == report.trials == 0
+
+
+def test_programs_grow_where_conditions_were_met_one_way_only():
+    def chain_of_three(graph_module):
+        for node in list(graph_module.graph.find_nodes(op="call_function", target=torch.sigmoid)):
+            if is_call(node.args[0], torch.tanh) and is_call(node.args[0].args[0], torch.erf):
+                node.target = torch.tanh
+        graph_module.recompile()
+
+    def is_call(node, target):
+        return isinstance(node, fx.Node) and node.target is target
+
+    with pytest.raises(LawViolation):
+        check_pass(chain_of_three, max_examples=20, seed=0, settings=QUICK)
 
 
 def test_programs_grow_toward_a_pass_by_the_conditions_that_they_meet():

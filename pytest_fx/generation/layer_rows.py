@@ -236,6 +236,10 @@ MODULES = [
     row("nn.LSTM({width}, 3, batch_first=True{*}); nn.GRU({width}, 3{*}); nn.GRU({width}, 3, batch_first=True{*}); "
         "nn.LSTM({width}, 2{*}); nn.RNN({width}, 2{*})", SEQUENCES, WIDTH, argument("num_layers", one_of(2), 4),
         argument("bidirectional", one_of(True), 4), NO_BIAS, DTYPE, RECURRENT, weight=2),
+    row("nn.GRU({width}, 3{*}); nn.RNN({width}, 3{*})", SEQUENCES, WIDTH, NO_BIAS, DTYPE, RECURRENT,
+        call="{module}({0}, {0}.new_zeros(1, {0}.size(1), 3))"),
+    row("nn.LSTM({width}, 3{*})", SEQUENCES, WIDTH, NO_BIAS, RECURRENT,
+        call="{module}({0}, (torch.zeros(1, {0}.size(1), 3), torch.ones(1, {0}.size(1), 3)))"),
     row("nn.RNNCell({width}, {hidden}{*}); nn.GRUCell({width}, {hidden}{*})", ROWS, ROWS_AS_MANY, WIDTH,
         argument("hidden", lambda builder, objects: objects[1].shape[-1]), NO_BIAS, DTYPE, RECURRENT,
         call="{module}({0}, {1})"),

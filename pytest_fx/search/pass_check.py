@@ -37,6 +37,7 @@ from pytest_fx.search.check_report import CheckReport
 from pytest_fx.search.counterexample import FOLDER
 from pytest_fx.search.isolated_search import isolation_limits, judge_isolated, search_isolated
 from pytest_fx.search.nearness import running
+from pytest_fx.search.patterns import patterns_looked_for
 from pytest_fx.search.references import PassReferences, references_of
 from pytest_fx.search.search import ONE_IN, Search
 from pytest_fx.search.seed_models import load_models, small_models
@@ -143,12 +144,10 @@ def check_pass(
     example, *arguments = like if isinstance(like, tuple) else (like,)
     about = about if like is None else replace(about, operations=(), patterns=(example,))
     model = None if like is None else transcribed(example, arguments or None)
-    draw = _Drawing(modes, _biases(about, about.patterns) if programs is None else ())
-    drawn = draw.examples(programs)
     parent = hypothesis.settings() if settings is None else settings
     if on_program is not None:
         search.on_program = on_program
-    examples = _Examples(drawn, _settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
+    examples = _Examples(_settings(parent, max_examples), seed, f"{pass_name(made)} {promise} {modes}")
 
     wanted = min(enough_changed, int(PART_OF_FEW * examples.settings.max_examples)) if min_changed else 0
 
@@ -163,17 +162,23 @@ def check_pass(
             warnings.simplefilter("ignore")  # what random programs warn of is nobody's fault
             try:
                 most, is_free = examples.settings.max_examples, programs is None and Phase.generate in parent.phases
+                patterns = about.patterns
+                if is_free and model is None and any("replace_pattern" in name for name in about.names):
+                    patterns = (*patterns, *patterns_looked_for(made, search.watchdog, seconds))
                 search.planned = most
                 if model is not None and is_free:
                     search.planned += 1 + most // 2
                     search.check(model, modes[0], 0)
                     search.vary(about.constants, modes, most // 2, lambda: False, changed=False)
-                for pattern in about.patterns if is_free and model is None else ():
+                for pattern in patterns if is_free and model is None else ():
                     if (program := transcribed(pattern)) is not None:
                         search.check(program, modes[0], 0)
                 search.try_places(subjects, modes)
+                draw = _Drawing(modes, _biases(about, patterns) if programs is None else ())
                 left = examples.try_on(
-                    search.check, lambda left: left <= VARIED * most and is_free and not search.code.is_whole
+                    draw.examples(programs),
+                    search.check,
+                    lambda left: left <= VARIED * most and is_free and not search.code.is_whole,
                 )
                 search.vary(about.constants, modes, left, lambda: search.code.is_whole, changed=False)
                 few = min(FEW_CHANGES, wanted)
@@ -193,9 +198,7 @@ def check_pass(
                     half = max(1, (bound - search.counts.programs) // 2)
                     again = hypothesis.settings(examples.settings, max_examples=half, database=None)
                     nearer = _near(near, about, search.changed_modes) or _Drawing(modes, _biases(about, near))
-                    replace(examples, drawn=nearer.examples(), settings=again).try_on(
-                        search.check, lambda left: is_enough()
-                    )
+                    replace(examples, settings=again).try_on(nearer.examples(), search.check, lambda left: is_enough())
                     rest = max(0, bound - search.counts.programs)
                     search.vary(about.constants, modes, rest, is_enough, changed=True)
                 if is_free:
@@ -295,8 +298,6 @@ class _Examples:
     same time (three seeds, Hypothesis 6.170).
     """
 
-    drawn: st.SearchStrategy[Any]
-    """What one example is drawn from."""
     settings: hypothesis.settings
     """How many they are, among others."""
     seed: int | None
@@ -304,7 +305,12 @@ class _Examples:
     name: str
     """Tells Hypothesis's database whose failures to remember."""
 
-    def try_on(self, check: Callable[..., bool], is_enough: Callable[[int], bool] = lambda left: False) -> int:
+    def try_on(
+        self,
+        drawn: st.SearchStrategy[Any],
+        check: Callable[..., bool],
+        is_enough: Callable[[int], bool] = lambda left: False,
+    ) -> int:
         """Call ``check``, which says whether an example is a new one, with as many new ones as there are to be.
 
         Ends before where it is enough, which is asked with the number that is left. Returns that number.
@@ -318,7 +324,7 @@ class _Examples:
         while left > 0 and not is_enough(left):
             first = left == self.settings.max_examples
             count = min(INDEPENDENT, left + (not first))
-            new = self._start(check, hypothesis.settings(settings, max_examples=count), f"{seed} {left}")
+            new = self._start(drawn, check, hypothesis.settings(settings, max_examples=count), f"{seed} {left}")
             if len(new) < count or not any(new):  # there are no others
                 return 0
             left -= sum(new)
@@ -326,13 +332,15 @@ class _Examples:
             settings = hypothesis.settings(settings, phases=phases)
         return max(left, 0)
 
-    def _start(self, check: Callable[..., bool], settings: hypothesis.settings, seed: str) -> list[bool]:
+    def _start(
+        self, drawn: st.SearchStrategy[Any], check: Callable[..., bool], settings: hypothesis.settings, seed: str
+    ) -> list[bool]:
         """Let Hypothesis draw some examples, and return for each whether it is a new one."""
         new: list[bool] = []
 
         @settings  # outside of the seed, with which Hypothesis uses no database
         @hypothesis.seed(seed)
-        @given(self.drawn)
+        @given(drawn)
         def keep_the_laws(example: _Example) -> None:
             new.append(False)
             try:

@@ -1,0 +1,1 @@
+"""Passes of the twelfth round, a file each."""

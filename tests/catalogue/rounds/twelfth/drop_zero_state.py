@@ -1,0 +1,56 @@
+"""A wrong pass of the twelfth round."""
+
+import torch
+from torch import nn
+
+import fx
+
+from ...rows import fault
+
+
+def _hooked(m):
+    return bool(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks)
+
+
+def _zeros(node):
+    """Whether this makes a tensor of zeros."""
+    if not isinstance(node, fx.Node) or set(node.kwargs) - {"dtype", "device"}:
+        return False
+    return node.target is torch.zeros or (node.op == "call_method" and node.target == "new_zeros")
+
+
+def _run(module, only_user):
+    graph = module.graph
+    for node in list(graph.nodes):
+        if node.op != "call_module" or len(node.args) != 2 or node.kwargs:
+            continue
+        layer = module.get_submodule(node.target)
+        if type(layer) not in (nn.RNN, nn.GRU, nn.LSTM) or _hooked(layer):
+            continue
+        x, state = node.args
+        states = tuple(state) if isinstance(state, (tuple, list)) else (state,)
+        if not all(_zeros(made) for made in states) or x in states:
+            continue
+        if only_user and any(set(made.users) != {node} for made in states):
+            continue
+        node.args = (x,)
+        for made in dict.fromkeys(states):
+            if not made.users:
+                graph.erase_node(made)
+    module.recompile()
+    return module
+
+
+@fault(
+    12,
+    "blind",
+    "contract",
+    "dtype",
+    "structure",
+    "gradients",
+    "inputs untouched",
+    wrong="A state that is made as zeros may be written to before the recurrent layer reads it.",
+)
+def drop_zero_state(module: fx.GraphModule) -> fx.GraphModule:
+    """Leave out an initial state of zeros, which is what a recurrent layer starts from by itself."""
+    return _run(module, False)

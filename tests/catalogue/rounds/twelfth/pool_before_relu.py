@@ -1,10 +1,10 @@
-"""A right pass of the twelfth round."""
+"""A pass of the twelfth round that was meant to be right."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ...rows import sound
+from ...rows import fault
 
 POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
 
@@ -35,7 +35,12 @@ def _is_pool(node, mods):
     return set(dilation) == {1}  # a dilated window can lie in the padding alone
 
 
-@sound(12)
+@fault(
+    12,
+    "gradients",
+    "gradients",
+    wrong="The pool saves its input for the gradient, to which the program may write later; relu saves none.",
+)
 def pool_before_relu(module):
     """Apply a ReLU after the max pool that follows it, where there is less to compute."""
     graph, mods = module.graph, dict(module.named_modules(remove_duplicate=False))

@@ -96,7 +96,7 @@ def growths(
     """
     tried, failed, observed = set(reached), 0, functools.lru_cache(64)(Observed.of)
     known, parents = 0, [[""]]
-    useful = dict.fromkeys(operations, 1.0)
+    useful, met = dict.fromkeys(operations, 1.0), set[Any]().union(*reached.values())
     while reached and failed < ATTEMPTS:
         if len(reached) != known:
             known, parents = len(reached), _parents(reached, is_frontier)
@@ -107,11 +107,11 @@ def growths(
         failed += 1
         if text and text not in tried and (program := running(text)) is not None:
             failed = 0
-            before = frozenset[Any]().union(*reached.values())
             yield program
+            new = reached.get(program.source, frozenset()) - met
+            met |= new
             if operation is not None:
-                is_new = not reached.get(program.source, frozenset()) <= before
-                useful[operation] = min(1.0, useful[operation] * (REWARD if is_new else DECAY))
+                useful[operation] = min(1.0, useful[operation] * (REWARD if new else DECAY))
         tried.add(text)
 
 

@@ -188,14 +188,15 @@ FUNCTIONAL = [
 ]
 
 POOLS = [
-    row("nn.MaxPool2d; nn.AvgPool2d; F.max_pool2d; F.avg_pool2d", IMAGES, leading("kernel_size", one_of(2, 1, 3)),
+    row("nn.MaxPool2d; nn.AvgPool2d; F.max_pool2d; F.avg_pool2d", IMAGES,
+        leading("kernel_size", one_of(2, 3, 2, (2, 3), 1)),
         leading("stride", one_of(1, 2), 2), weight=4),
-    row("nn.MaxPool1d; nn.AvgPool1d; F.max_pool1d; F.avg_pool1d", SEQUENCES, leading("kernel_size", one_of(2, 1)),
+    row("nn.MaxPool1d; nn.AvgPool1d; F.max_pool1d; F.avg_pool1d", SEQUENCES, leading("kernel_size", one_of(2, 3, 2, 1)),
         argument("padding", one_of(1), 4), weight=2),
     row("nn.AdaptiveAvgPool2d; F.adaptive_avg_pool2d; nn.AdaptiveMaxPool2d", IMAGES,
         leading("output_size", one_of(1, 1, 2, (1, 2))), weight=3),
     row("nn.AdaptiveAvgPool1d; F.adaptive_avg_pool1d", SEQUENCES, leading("output_size", one_of(1, 2))),
-    row("nn.MaxPool3d; nn.AvgPool3d", VOLUMES, argument("kernel_size", one_of(1, 2))),
+    row("nn.MaxPool3d; nn.AvgPool3d", VOLUMES, argument("kernel_size", one_of(2, 1))),
     row("nn.Upsample; F.interpolate", IMAGES, argument("scale_factor", one_of(2, 1.5, 0.5, 2.5)),
         argument("mode", one_of("nearest", "bilinear"), 2), weight=2),
     row('nn.Upsample(mode="bilinear", align_corners=True{*}); '

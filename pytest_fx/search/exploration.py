@@ -38,7 +38,7 @@ MODE = "the other mode"
 VALUES = 4
 """How many values of an argument are tried in each round through all properties, at least."""
 OF_ONE_CALL = 0.5
-"""How often the second property beside an argument is another argument of the same call."""
+"""How often two properties are arguments of the same call."""
 ATTEMPTS = 3
 """How many second properties are tried beside a first one."""
 MOST_BARREN = 2
@@ -130,7 +130,7 @@ def trials(
         for time, name in itertools.product(range(max(often.values(), default=0)), names):
             if time >= often[name]:
                 continue
-            pair = _pair(*random.choice(observed), known, random, acted()) if cycle and time == 0 else None
+            pair = _pair(*random.choice(observed), known, random, acted()) if cycle or time else None
             for trial in (_next_single(queues[name], known), pair):
                 if trial is not None:
                     barren = 0
@@ -156,6 +156,12 @@ def called_names(text: str) -> tuple[str, ...]:
     return tuple(name for name in names if not name[-1:].isdigit())
 
 
+def variety(text: str) -> int:
+    """Count the different numbers of a program: where a kernel has one element, little can be otherwise."""
+    numbers = (part.value for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Constant))
+    return len({number for number in numbers if type(number) is int})
+
+
 def _place(part: ast.expr) -> tuple[int, int]:
     return part.lineno, part.col_offset
 
@@ -164,11 +170,11 @@ def _pair(
     seen: Observed, mode: str, known: set[tuple[str, str]], random: Random, acted: Collection[str]
 ) -> Trial | None:
     """Return a program with two properties otherwise, of those that can be: often two arguments of one call."""
-    one = _one_of(_variations(seen), acted, random)
+    is_of_call = random.random() < OF_ONE_CALL
+    one = _one_of([each for each in _variations(seen) if each.callee or not is_of_call], acted, random)
     changed = None if one is None else Observed.of_tree(edited(seen.tree, one.edits), mode)
     if one is None or changed is None:
         return None
-    is_of_call = bool(one.callee) and random.random() < OF_ONE_CALL
     others = list((argument_variations if is_of_call else random.choice(KINDS))(changed))
     if is_of_call:
         others = [other for other in others if other.callee == one.callee]

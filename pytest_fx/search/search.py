@@ -30,7 +30,7 @@ from pytest_fx.search.drawn_options import (
     with_drawn_options,
     written_with_options,
 )
-from pytest_fx.search.exploration import Explored, called_names, trials
+from pytest_fx.search.exploration import Explored, called_names, trials, variety
 from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.model_cuts import places
 from pytest_fx.search.nearness import cuts, nearest, running, variations
@@ -464,7 +464,9 @@ class Search:
             mode = self._changed_modes[source]
             for place in self._places(source, mode) or [source]:
                 for seed in (self._cut(place, mode), place):
-                    texts.setdefault(called_names(seed), (seed, mode))
+                    known, _ = texts.setdefault(called_names(seed), (seed, mode))
+                    if variety(seed) > variety(known):
+                        texts[called_names(seed)] = seed, mode
         self.explored.seeds = min(len(texts), MOST_SEEDS)
         return sorted(texts.values(), key=lambda seed: len(seed[0]))[:MOST_SEEDS]
 

@@ -138,11 +138,11 @@ def _of_weights(seen: Observed) -> Iterator[Variation]:
     for name, tensor in held:
         if not tensor.is_floating_point() or not tensor.dim():
             continue
-        owner = path_of_tensor("module", name)
+        path, _, own = name.rpartition(".")
+        held_by = f"{own} of {type(seen.module.get_submodule(path)).__name__}" if path else "weights"
         for kind, form in _WEIGHTS.items():
-            yield Variation(
-                f"{kind} of weights", after_build(build, f"with torch.no_grad():\n    {form.format(owner)}")
-            )
+            line = f"with torch.no_grad():\n    {form.format(path_of_tensor('module', name))}"
+            yield Variation(f"{kind} of {held_by}", after_build(build, line))
 
 
 def after_build(build: ast.FunctionDef, line: str) -> Edits:

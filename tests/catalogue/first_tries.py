@@ -45,6 +45,7 @@ FIRST_TRIES = (
     FirstTry(9, "2026-11-29", "80e00081", 13, 0, 1, 0, 0, "lines for programs without layers; parallel layers; lists"),
     # one of its passes was written as a right one, and loses a gradient, as the search found
     FirstTry(12, "2026-11-29", "d535889a", 13, 4, 3, 0, 0, "patterns noted as looked for", wrong=21, right=7),
+    FirstTry(11, "2026-11-29", "41c7a8e9", 13, 2, 3, 0, 3, "pairs of arguments sooner; places of several sizes"),
 )
 """One row a round, the latest one last."""
 

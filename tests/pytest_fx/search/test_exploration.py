@@ -82,7 +82,7 @@ def varied():
         "large values": "30000.0",
         "a NaN": "nan",
         "ties": "1.0, 1.0, 2.0",
-        "rows of zeros of weights": "[:1].zero_()",
+        "rows of zeros of weight of Conv2d": "[:1].zero_()",
         "channels last": "channels_last",
         "storage offset": "[1:]",
         "expanded": "expand_as",

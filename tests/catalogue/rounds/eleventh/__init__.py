@@ -1,0 +1,1 @@
+"""Passes of the eleventh round, a file each."""

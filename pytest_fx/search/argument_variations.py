@@ -18,7 +18,7 @@ from fx.operators.overloads import get_overloads
 from pytest_fx.generation.productions import spell
 from pytest_fx.search.observed import Observed, Variation, called_by
 from pytest_fx.search.simplifications import tensors_in
-from pytest_fx.search.syntax import Edits, expression
+from pytest_fx.search.syntax import Edits, edited, expression
 
 _INTEGERS = (0, 1, 2, 3, -1, -2)
 _FLOATS = (0.5, 2.0, 0.0, -1.0, float("-inf"))
@@ -38,7 +38,7 @@ _WORD = re.compile(r"""(?:'|"|``)([a-z_]{2,20})(?:'|"|``)""")
 def argument_variations(seen: Observed) -> Iterator[Variation]:
     """Yield each call with one argument otherwise: another value, left out, added, by keyword or by position.
 
-    Then several calls that have a parameter in common, with the same for it in each.
+    Calls that have a parameter in common also get the same argument for it.
     """
     alike: dict[tuple[str, str], Edits] = {}
     several: set[tuple[str, str]] = set()
@@ -65,10 +65,9 @@ def variations_of(seen: Observed, part: ast.AST) -> Iterator[Variation]:
     ):
         yield from (Variation("order of a list", edits) for edits in _of_list(part))
     elif isinstance(part, ast.Subscript) and isinstance(seen.value_of(part.value), torch.Tensor | tuple | list):
-        yield from (
-            Variation("argument index of getitem", edits, callee="getitem", parameter="index")
-            for edits in _of_index(part.slice)
-        )
+        for edits in _of_index(part.slice):
+            passed = ast.unparse(edited(part.slice, edits))
+            yield Variation("argument index of getitem", edits, callee="getitem", parameter="index", passed=passed)
 
 
 def _of_list(values: ast.List | ast.Tuple) -> Iterator[Edits]:
@@ -122,9 +121,8 @@ def _of_operator(seen: Observed, operation: ast.BinOp) -> Iterator[Variation]:
     yield Variation("spelling", {operation: [function]})
     yield Variation("spelling", {operation: [method]})
     for variation in _of_call(seen, function):
-        yield Variation(
-            variation.name, {operation if part is function else part: other for part, other in variation.edits.items()}
-        )
+        edits = {operation if part is function else part: other for part, other in variation.edits.items()}
+        yield replace(variation, edits=edits)
 
 
 _FUNCTIONS: dict[type[ast.operator], str] = {
@@ -228,7 +226,7 @@ def signatures_of(called: Any) -> tuple[inspect.Signature, ...]:
 
 
 def _signature_of_class(kind: type) -> inspect.Signature:
-    """Return the signature of a class, with what it passes on by keyword to those that it inherits from."""
+    """Return the signature of a class, with the keywords that it passes on to its base class."""
     signature = inspect.signature(kind)
     parameters = dict(signature.parameters)
     passed_on = [name for name, each in parameters.items() if each.kind is each.VAR_KEYWORD]

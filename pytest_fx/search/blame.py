@@ -148,7 +148,7 @@ _CLEAN_UPS: Mapping[Callable[[Any], Any], frozenset[str]] = {
     _remove_modules: frozenset({"delete_all_unused_submodules"}),
     _remove_dead_code_and_modules: frozenset({"eliminate_dead_code", "delete_all_unused_submodules"}),
 }
-"""What changes programs in which a pass finds nothing, by what a pass that does so mentions."""
+"""Clean-ups, which change programs in which a pass finds nothing, and the names that a pass with one mentions."""
 
 
 def _pass_through(program: Any) -> Any:

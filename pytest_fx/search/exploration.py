@@ -36,9 +36,9 @@ KINDS: Sequence[Callable[[Observed], Iterator[Variation]]] = (
 MODE = "the other mode"
 """The property of a program that trains, where it did not, or the other way."""
 VALUES = 4
-"""How many values of an argument are tried in each round through all properties, at least."""
+"""Values of an argument in each round through all properties, at least."""
 OF_ONE_CALL = 0.5
-"""How often two properties are arguments of the same call."""
+"""The part of the pairs whose properties are two arguments of one call."""
 ATTEMPTS = 3
 """How many second properties are tried beside a first one."""
 MOST_BARREN = 2

@@ -37,9 +37,9 @@ RAREST = 12
 SHORTEST = 6
 """How many of the shortest programs that reach a point are grown."""
 WEIGHTS = {"operation": 4, "value": 1, "copy": 1, "argument": 2, "part": 2}
-"""How often a program gets an operation, another value, a copy of a line or another argument, or is cut."""
+"""The steps of growth, by their weights: an operation, another value, a copy of a line, another argument, a cut."""
 REWARD, DECAY = 8.0, 0.9
-"""How much more often an operation is tried after it led to something new, and less where it did not."""
+"""Factors of the weight of an operation, after it led to something new and after it did not."""
 MOST_NAMES = 20
 """Values of one step."""
 ATTEMPTS = 400

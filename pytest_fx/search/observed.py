@@ -30,11 +30,11 @@ class Variation:
     of_values: bool = False
     """Whether the property is one of values or of state."""
     callee: str = ""
-    """What is called with other arguments, if that is the property."""
+    """The name of the call, for the property of an argument."""
     parameter: str = ""
-    """The parameter for which another one is passed, if that is the property."""
+    """The parameter of the argument."""
     passed: str = ""
-    """What is passed for it."""
+    """The argument as text."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -184,7 +184,7 @@ def check_pass(
                 few = min(FEW_CHANGES, wanted)
                 if is_free and search.lacks(few):
                     search.try_places(small_models(), modes, lambda: not search.lacks(few))
-                if is_free and (search.lacks(few) or search.code.has_unreached_edits):
+                if min_changed and is_free and (search.lacks(few) or search.code.has_unreached_edits):
                     grown = GROWN if search.lacks(few) else GROWN_FOR_EDITS
                     is_grown = lambda: not search.lacks(few) and not search.code.has_unreached_edits  # noqa: E731
                     search.grow(about.operations[:GROWN_BY], modes[0], grown * most, is_grown)

@@ -160,7 +160,7 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
     def with_other(operand: ast.Name, other: ast.expr) -> ast.stmt:
         return assigned(more, edited(value, {operand: [other]}))
 
-    inside = set(ast.walk(value))
+    inside = dict.fromkeys(ast.walk(value))
     for part in inside:
         for variation in variations_of(seen, part):
             other = assigned(more, edited(value, variation.edits))

@@ -224,7 +224,7 @@ def never_then_retrace(graph_module):
 @pytest.mark.parametrize("pass_", [never_then_clean_up, never_then_clean_up_in_torch, never_then_retrace])
 def test_changes_by_clean_up_alone_are_not_the_passes(check, pass_):
     with pytest.raises(NothingJudged) as caught:
-        check(pass_, min_changed=0.05)
+        check(pass_, min_changed=0.05, max_examples=8)
     assert caught.value.changed == 0
     assert "others were changed by none of its edits" in str(caught.value)
     assert "node.target = torch.tanh" in str(caught.value)
@@ -254,8 +254,8 @@ def only_clean_up(graph_module):
 
 @pytest.mark.parametrize("pass_", [relu_as_function_then_clean_up, erase_what_nothing_uses, only_clean_up])
 def test_a_pass_that_also_cleans_up_or_only_does_so_itself_is_judged(check, pass_):
-    report = check(pass_, min_changed=0.05)
-    assert report.changed > 2
+    report = check(pass_, min_changed=0.05, max_examples=12)
+    assert report.changed >= 2
 
 
 def relu_in_torch_unless_in_place(graph_module: torch.fx.GraphModule):

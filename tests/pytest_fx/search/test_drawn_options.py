@@ -104,8 +104,8 @@ def test_a_pipeline_draws_options_for_each_of_its_passes():
 def test_a_pass_that_asks_what_waits_gets_programs_that_wait():
     assert set(WAITING) <= set(references_of(OverlapCommunication()).operations)
     assert set(WAITING).isdisjoint(references_of(get_pass("fuse-conv-bn")).operations)
-    report = check_pass("overlap", max_examples=20, seed=0)
-    assert report.changed >= 10
+    report = check_pass("overlap", max_examples=8, seed=0)
+    assert report.changed >= 4
 
 
 def wait_at_once(graph_module: fx.GraphModule) -> fx.GraphModule:

@@ -51,7 +51,7 @@ def line_of(text: str) -> int:
 
 @pytest.fixture(scope="module")
 def report():
-    return mutate_pass(negation_as_product, mutants=100, max_examples=20)
+    return mutate_pass(negation_as_product, mutants=100, max_examples=10)
 
 
 def fates(report, line, kind):
@@ -118,7 +118,7 @@ def negation_as_new_product(graph_module: fx.GraphModule) -> None:
 
 
 def test_a_fault_that_leaves_dead_code_behind_acts_less():
-    report = mutate_pass(negation_as_new_product, max_examples=20)
+    report = mutate_pass(negation_as_new_product, max_examples=10)
     (left,) = fates(report, line_of("graph_module.graph.erase_node(node)"), "edit removed")
     assert left.fate == "acts less"
     (metadata,) = fates(report, line_of("product.meta.update(node.meta)"), "edit removed")

@@ -158,6 +158,7 @@ def test_a_compiled_program_is_compiled_for_all_inputs_that_it_is_tried_with():
         compilations.append([list(each.shape) for each in inputs if isinstance(each, torch.Tensor)])
         return program
 
+    torch._dynamo.reset()  # of what other tests compiled, which counts, too
     with torch._dynamo.config.patch(recompile_limit=2):  # past which a function runs in eager
         judged = fooling.given().subject()
         program = torch.compile(judged.fresh(), backend=count, dynamic=False)

@@ -163,7 +163,11 @@ def check_pass(
             try:
                 most, is_free = examples.settings.max_examples, programs is None and Phase.generate in parent.phases
                 patterns = about.patterns
-                if is_free and model is None and any("replace_pattern" in name for name in about.names):
+                if (
+                    is_free
+                    and model is None
+                    and any("replace_pattern" in name or "Matcher" in name for name in about.names)
+                ):
                     patterns = (*patterns, *patterns_looked_for(made, search.watchdog, seconds))
                 search.planned = most
                 if model is not None and is_free:

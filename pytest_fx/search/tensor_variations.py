@@ -60,9 +60,10 @@ def tensor_variations(seen: Observed) -> Iterator[Variation]:
     for (part, recipe), size, ones in itertools.product(tensors[1:], sizes, range(3)):
         shape = (size, *(1,) * ones)
         yield Variation("another broadcast", {part: [expression(replace(recipe, shape=shape).text)]})
+    inside = set(ast.walk(seen.call.inputs))
     for part, recipe in tensors:
-        yield from _of_tensor(part, recipe, part in set(ast.walk(seen.call.inputs)))
-    yield from _of_all(seen, tensors)
+        yield from _of_tensor(part, recipe, part in inside)
+    yield from _of_all(seen, [(part, recipe) for part, recipe in tensors if part in inside])
     yield from _of_weights(seen)
 
 
@@ -107,7 +108,7 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
         yield Variation("integral values", {part: [expression(f"torch.round(3 * {ast.unparse(part)}){dtype}")]})
 
 
-def _of_all(seen: Observed, tensors: list[tuple[ast.expr, TensorRecipe]]) -> Iterator[Variation]:
+def _of_all(seen: Observed, inputs: list[tuple[ast.expr, TensorRecipe]]) -> Iterator[Variation]:
     """Yield the program in another dtype as a whole, on integers, and on inputs of one dimension more."""
     build = next(iter(methods(seen.tree, "build")), None)
     last = None if build is None else build.body[-1]
@@ -116,7 +117,6 @@ def _of_all(seen: Observed, tensors: list[tuple[ast.expr, TensorRecipe]]) -> Ite
             cast = {last.value: [expression(f"{ast.unparse(last.value)}.to({dtype})")]}
             yield Variation(_name_of(dtype), {**inputs_in(seen, dtype), **cast})
     yield from (Variation(_name_of(dtype), inputs_in(seen, dtype)) for dtype in (torch.int32, torch.int64, torch.uint8))
-    inputs = [(part, recipe) for part, recipe in tensors if part in set(ast.walk(seen.call.inputs))]
     for size, is_first in itertools.product((1, 2, 3), (True, False)):
         wider = {
             part: replace(recipe, shape=(size, *recipe.shape) if is_first else (*recipe.shape, size))

@@ -173,13 +173,13 @@ def _of_line(seen: Observed, line: ast.stmt) -> Iterator[Variation]:
     if isinstance(value, ast.Call) and made is not None:
         (held,) = (each for each in seen.fresh(2) if each != more)
         beside = [line, assigned(more, ast.Call(expression(f"self.{held}"), value.args, value.keywords))]
-        yield Variation(
-            "by another module", {line: beside, **again, **seen.with_state(f"self.{held} = {ast.unparse(made)}")}
-        )
+        others = [("by another module", made)]
         for variation in variations_of(seen, made):
-            state = seen.with_state(f"self.{held} = {ast.unparse(edited(made, variation.edits))}")
             property_ = variation.parameter or variation.name
-            yield Variation(f"again with another {property_}", {line: beside, **again, **state})
+            others.append((f"again with another {property_}", edited(made, variation.edits)))
+        for kind, other in others:
+            state = seen.with_state(f"self.{held} = {ast.unparse(other)}")
+            yield Variation(kind, {line: beside, **again, **state})
     for operand in operands:
         if seen.values[operand.id].shape == shape:
             yield Variation("applied to its result", {line: [line, with_other(operand, name_of(name))], **again})

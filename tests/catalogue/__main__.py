@@ -96,17 +96,16 @@ def main() -> int:
     right = [row for row in ROWS.values() if _is_tried(Right, row, options.names)]
     jobs += [(row, seed) for row in right for seed in range(options.seeds)]
     trials: list[Trial] = []
-    processes = ProcessPoolExecutor(
-        options.jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
-    )
-    for trial in processes.map(try_named, [row.name for row, _ in jobs], [seed for _, seed in jobs]):
-        trials.append(trial)
-        row = ROWS[trial.name]
-        good = trial.caught if isinstance(row, Wrong) else not trial.law
-        shown = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}
-        print("ok  " if good else "BAD ", shown, flush=True)
-        if options.names and trial.message:
-            print(trial.message)
+    torch.set_num_threads(1)  # as in the other processes
+    pool = ProcessPoolExecutor(options.jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
+    with pool:
+        for trial in pool.map(try_named, [row.name for row, _ in jobs], [seed for _, seed in jobs]):
+            trials.append(trial)
+            good = trial.caught if isinstance(ROWS[trial.name], Wrong) else not trial.law
+            shown = {key: value for key, value in asdict(trial).items() if key not in ("message", "expected")}
+            print("ok  " if good else "BAD ", shown, flush=True)
+            if options.names and trial.message:
+                print(trial.message)
     if not options.names:
         options.to.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(options.to, table(trials, options.seed, options.seeds))

@@ -8,7 +8,9 @@ from random import Random
 import hypothesis
 import pytest
 import torch
+import torch.fx
 import torch.nn.functional as F
+from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
 import fx
 from pytest_fx import LawViolation, check_pass
@@ -347,6 +349,28 @@ def test_a_pattern_is_tried_as_a_program_of_its_own(tmp_path):
     except LawViolation as violation:
         report_or_law = violation
     assert isinstance(report_or_law, LawViolation) or report_or_law.changed > 0
+
+
+def rare_row(x):
+    return torch.erf(torch.logcumsumexp(torch.atan(x).flip(0), 0))
+
+
+def rows_of_a_table(graph_module: torch.fx.GraphModule):
+    for row in (rare_row,):
+        torch.fx.replace_pattern(graph_module, row, torch.tanh)
+
+
+def rows_by_a_matcher(graph_module: torch.fx.GraphModule):
+    matcher = SubgraphMatcher(torch.fx.symbolic_trace(rare_row).graph)
+    for match in matcher.match(graph_module.graph):
+        match.returning_nodes[0].target = torch.tanh
+    graph_module.recompile()
+
+
+@pytest.mark.parametrize("pass_", [rows_of_a_table, rows_by_a_matcher])
+def test_patterns_are_found_whatever_holds_them(pass_, tmp_path):
+    with pytest.raises(LawViolation):
+        check_pass(pass_, max_examples=5, seed=0, folder=tmp_path, settings=QUICK)
 
 
 LARGE = """

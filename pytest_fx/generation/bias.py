@@ -104,6 +104,12 @@ def _index() -> dict[Target, list[tuple[bool, SpelledRow]]]:
     return index
 
 
+@functools.cache
+def known_choices() -> tuple[SpelledRow, ...]:
+    """Return the rows of the grammar that call a single operation, in each of their spellings."""
+    return tuple(choice for choices in _index().values() for is_direct, choice in choices if is_direct)
+
+
 def compounds(targets: Set[Target]) -> tuple[Chain, ...]:
     """The rows that call two or more of the targets, and nothing else: ``torch.max({0}, 1)[0]``; once and twice."""
     found: dict[frozenset[Target], list[SpelledRow]] = {}

@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -22,7 +23,7 @@ from pytest_fx.search.syntax import Edits, edited, expression
 
 _INTEGERS = (0, 1, 2, 3, -1, -2)
 _FLOATS = (0.5, 2.0, 0.0, -1.0, float("-inf"))
-_DTYPES = (torch.float64, torch.float16, torch.int64, torch.bool)
+_DTYPES = (torch.float64, torch.float16, torch.float32, torch.int64, torch.bool)
 _FORMATS = (torch.channels_last, torch.contiguous_format)
 TYPE = "type of a number"
 """The property of a call with an equal number of another type, which is promoted otherwise."""
@@ -146,12 +147,14 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
         if given is None:
             others = _added(seen, call, called, parameter)
         else:
-            others = _otherwise(call, called, parameter, given) if given not in receiver else ()
+            others = _otherwise(seen, call, called, parameter, given) if given not in receiver else ()
         for passed, edits in others:
-            yield Variation(f"argument {name} of {callee}", edits, callee=callee, parameter=name, passed=passed)
+            left_out = "" if passed else " left out"
+            property_ = f"argument {name} of {callee}{left_out}"
+            yield Variation(property_, edits, callee=callee, parameter=name, passed=passed)
         if given is not None:
             yield from _of_another_type(seen, given)
-    yield from _of_numbers([*call.args, *(each.value for each in call.keywords)])
+    yield from _of_numbers(seen, [*call.args, *(each.value for each in call.keywords)])
     if not isinstance(called, type):
         yield from _of_overloads(call, called, signature, len(receiver))
         yield from _by_keyword(call, signature, len(receiver))
@@ -241,12 +244,17 @@ def _signature_of_class(kind: type) -> inspect.Signature:
     return signature.replace(parameters=list(parameters.values()))
 
 
-def _otherwise(call: ast.Call, called: Any, parameter: inspect.Parameter, given: Any) -> Iterator[tuple[str, Edits]]:
+def _otherwise(
+    seen: Observed, call: ast.Call, called: Any, parameter: inspect.Parameter, given: Any
+) -> Iterator[tuple[str, Edits]]:
     """Yield an argument that is given with other values, and without it; each with its text."""
     value = given.value if isinstance(given, ast.keyword) else given
     if not isinstance(value, ast.expr):  # what a star takes
         return
-    others = map(spell, _others(value, parameter, called))
+    if isinstance(value, ast.Constant) and value.value is None:
+        others = [each if isinstance(each, str) else spell(each[0]) for each in _values(seen, call, called, parameter)]
+    else:
+        others = map(spell, _others(value, parameter, called))
     yield from ((other, {value: [expression(other)]}) for other in others)
     if parameter.default is not parameter.empty:
         is_last = isinstance(given, ast.keyword) or given is call.args[-1]
@@ -291,6 +299,7 @@ def _like(constant: Any, parameter: inspect.Parameter | None, called: Any) -> It
         case int():
             near = (constant + 1, constant - 1, -constant, *_INTEGERS, 2 * constant)
             kind = "" if parameter is None else type_of(parameter)
+            near = (*near, constant + 0.5, constant * 0.7) if "float" in kind else near
             pair = [(constant, constant + 1)] if re.search(r"[Tt]uple|List|Sequence", kind) else []
             return [*dict.fromkeys(near), *pair]
         case float():
@@ -373,17 +382,25 @@ def _words(called: Any, parameter: inspect.Parameter) -> list[str]:
     return list(dict.fromkeys([*_WORD.findall(near), *constants]))[:_MOST_WORDS]
 
 
-def _of_numbers(values: list[ast.expr]) -> Iterator[Variation]:
-    """Yield all numbers of a call moved together, such as a range that lies elsewhere."""
-    numbers: dict[ast.expr, Any] = {}
-    for value in values:
-        number = _literal(value)
-        if type(number) in (int, float):
-            numbers[value] = number
-    if len(numbers) > 1:
-        for move in (lambda number: number + 5, lambda number: number - 5, lambda number: 2 * number):
-            edits: Edits = {value: [expression(spell(move(number)))] for value, number in numbers.items()}
-            yield Variation("numbers of a call", edits)
+def _of_numbers(seen: Observed, values: list[ast.expr]) -> Iterator[Variation]:
+    """Yield all numbers of a call moved together, such as a range that lies elsewhere, or beyond all other numbers."""
+    numbers = _numbers_in(values)
+    if len(numbers) < 2:
+        return
+    others = [*numbers.values(), *_numbers_in(part for line in seen.lines for part in ast.walk(line)).values()]
+    span = math.ceil(max(others) - min(others)) + 1 if all(map(math.isfinite, others)) else 1
+    for name, moves in (
+        ("numbers of a call", (lambda number: number + 5, lambda number: number - 5, lambda number: 2 * number)),
+        ("numbers of a call beyond others", (lambda number: number + span, lambda number: number - span)),
+    ):
+        for move in moves:
+            yield Variation(name, {value: [expression(spell(move(number)))] for value, number in numbers.items()})
+
+
+def _numbers_in(parts: Iterable[ast.AST]) -> dict[ast.AST, Any]:
+    """Return the numbers among some expressions."""
+    numbers = {part: _literal(part) for part in parts if isinstance(part, ast.Constant | ast.UnaryOp)}
+    return {part: number for part, number in numbers.items() if type(number) in (int, float)}
 
 
 def _of_overloads(call: ast.Call, called: Any, used: inspect.Signature, receivers: int) -> Iterator[Variation]:

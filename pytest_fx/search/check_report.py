@@ -86,7 +86,7 @@ class CheckReport(Counts):
         """What the counts do not say, a line each."""
         if self.trials:
             properties = f"{len(self.varied_properties)} properties of {self.seeds} programs were varied"
-            yield f"{properties}, one or two at a time, in {self.trials} trials on which it acted"
+            yield f"{properties}, one to four at a time, in {self.trials} trials on which it acted"
         if self.unvaried_properties:
             yield f"it acts on no program with another one of these: {', '.join(self.unvaried_properties)}"
         if self.acted < self.wanted:

@@ -116,6 +116,11 @@ class PassCode:
         """False once somebody else was tracing."""
 
     @property
+    def codes(self) -> Collection[CodeType]:
+        """Return the code objects that count."""
+        return self._codes.keys()
+
+    @property
     def is_whole(self) -> bool:
         """Return whether nothing is left to reach, as far as that is known."""
         return not self.is_measured or self.points <= self.reached
@@ -163,6 +168,11 @@ class PassCode:
         if not self.is_measured or not any(layout.edits for layout in layouts):
             return True
         return any(not self.latest.isdisjoint(layout.may_edit) for layout in layouts)
+
+    @property
+    def has_edited(self) -> bool:
+        """Return whether a line that edits programs was reached in the latest recording."""
+        return self.is_measured and any(not self.latest.isdisjoint(layout.edits) for layout in self._codes.values())
 
     @contextmanager
     def recording(self) -> Generator[None]:
@@ -289,7 +299,8 @@ class _Layout:
             self.jumps[jump.offset] = target, taken, None if is_assertion else not_taken
 
     def _lines_with(self, is_wanted: Callable[[str, Any], bool]) -> frozenset[Point]:
-        wanted = (each.offset for each in self._instructions if is_wanted(each.opname, each.argval))
+        named = [each for each in self._instructions if "CONST" not in each.opname]  # a text is no name
+        wanted = (each.offset for each in named if is_wanted(each.opname, each.argval))
         points = (self.lines.get(self.line_of(offset)) for offset in wanted)
         return frozenset(point for point in points if point is not None)
 
@@ -365,11 +376,17 @@ def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[R
         sys.settrace(None)
 
 
+def free_tool() -> int | None:
+    """Return a number under which ``sys.monitoring`` knows nobody; None where all are in use."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    return next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
+
+
 @contextmanager
 def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Reached]] | None]:
     """Note what is reached, as the interpreter tells of it; None where all of its numbers are in use."""
     monitoring: Any = getattr(sys, "monitoring", None)
-    tool = next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
+    tool = free_tool()
     if tool is None:
         yield None
         return

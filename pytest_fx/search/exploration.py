@@ -1,9 +1,9 @@
-"""The exploration of the places where a pass acts: each property of a program otherwise, then two at a time.
+"""The exploration of the places where a pass acts: each property of a program otherwise, then several at a time.
 
 A program that the pass changed is a seed. It is cut to the shortest part that the pass still changes, with one call a
-line. From it come programs that differ in one property of those that schemas, signatures and the text offer: an
-argument, a size, a dtype, values, a layout, who else uses a value, how a tensor is held. A trial counts if the pass
-acts on it.
+line. Programs that differ from it in one property are tried: an argument, a size, a dtype, values, a layout, another
+use of a value, another holder of a tensor. Schemas, signatures and the text say which properties there are. A trial
+counts if the pass acts on it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import ast
 import functools
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from types import MappingProxyType
+from typing import Any
 
 from pytest_fx.generation.record import Program
 from pytest_fx.search.argument_variations import argument_variations
-from pytest_fx.search.module_variations import module_variations
+from pytest_fx.search.growth_steps import operation_variations
+from pytest_fx.search.module_variations import module_variations, name_variations
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, Variation
 from pytest_fx.search.reduction import written
@@ -35,12 +38,16 @@ KINDS: Sequence[Callable[[Observed], Iterator[Variation]]] = (
 )
 MODE = "the other mode"
 """The property of a program that trains, where it did not, or the other way."""
-VALUES = 4
+VALUES = 2
 """Values of an argument in each round through all properties, at least."""
 OF_ONE_CALL = 0.5
-"""The part of the pairs whose properties are two arguments of one call."""
+"""The part of the combinations whose first two properties are two arguments of one call."""
+COMBINED = 2
+"""Programs with several properties otherwise, for each with one, after the first."""
+MOST_COMBINED = 4
+"""Properties that are otherwise at a time."""
 ATTEMPTS = 3
-"""How many second properties are tried beside a first one."""
+"""Attempts to find a further program."""
 MOST_BARREN = 2
 """Rounds through all properties without a new program, after which there are no others."""
 FITTING = (4, 6, 8)
@@ -93,22 +100,33 @@ def trials(
     modes: Sequence[str],
     looked_at: Collection[str],
     random: Random,
-    acted: Callable[[], Collection[str]],
+    acted: Mapping[str, int],
+    names_made: Mapping[str, Collection[str]] = MappingProxyType({}),
+    operations: Sequence[Any] = (),
 ) -> Iterator[Trial]:
-    """Yield programs near the seeds: each property by itself, then once more and pairs of them, without end.
+    """Yield programs near the seeds: each property by itself, then once more and several of them, without end.
 
     Args:
         seeds: texts of programs, and the modes in which the pass acts on them.
         modes: those in which it is to be right.
         looked_at: names that the code of the pass mentions; arguments of other names come first.
         random: decides on the order.
-        acted: the properties that were varied so far while the pass went on to act.
+        acted: how often each property was varied so far while the pass went on to act; whoever tries what is yielded
+            adds to it.
+        operations: what the pass mentions, which may stand in the place of a call.
+        names_made: names of modules and tensors that the pass adds to each seed.
     """
-    observed = [(seen, mode) for text, mode in seeds if (seen := Observed.of(text, mode)) is not None]
+    texts = [(Observed.of(text, mode), mode, text) for text, mode in seeds]
+    observed = [(seen, mode) for seen, mode, _ in texts if seen is not None]
+    further = {
+        seen: [*name_variations(seen, names_made.get(text, ())), *operation_variations(seen, operations)]
+        for seen, _, text in texts
+        if seen is not None
+    }
     known: set[tuple[str, str]] = set()
     found: dict[str, list[tuple[int, Observed, str, Variation]]] = {}
     for seen, mode in observed:
-        for name, several in _by_name(_variations(seen)).items():
+        for name, several in _by_name([*_variations(seen), *further[seen]]).items():
             random.shuffle(several)
             # each seed has its turn, those with few variations no later than the others
             found.setdefault(name, []).extend((place, seen, mode, each) for place, each in enumerate(several))
@@ -130,8 +148,10 @@ def trials(
         for time, name in itertools.product(range(max(often.values(), default=0)), names):
             if time >= often[name]:
                 continue
-            pair = _pair(*random.choice(observed), known, random, acted()) if cycle or time else None
-            for trial in (_next_single(queues[name], known), pair):
+            several = [
+                _combined(*random.choice(observed), known, random, acted) for _ in range(bool(cycle or time) * 2)
+            ]
+            for trial in (_next_single(queues[name], known), *several):
                 if trial is not None:
                     barren = 0
                     yield trial
@@ -143,7 +163,7 @@ def _next_single(queue: deque[tuple[Observed, str, Variation]], known: set[tuple
     """Return the next program with a property otherwise that runs; None if there is none left."""
     while queue:
         seen, mode, variation = queue.popleft()
-        trial = _trial(seen.tree, mode, (variation,), known)
+        trial = _trial(edited(seen.tree, variation.edits), mode, (variation,), known)
         if trial is not None:
             return trial
     return None
@@ -151,9 +171,19 @@ def _next_single(queue: deque[tuple[Observed, str, Variation]], known: set[tuple
 
 def called_names(text: str) -> tuple[str, ...]:
     """Return what a program calls, in order: modules by their classes, functions and methods by their names."""
-    parts = sorted((part for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Call)), key=_place)
-    names = (ast.unparse(part.func).rpartition(".")[2] for part in parts)
-    return tuple(name for name in names if not name[-1:].isdigit())
+    kinds = (ast.Call, ast.Subscript, ast.BinOp)
+    parts = sorted((part for part in ast.walk(ast.parse(text)) if isinstance(part, kinds)), key=_place)
+    return tuple(name for part in parts if not (name := _callee(part))[-1:].isdigit())
+
+
+def _callee(part: ast.Call | ast.Subscript | ast.BinOp) -> str:
+    match part:
+        case ast.Call(func=function):
+            return ast.unparse(function).rpartition(".")[2]
+        case ast.BinOp(op=operator):
+            return type(operator).__name__
+        case ast.Subscript():
+            return "getitem"
 
 
 def variety(text: str) -> int:
@@ -166,27 +196,40 @@ def _place(part: ast.expr) -> tuple[int, int]:
     return part.lineno, part.col_offset
 
 
-def _pair(
-    seen: Observed, mode: str, known: set[tuple[str, str]], random: Random, acted: Collection[str]
+def _combined(
+    seen: Observed, mode: str, known: set[tuple[str, str]], random: Random, acted: Mapping[str, int]
 ) -> Trial | None:
-    """Return a program with two properties otherwise, of those that can be: often two arguments of one call."""
-    is_of_call = random.random() < OF_ONE_CALL
-    one = _one_of([each for each in _variations(seen) if each.callee or not is_of_call], acted, random)
-    changed = None if one is None else Observed.of_tree(edited(seen.tree, one.edits), mode)
-    if one is None or changed is None:
+    """Return a program with several properties otherwise, of those that can be: often arguments of one call."""
+    count = random.randint(2, MOST_COMBINED)
+    of_call = random.randint(2, count) if random.random() < OF_ONE_CALL else 0
+    made, tree = list[Variation](), seen.tree
+    if not acted:
         return None
-    others = list((argument_variations if is_of_call else random.choice(KINDS))(changed))
-    if is_of_call:
-        others = [other for other in others if other.callee == one.callee]
-    several = (_one_of(others, acted, random) for _ in range(ATTEMPTS))
-    pairs = (_trial(changed.tree, mode, (one, other), known) for other in several if other is not None)
-    return next((trial for trial in pairs if trial is not None), None)
+    kept = [each for each in _variations(seen) if acted.get(each.name)]
+    for _ in range(count - of_call):
+        other = _one_of(kept, acted, random)
+        if other is not None and other.edits.keys() <= set(ast.walk(tree)):  # what an edit has written again is not
+            made, tree = [*made, other], edited(tree, other.edits)
+    callee = ""
+    for _ in range(of_call):
+        current = Observed.of_tree(tree, mode)
+        others = [] if current is None else [each for each in argument_variations(current) if each.callee]
+        other = _one_of([each for each in others if each.callee == (callee or each.callee)], acted, random)
+        if current is None or other is None:
+            break
+        made, tree, callee = [*made, other], edited(current.tree, other.edits), other.callee
+    return _trial(tree, mode, made, known) if len(made) > 1 else None
 
 
-def _one_of(variations: Iterable[Variation], names: Collection[str], random: Random) -> Variation | None:
-    """Choose a property among some names, and one of its variations."""
-    by_name = _by_name(variation for variation in variations if variation.name in names)
-    return random.choice(by_name[random.choice(list(by_name))]) if by_name else None
+def _seldom(names: Sequence[str], acted: Mapping[str, int], random: Random) -> str:
+    """Choose a property, the sooner the less often it was varied."""
+    return random.choices(names, [1 / acted[name] for name in names])[0]
+
+
+def _one_of(variations: Iterable[Variation], acted: Mapping[str, int], random: Random) -> Variation | None:
+    """Choose a property that was varied before, and one of its variations."""
+    by_name = _by_name(variation for variation in variations if acted.get(variation.name))
+    return random.choice(by_name[_seldom(list(by_name), acted, random)]) if by_name else None
 
 
 def _by_name(variations: Iterable[Variation]) -> dict[str, list[Variation]]:
@@ -201,9 +244,8 @@ def _variations(seen: Observed) -> list[Variation]:
     return [variation for kind in KINDS for variation in kind(seen)]
 
 
-def _trial(tree: ast.Module, mode: str, made: Sequence[Variation], known: set[tuple[str, str]]) -> Trial | None:
-    """Return the program with the last variation; None if it is no program, or a known one."""
-    changed = edited(tree, made[-1].edits)
+def _trial(changed: ast.Module, mode: str, made: Sequence[Variation], known: set[tuple[str, str]]) -> Trial | None:
+    """Return the program with some variations made; None if it is no program, or a known one."""
     for candidate in (changed, *(_fitting(changed) if made[-1].callee else ())):
         text = written(candidate)
         if (text, mode) in known:

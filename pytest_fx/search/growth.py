@@ -8,11 +8,8 @@ that a program with the first two of them goes further in its code than one with
 from __future__ import annotations
 
 import ast
-import copy
 import functools
 import itertools
-import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
@@ -21,27 +18,38 @@ from typing import Any
 import torch
 
 from pytest_fx.generation.bias import choices_for
-from pytest_fx.generation.productions import SeededChoices
-from pytest_fx.generation.program_builder import ProgramBuilder, Value, made
-from pytest_fx.generation.record import Program, seeded
+from pytest_fx.generation.record import Program
+from pytest_fx.search.agreement import agreed
 from pytest_fx.search.argument_variations import argument_variations
+from pytest_fx.search.comparisons import Mismatch
 from pytest_fx.search.coverage import Point
-from pytest_fx.search.nearness import running
-from pytest_fx.search.observed import Observed, assigned, statements
+from pytest_fx.search.growth_steps import copied, operated
+from pytest_fx.search.module_variations import module_variations
+from pytest_fx.search.nearness import cuts, running, without_unused
+from pytest_fx.search.observed import Observed, flattened
 from pytest_fx.search.reduction import written
 from pytest_fx.search.removals import slices
-from pytest_fx.search.syntax import Edits, attribute_of, edited, expression, methods, name_of, stored
+from pytest_fx.search.syntax import Edits, edited, expression, name_of
 
 RAREST = 12
 """How many of the rarest points programs grow from at a time."""
 SHORTEST = 6
 """How many of the shortest programs that reach a point are grown."""
-WEIGHTS = {"operation": 4, "value": 1, "copy": 1, "argument": 2, "part": 2}
-"""The steps of growth, by their weights: an operation, another value, a copy of a line, another argument, a cut."""
+WEIGHTS = {"operation": 4, "value": 1, "copy": 1, "argument": 2, "part": 2, "state": 1}
+"""The steps of growth, by their weights: an operation, another value, a copy of a line, another argument, a cut, and
+frozen parameters."""
+REDRAWN = 4
+"""Comparisons that are tried for one that can be met."""
+COMPARED = 0.6
+"""The part of the steps that give a program what the pass compares it with, where it compares something."""
 REWARD, DECAY = 8.0, 0.9
 """Factors of the weight of an operation, after it led to something new and after it did not."""
-MOST_NAMES = 20
-"""Values of one step."""
+MOST_CUTS = 8
+"""Parts of a program that are tried for one that goes as far, before it grows."""
+UNMET = 0.5
+"""Factor of the weight of a comparison for which there are no edits."""
+LEAST = 1e-3
+"""The least weight of a step."""
 ATTEMPTS = 400
 """Programs in a row that may fail to run, or be known."""
 _START = """\
@@ -85,6 +93,7 @@ def growths(
     is_frontier: Callable[[Point], bool],
     operations: Sequence[Any],
     random: Random,
+    compared: Callable[[str], Sequence[Mismatch]],
 ) -> Iterator[Program]:
     """Yield ever new programs: the shortest ones at the frontier, with one more operation in them.
 
@@ -93,54 +102,120 @@ def growths(
         is_frontier: whether a point is one way of a condition that no program made go the other way.
         operations: functions, names of methods and classes of modules.
         random: decides.
+        compared: what the pass compares a program with, which has one call a line.
     """
-    tried, failed, observed = set(reached), 0, functools.lru_cache(64)(Observed.of)
-    known, parents = 0, [[""]]
-    useful, met = dict.fromkeys(operations, 1.0), set[Any]().union(*reached.values())
+    growth = _Growth(reached, is_frontier, operations, random, functools.lru_cache(256)(compared))
+    failed = 0
     while reached and failed < ATTEMPTS:
-        if len(reached) != known:
-            known, parents = len(reached), _parents(reached, is_frontier)
-        seen = observed(random.choice(random.choice(parents)), "eval")
-        operation = random.choices(list(useful), list(useful.values()))[0] if useful else None
-        edits = None if seen is None else _growth(seen, operation, random)
-        text = "" if seen is None or edits is None else written(_without_unused(edited(seen.tree, edits)))
+        point, parent = growth.parent()
+        if parent not in growth.cut:
+            growth.cut.add(parent)
+            for program in itertools.islice(cuts(parent), MOST_CUTS):
+                yield program
+                if point in reached.get(program.source, ()):
+                    break
+        text, chosen = growth.step(parent)
         failed += 1
-        if text and text not in tried and (program := running(text)) is not None:
+        if text and text not in growth.tried and (program := running(text)) is not None:
             failed = 0
             yield program
-            new = reached.get(program.source, frozenset()) - met
-            met |= new
-            if operation is not None:
-                useful[operation] = min(1.0, useful[operation] * (REWARD if new else DECAY))
-        tried.add(text)
+            growth.learn(chosen, program)
+        growth.tried.add(text)
 
 
-def _parents(reached: Mapping[str, frozenset[Any]], is_frontier: Callable[[Point], bool]) -> list[list[str]]:
-    """Return some of the shortest programs at the frontier, and of those that reach the rarest points.
+class _Growth:
+    """The state of growth: the programs that were tried, and the weights of steps."""
+
+    def __init__(
+        self,
+        reached: Mapping[str, frozenset[Any]],
+        is_frontier: Callable[[Point], bool],
+        operations: Sequence[Any],
+        random: Random,
+        compared: Callable[[str], Sequence[Mismatch]],
+    ) -> None:
+        self._reached, self._is_frontier, self._operations = reached, is_frontier, operations
+        self._random, self._compared = random, compared
+        self._observed = functools.lru_cache(64)(_flat)
+        self._known, self._parents, self._counts = 0, [[(None, "")]], Counter[Any]()
+        self._met = set[Any]().union(*reached.values())
+        self._useful: dict[Any, float] = dict.fromkeys(operations, 1.0)
+        self.tried = set(reached)
+        """Texts of programs."""
+        self.cut = set[str]()
+        """Programs whose parts were tried."""
+
+    def parent(self) -> tuple[Any, str]:
+        """Choose a point and a program that reaches it."""
+        reached = self._reached
+        if len(reached) != self._known:
+            new = itertools.islice(reached, self._known, None)
+            self._counts.update(point for text in new for point in reached[text])
+            self._known, self._parents = len(reached), _parents(reached, self._counts, self._is_frontier)
+        return self._random.choice(self._random.choice(self._parents))
+
+    def step(self, parent: str) -> tuple[str, Any]:
+        """Return the text of a program with one step made, empty if there is none, and what the step was chosen for."""
+        seen, random = self._observed(parent), self._random
+        if seen is None:
+            return "", None
+        edits, chosen = None, None
+        if random.random() < COMPARED:
+            edits, chosen = self._agreement(seen)
+        if edits is None:
+            chosen = self._chosen(self._operations) if self._operations else None
+            edits = _growth(seen, chosen, random)
+        return "" if edits is None else written(without_unused(edited(seen.tree, edits))), chosen
+
+    def _agreement(self, seen: Observed) -> tuple[Edits | None, Any]:
+        """Return edits that give a program what the pass compares it with, and the comparison."""
+        comparisons: dict[Any, list[Mismatch]] = {}
+        for mismatch in self._compared(written(seen.tree)):
+            comparisons.setdefault(mismatch.comparison, []).append(mismatch)
+            self._useful.setdefault(mismatch.comparison, 1.0)
+        for _ in range(REDRAWN if comparisons else 0):
+            chosen = self._chosen(list(comparisons))
+            if edits := agreed(seen, self._random.choice(comparisons[chosen]), self._operations, self._random):
+                return edits, chosen
+            self._useful[chosen] = max(LEAST, self._useful[chosen] * UNMET)
+        return None, None
+
+    def learn(self, chosen: Any, program: Program) -> None:
+        """Choose what led to a program more often if the program reaches something new, and less often otherwise."""
+        new = self._reached.get(program.source, frozenset()) - self._met
+        self._met |= new
+        if chosen is not None:
+            factor = REWARD if new else DECAY
+            self._useful[chosen] = min(1.0, max(LEAST, self._useful[chosen] * factor))
+
+    def _chosen(self, kinds: Sequence[Any]) -> Any:
+        return self._random.choices(kinds, [self._useful[kind] for kind in kinds])[0]
+
+
+def _flat(text: str) -> Observed | None:
+    """Return a program with the lines that it has where each call stands on one."""
+    return Observed.of(written(flattened(ast.parse(text))), "eval")
+
+
+def _parents(
+    reached: Mapping[str, frozenset[Any]], counts: Mapping[Any, int], is_frontier: Callable[[Point], bool]
+) -> list[list[tuple[Any, str]]]:
+    """Return points at the frontier and the rarest points, each with some of the shortest programs that reach it.
 
     They are of several ranks, as a pass asks for one.
     """
-    counts = Counter(point for points in reached.values() for point in points)
     rarest = sorted(counts, key=lambda point: (counts[point], str(point)))
     texts = sorted(reached, key=len)
     kinds = ([point for point in rarest if is_frontier(point[0])], rarest)
     return [
         [
-            text
+            (point, text)
             for point in points[:RAREST]
             for text in itertools.islice((text for text in texts if point in reached[text]), SHORTEST)
         ]
         for points in kinds
         if points
     ]
-
-
-def _without_unused(tree: ast.Module) -> ast.Module:
-    """Return the program without the lines of ``__init__`` that make what nothing mentions."""
-    mentioned = Counter(part.attr for part in ast.walk(tree) if isinstance(part, ast.Attribute))
-    lines = [line for init in methods(tree, "__init__") for line in init.body[1:] if attribute_of(line)]
-    unused = [line for line in lines if mentioned[attribute_of(line)] <= isinstance(line, ast.Assign)]
-    return edited(tree, {line: [] for line in unused})
 
 
 def _growth(seen: Observed, operation: Any, random: Random) -> Edits | None:
@@ -158,72 +233,19 @@ def _growth(seen: Observed, operation: Any, random: Random) -> Edits | None:
         case "value":
             return {place: [name_of(random.choice(list(seen.values)))]}
         case "copy":
-            return _copied(seen, line, place, random)
+            before = seen.lines_before(line)
+            return copied(seen, line, place, random.choice(before)) if before else None
         case "argument":
             changes = [change.edits for change in argument_variations(seen)]
+            return random.choice(changes) if changes else None
+        case "state":
+            changes = [change.edits for change in module_variations(seen) if change.of_values]
             return random.choice(changes) if changes else None
         case "part":  # where one of one value goes as far, it grows faster
             parts = list(slices(seen.call.forward))
             return random.choice(parts) if parts else None
         case _:
-            return None if operation is None else _operated(seen, line, place, operation, random)
-
-
-def _copied(seen: Observed, line: ast.stmt, place: ast.Name, random: Random) -> Edits | None:
-    """Read what another line computes in a copy of it, with modules of its own."""
-    lines = [
-        each
-        for each in seen.lines_before(line)
-        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name)
-    ]
-    if not lines:
-        return None
-    copied, names = random.choice(lines), seen.fresh(2)
-    value, state = copied.value, ""
-    if isinstance(value, ast.Call) and (made := seen.construction(value.func)) is not None:
-        state = f"self.{names[1]} = {ast.unparse(made)}"
-        value = ast.Call(expression(f"self.{names[1]}"), value.args, value.keywords)
-    edits = _with_lines(line, place, [assigned(names[0], value)], names[0])
-    return {**edits, **(seen.with_state(state) if state else {})}
-
-
-def _operated(seen: Observed, line: ast.stmt, place: ast.Name, operation: Any, random: Random) -> Edits | None:
-    """Pass a value through an operation, as the grammar writes it; of several values also take one."""
-    values = seen.values[place.id]
-    if isinstance(values, tuple | list) and values and random.randrange(2):
-        return {place: [expression(f"{place.id}[{random.randrange(len(values))}]")]}
-    rows = choices_for(operation)
-    if not rows:
-        return None
-    known = {part.name for part in seen.call.parameters}.union(*map(stored, seen.lines_before(line)), {place.id})
-    held = [Value(name, value) for name, value in copy.deepcopy(dict(seen.values)).items() if name in known]
-    value = next(each for each in held if each.name == place.id)
-    builder = ProgramBuilder(SeededChoices(random), "Program", inner=True, values=[*held, value])
-    builder.names, builder.numbers = iter(seen.fresh(MOST_NAMES)), itertools.count(_free_number(seen))
-    choice = random.choice(rows)
-    is_second = len(choice.row.operands) > 1 and random.randrange(2)
-    first = [random.choice(held), value] if is_second else [value]
-    with seeded(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        done = builder.attempt(lambda: builder.perform(choice.row, choice.spelling, first))
-    if not done:
-        return None
-    names = [result.name for result in made(builder.lines[-1].targets)] or [place.id]  # a write has no result
-    more = [statement for each in builder.lines for statement in statements(str(each))]
-    start = seen.tree.body[0]
-    return {
-        start: [*statements("\n".join(f"import {name}" for name in sorted(builder.imports))), start],
-        **_with_lines(line, place, more, random.choice(names)),
-        **(seen.with_state("\n".join(builder.state)) if builder.state else {}),
-    }
-
-
-def _free_number(seen: Observed) -> int:
-    """Return a number that no attribute of the program ends with."""
-    attributes = map(attribute_of, seen.init.body)
-    return 1 + max((int(found[0]) for name in attributes if (found := re.search(r"\d+$", name))), default=-1)
-
-
-def _with_lines(line: ast.stmt, place: ast.Name, lines: Sequence[ast.stmt], name: str) -> Edits:
-    """Return edits that put lines before one that reads a value, in whose place it reads another one."""
-    return {line: [*lines, edited(line, {place: [name_of(name)]})]}
+            values = seen.values[place.id]
+            if isinstance(values, tuple | list) and values and random.randrange(2):
+                return {place: [expression(f"{place.id}[{random.randrange(len(values))}]")]}
+            return None if operation is None else operated(seen, [(line, place)], choices_for(operation), random)

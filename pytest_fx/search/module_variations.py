@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import nn
@@ -55,6 +55,19 @@ def module_variations(seen: Observed) -> Iterator[Variation]:
                 yield Variation("a shared parameter", after_build(build, line))
     yield from _of_holders(seen)
     yield from _nested(seen)
+
+
+def name_variations(seen: Observed, names: Iterable[str]) -> Iterator[Variation]:
+    """Yield the program with something of its own under each of some names."""
+    if not isinstance(seen.value_of(seen.returned), torch.Tensor):
+        return
+    result = ast.unparse(seen.returned)
+    for name in names:
+        for line, returned in (
+            (f"self.{name} = nn.Tanh()", f"self.{name}({result})"),
+            (f'self.register_buffer("{name}", torch.arange(1.0))', f"{result} + self.{name}"),
+        ):
+            yield Variation("a name that the pass makes", {**seen.with_state(line), **seen.returning(returned)})
 
 
 def _of_holders(seen: Observed) -> Iterator[Variation]:

@@ -28,7 +28,7 @@ from pytest_fx.processes.memory_bound import little_memory
 from pytest_fx.search.reduction import written
 from pytest_fx.search.removals import slices
 from pytest_fx.search.simplifications import of_sizes, tensors_in, within
-from pytest_fx.search.syntax import Edits, WrittenCall, edited, expression, stored
+from pytest_fx.search.syntax import Edits, WrittenCall, attribute_of, edited, expression, methods, stored
 
 NEAREST = 8
 """How many programs are varied at a time."""
@@ -52,10 +52,18 @@ def nearest(reached: Mapping[str, frozenset[Any]], most: int = NEAREST) -> list[
 def cuts(text: str) -> Iterator[Program]:
     """Yield programs that compute a value of a program with what it needs and nothing else, short ones first."""
     tree = ast.parse(text)
-    texts = dict.fromkeys(written(edited(tree, edits)) for edits in _cut(tree))
+    texts = dict.fromkeys(written(without_unused(edited(tree, edits))) for edits in _cut(tree))
     for each in sorted(texts, key=len):
         if each != text and (program := running(each)) is not None:
             yield program
+
+
+def without_unused(tree: ast.Module) -> ast.Module:
+    """Return the program without the lines of ``__init__`` that make what nothing mentions."""
+    mentioned = Counter(part.attr for part in ast.walk(tree) if isinstance(part, ast.Attribute))
+    lines = [line for init in methods(tree, "__init__") for line in init.body[1:] if attribute_of(line)]
+    unused = [line for line in lines if mentioned[attribute_of(line)] <= isinstance(line, ast.Assign)]
+    return edited(tree, {line: [] for line in unused})
 
 
 def variations(reached: Mapping[str, frozenset[Any]], constants: Sequence[Any], random: Random) -> Iterator[Program]:

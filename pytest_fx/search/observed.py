@@ -210,6 +210,19 @@ def _lines_of(statement: ast.stmt, names: Iterator[str]) -> list[ast.stmt]:
     return [*hoist.before, statement]
 
 
+def _sliced(index: ast.expr) -> ast.expr:
+    """Return an index whose slices are written with colons."""
+    match index:
+        case ast.Tuple(elts=parts):
+            index.elts = [_sliced(part) for part in parts]
+        case ast.Call(func=ast.Name("slice"), args=[ast.expr() as start, ast.expr() as stop, ast.expr() as step]):
+            ends = (None if isinstance(end, ast.Constant) and end.value is None else end for end in (start, stop, step))
+            return ast.Slice(*ends)
+        case _:
+            pass
+    return index
+
+
 class _Hoist(ast.NodeTransformer):
     """Moves calls and operators out of an expression, into lines before it."""
 
@@ -223,6 +236,9 @@ class _Hoist(ast.NodeTransformer):
         match value:
             case ast.Lambda() | ast.ListComp() | ast.GeneratorExp() | ast.IfExp() | ast.BoolOp() | ast.JoinedStr():
                 return value  # these decide by themselves what is computed
+            case ast.Subscript():
+                value.slice = _sliced(value.slice)
+                return super().generic_visit(value)
             case ast.Call(func=function) if is_named(function):
                 value.args = [self.visit(part) for part in value.args]
                 value.keywords = [self.visit(part) for part in value.keywords]

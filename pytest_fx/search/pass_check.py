@@ -59,6 +59,8 @@ GROWN_FOR_EDITS = 2
 """The same, where it changes enough of them, but not by each line of it that edits programs."""
 GROWN_BY = 24
 """How many of the operations that a pass mentions they grow by."""
+INSTEAD = 12
+"""Operations that are tried in the place of each call of a seed."""
 FEW_STEPS = 4
 """Lines of programs that are near to a short one."""
 VARIED = 0.25
@@ -207,7 +209,7 @@ def check_pass(
                     search.vary(about.constants, modes, rest, is_enough, changed=True)
                 if is_free:
                     search.planned = search.counts.programs + search.counts.varied + EXPLORED * most
-                    search.explore(modes, EXPLORED * most, about.names)
+                    search.explore(modes, EXPLORED * most, about.names, about.operations[:INSTEAD])
                 search.raise_held()
             except LawViolation:
                 pass

@@ -289,10 +289,10 @@ def _named_in(code: types.CodeType, names: dict[str, Any]) -> Iterator[Any]:
             yield constant
 
 
-def _name_of(found: Any) -> str:
+def name_of(found: Any) -> str:
     """Return what to sort a set by, whose own order is another one in each process."""
     if isinstance(found, tuple):
-        return " ".join(map(_name_of, cast("tuple[Any, ...]", found)))
+        return " ".join(map(name_of, cast("tuple[Any, ...]", found)))
     name = getattr(found, "__qualname__", None)
     return repr(found) if name is None else f"{getattr(found, '__module__', None)}.{name}"
 
@@ -306,7 +306,7 @@ def _parts_of_value(found: Any) -> Iterator[Any]:
         yield from cast("Any", found)[:MOST_ELEMENTS]
     elif isinstance(found, (set, frozenset)):
         # Sets of strings have another order in each process, and programs of a seed must be the same.
-        yield from sorted(cast("set[Any]", found), key=_name_of)[:MOST_ELEMENTS]
+        yield from sorted(cast("set[Any]", found), key=name_of)[:MOST_ELEMENTS]
     elif isinstance(found, functools.partial):
         yield from (found.func, found.args, found.keywords)
     elif isinstance(found, (staticmethod, classmethod, types.MethodType)):

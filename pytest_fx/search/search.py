@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from pytest_fx.laws.ways_out import with_ways_out
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.blame import Blame
 from pytest_fx.search.check_report import NOT_BY_EDITS, CheckReport, Counts
+from pytest_fx.search.comparisons import Mismatch, PassComparisons
 from pytest_fx.search.counterexample import describe, visibility
 from pytest_fx.search.coverage import PassCode, Point
 from pytest_fx.search.drawn_options import (
@@ -34,13 +36,17 @@ from pytest_fx.search.exploration import Explored, called_names, trials, variety
 from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.model_cuts import places
 from pytest_fx.search.nearness import cuts, nearest, running, variations
-from pytest_fx.search.reduction import reduced
+from pytest_fx.search.reduction import reduced, written
 from pytest_fx.search.references import PassReferences
+from pytest_fx.search.simplifications import of_sizes, tensors_in
+from pytest_fx.search.syntax import WrittenCall, edited, expression
 
 MOST_CUT = 10
 """How many changed programs are cut to seeds."""
 MOST_SEEDS = 6
 """How many seeds are explored."""
+ENLARGED = (4, 6, 5)
+"""Sizes of seeds in the place of smaller ones, one after the other."""
 ONE_IN = 10
 """Slow laws are checked on one program in so many, and on the simplest."""
 CHEAP = 1
@@ -138,7 +144,7 @@ class Search:
     def _check(self, program: ProgramSource, mode: str, sample: int, if_changed: bool) -> None:
         number = self.counts.programs + self.counts.varied + 1
         self.on_program(number, max(self.planned, number))
-        example = self._example(program, mode, self._seconds, recorded=True)
+        example = self._example(program, mode, self._seconds, recording=self.code.recording)
         if program.source:
             self._reached[program.source] = self.code.latest_paths | self._reached.get(program.source, frozenset())
         if example.after is not None:
@@ -147,6 +153,8 @@ class Search:
         if is_changed and program.source:
             self._reached_in_changed[program.source] = self._reached[program.source]
             self._changed_modes[program.source] = mode
+        if if_changed and not is_changed and example.after is not None and example.damage is None:
+            return  # what a pass does to programs that it leaves alone is judged on drawn ones
         laws = [law for law in self._laws if law.calls <= CHEAP or not if_changed or sample < COSTLY]
         violations = broken_laws([law for law in laws if self._applies(law, example, sample)], example)
         blamed = next((found for found in violations if self._blame.caused_by_pass(self._law_of(found), example)), None)
@@ -188,7 +196,10 @@ class Search:
 
     def _count_one(self, example: PassRun, if_changed: bool) -> bool:
         """Count a program, only if it is changed where that is asked for, and return whether the pass changed it."""
-        changed = self.code.may_have_edited and self._blame.changed_by_pass(example)
+        if self.code.has_edited:
+            changed = example.changed
+        else:
+            changed = self.code.may_have_edited and self._blame.changed_by_pass(example)
         if if_changed:
             self.counts = self.counts.plus(varied=changed)
             return changed
@@ -260,7 +271,7 @@ class Search:
         mode: str,
         seconds: float,
         pass_: Any = None,
-        recorded: bool = False,
+        recording: Callable[[], AbstractContextManager[None]] = nullcontext,
         draw: int = 0,
     ) -> PassRun:
         self.announce(program, mode)
@@ -273,7 +284,7 @@ class Search:
             contract=self._contract,
             watchdog=self.watchdog,
             seconds=seconds,
-            recording=self.code.recording if recorded else nullcontext,
+            recording=recording,
         )
 
     def _law_of(self, violation: LawViolation) -> Law:
@@ -427,24 +438,49 @@ class Search:
 
     def grow(self, operations: Sequence[Any], mode: str, most: int, is_enough: Callable[[], bool]) -> None:
         """Pass values of the programs on which the pass went furthest through some operations, until it is enough."""
-        programs = itertools.chain(starts(), growths(self._reached, self.code.is_frontier, operations, Random(0)))
+        programs = itertools.chain(starts(), self._growths(operations))
         for program in itertools.islice(programs, most):
             with contextlib.suppress(TraceError):
                 self.check(program, mode, 1, if_changed=True)
             if is_enough():
                 return
 
-    def explore(self, modes: Sequence[str], most: int, looked_at: Collection[str]) -> None:
+    def _growths(self, operations: Sequence[Any]) -> Iterator[ProgramSource]:
+        """Yield programs that grow toward the pass."""
+        comparisons = PassComparisons(self.code.codes)
+
+        def compared(text: str) -> Sequence[Mismatch]:
+            """Return the mismatches of a program."""
+            program = running(text)
+            if program is None:
+                return ()
+            with contextlib.suppress(TraceError), _programs_that_raise_rejected():
+                self._example(program, "eval", self._seconds, recording=comparisons.recording)
+            return tuple(comparisons.latest.values())
+
+        return growths(
+            self._reached,
+            self.code.is_frontier,
+            operations,
+            Random(0),
+            compared,
+        )
+
+    def explore(
+        self, modes: Sequence[str], most: int, looked_at: Collection[str], operations: Sequence[Any] = ()
+    ) -> None:
         """Vary every property of the programs that the pass changed, until it changed ``most`` of those that result.
 
         Args:
             modes: in which the pass is to be right.
             most: how many trials count; twice as many are tried at most.
             looked_at: names that the pass mentions.
+            operations: those that it mentions.
         """
-        random = Random(0)
+        random, seeds = Random(0), self._seeds()
+        names = {text: self._names_made(text, mode) for text, mode in seeds}
         for trial in itertools.islice(
-            trials(self._seeds(), modes, looked_at, random, self.explored.acted.keys), 2 * most
+            trials(seeds, modes, looked_at, random, self.explored.acted, names, operations), 2 * most
         ):
             before = self.counts.varied
             with contextlib.suppress(TraceError):
@@ -468,7 +504,49 @@ class Search:
                     if variety(seed) > variety(known):
                         texts[called_names(seed)] = seed, mode
         self.explored.seeds = min(len(texts), MOST_SEEDS)
-        return sorted(texts.values(), key=lambda seed: len(seed[0]))[:MOST_SEEDS]
+        seeds = sorted(texts.values(), key=lambda seed: len(seed[0]))[:MOST_SEEDS]
+        return [(self._enlarged(self._with_distinct_values(text, mode), mode), mode) for text, mode in seeds]
+
+    def _with_distinct_values(self, source: str, mode: str) -> str:
+        """Return a program on inputs with no two equal values, if the pass acts on it: equal ones hide much."""
+        tree = ast.parse(source)
+        call = WrittenCall.of(tree)
+        recipes = tensors_in(call.inputs) if call else []
+        edits = {
+            part: [expression(replace(recipe, elements="waves", wave=(1.0, 0.1 * number)).text)]
+            for number, (part, recipe) in enumerate(recipes, 1)
+            if recipe.dtype.is_floating_point
+        }
+        program = running(written(edited(tree, edits)), mode) if edits else None
+        return program.source if program is not None and self.acts_on(program, mode) else source
+
+    def _enlarged(self, source: str, mode: str) -> str:
+        """Return a program with larger sizes where it has 1 and 2, as far as the pass acts on it: these hide much."""
+        for size in ENLARGED:
+            tree = ast.parse(source)
+            for edits in of_sizes(tree, WrittenCall.of(tree), lambda old, known: [size] if 0 < old < 3 else []):  # noqa: B023
+                program = running(written(edited(tree, edits)), mode)
+                if program is not None and self.acts_on(program, mode):
+                    source = program.source
+                    break
+        return source
+
+    def _names_made(self, source: str, mode: str) -> list[str]:
+        """Return the attributes that the pass adds to a program."""
+        program = running(source, mode)
+        if program is None:
+            return []
+        with contextlib.suppress(TraceError), _programs_that_raise_rejected():
+            after = self._example(program, mode, self._seconds).after
+            known = vars(program.module)
+            kinds = ("_modules", "_parameters", "_buffers")
+            return [
+                name
+                for kind in kinds
+                for name in vars(after or program.module)[kind]
+                if not any(name in known[each] for each in kinds)
+            ]
+        return []
 
     def _places(self, source: str, mode: str) -> list[str]:
         """Return the places of a changed program where the pass acts, with one step around each."""

@@ -9,13 +9,16 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
+from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.search.argument_variations import variations_of
 from pytest_fx.search.observed import Observed, Variation, assigned, called_by, path_of_tensor, statements
-from pytest_fx.search.syntax import Edits, edited, expression, loaded, name_of, stored, uses_of
+from pytest_fx.search.syntax import Edits, Parameter, edited, expression, loaded, name_of, stored, uses_of
 
 _WRITES = {
     "written": "{0}.mul_(2)",
     "written in part": "{0}[..., :1].neg_()",
+    "assigned in part": "{0}[..., :1] = 0",
+    "augmented": "{0} += 1",
     "written through a view": "{0}.view(-1)[::2].add_(1)",
     "written through a transposed view": "{0}.transpose(0, -1)[:1].zero_()",
     "written by a function": "torch.nn.functional.leaky_relu({0}, 2.0, inplace=True)",
@@ -61,6 +64,7 @@ def use_variations(seen: Observed) -> Iterator[Variation]:
             yield from _of_value(seen, None, name)
     for part in [each for line in (*seen.lines, seen.call.forward.body[-1]) for each in ast.walk(line)]:
         yield from _of_expression(seen, part)
+    yield from _of_inputs(seen)
     yield from _of_order(seen)
     yield from _of_state(seen)
 
@@ -124,12 +128,27 @@ def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Vari
                 )
 
 
+def _of_inputs(seen: Observed) -> Iterator[Variation]:
+    """Yield a further input, of the same shape and dtype, in the place of a value that is read."""
+    (more,) = seen.fresh()
+    for line in seen.lines:
+        for part in ast.walk(line):
+            value = seen.values.get(part.id) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) else None
+            if isinstance(value, torch.Tensor):
+                recipe = TensorRecipe(tuple(value.shape), value.dtype, "waves")
+                parameters = [*seen.call.parameters, Parameter(more, expression(recipe.text))]
+                yield Variation("an input instead", {part: [name_of(more)], **seen.call.edits(parameters)})
+
+
 def _of_state(seen: Observed) -> Iterator[Variation]:
     """Yield a parameter or a buffer that somebody else reads, or that the program writes to."""
     result, last = ast.unparse(seen.returned), seen.call.forward.body[-1]
     for name, tensor in itertools.chain(seen.module.named_parameters(), seen.module.named_buffers()):
         path = path_of_tensor("self", name)
         if not tensor.is_floating_point():
+            if not isinstance(tensor, nn.Parameter):
+                for place in (seen.lines[0] if seen.lines else last, last):
+                    yield Variation("a buffer written", {place: [*statements(f"{path}.fill_(1)"), place]})
             continue
         yield Variation("a weight read again", seen.returning(f"({result}, {path} * 2)"))
         if isinstance(tensor, nn.Parameter):

@@ -1,0 +1,215 @@
+"""Edits that give a program what a pass compares it with (see :mod:`pytest_fx.search.comparisons`)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import torch
+from torch import nn
+
+from pytest_fx.generation.bias import choices_for
+from pytest_fx.generation.productions import spell, spell_index
+from pytest_fx.search.argument_variations import signatures_of
+from pytest_fx.search.comparisons import NODES, Mismatch, Place
+from pytest_fx.search.growth_steps import copied, operated
+from pytest_fx.search.observed import Observed, called_by
+from pytest_fx.search.syntax import Edits, edited, expression, name_of, stored
+
+_CALLS = {"call_module": type, "call_method": str}
+_EXAMPLES: dict[Any, Any] = {
+    int: 2,
+    float: 0.5,
+    bool: True,
+    str: "sum",
+    tuple: (1, 2),
+    list: [1, 2],
+    slice: slice(0, 2),
+}
+"""A value of each type of constants."""
+
+
+def agreed(seen: Observed, mismatch: Mismatch, operations: Sequence[Any], random: Random) -> Edits | None:
+    """Return edits after which a value is equal to what the pass compares it with, if there are some."""
+    lines = [line for place in mismatch.places for line in _lines_at(seen, place)]
+    several = [readers for place in mismatch.places if (readers := _readers(seen, place))]
+    readers = random.choice(several) if several else []
+    if mismatch.aspect in ("op", "target"):
+        wanted = _operations(mismatch, operations)
+        if not wanted or not readers:
+            return None
+        readers = readers if random.randrange(2) else [random.choice(readers)]
+        return operated(seen, readers, choices_for(random.choice(wanted)), random)
+    if mismatch.aspect == "users":
+        counts = mismatch.wanted, mismatch.value
+        if not readers or not lines or not all(type(count) is int for count in counts) or not 0 < counts[0] < counts[1]:
+            return None
+        return copied(seen, *random.choice(readers), lines[0])
+    changes = list(_replaced(seen, mismatch, lines))
+    return random.choice(changes) if changes else None
+
+
+def _operations(mismatch: Mismatch, operations: Sequence[Any]) -> list[Any]:
+    """Return the operations whose call has the wanted target, or is a call of the wanted kind."""
+    wanted = mismatch.wanted
+    if mismatch.aspect == "op":
+        kind = _CALLS.get(wanted)
+        others = [each for each in operations if not isinstance(each, str | type)]
+        return [each for each in operations if isinstance(each, kind)] if kind else others
+    parts = wanted if isinstance(wanted, tuple) else (wanted,)
+    return [each for each in parts if isinstance(each, str) or _is_operation(each)]
+
+
+def _is_operation(wanted: Any) -> bool:
+    return issubclass(wanted, nn.Module) if isinstance(wanted, type) else callable(wanted)
+
+
+def _name_at(seen: Observed, place: Place) -> str:
+    """Return the name that holds a value."""
+    if not place.line:
+        return place.name
+    names = [name for line in _lines_at(seen, place) for name in sorted(stored(line))]
+    return names[-1] if names else ""
+
+
+def _lines_at(seen: Observed, place: Place) -> list[ast.stmt]:
+    body = seen.call.forward.body
+    return [line for line in body if line.lineno == place.line] if place.line else []
+
+
+def _readers(seen: Observed, place: Place) -> list[tuple[ast.stmt, ast.Name]]:
+    """Return the lines that read a value, and where."""
+    name = _name_at(seen, place)
+    return [
+        (line, part)
+        for line in seen.call.forward.body
+        for part in ast.walk(line)
+        if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load) and name in seen.values
+    ]
+
+
+def _replaced(seen: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt]) -> Iterator[Edits]:
+    """Yield edits of the lines, and of the constructors of their modules."""
+    value, wanted = mismatch.value, mismatch.wanted
+    if isinstance(wanted, Place):
+        if isinstance(value, Place) and (name := _name_at(seen, wanted)):
+            yield from ({place: [name_of(name)]} for _, place in _readers(seen, value))
+        return
+    if mismatch.is_type and wanted in _EXAMPLES:
+        wanted = _EXAMPLES[wanted]
+    text = _spelled(wanted)
+    for line in lines:
+        if mismatch.is_type and wanted in NODES:
+            text = _a_tensor_before(seen, line)
+        if text is None:
+            continue
+        for part in (line, *_constructions(seen, line)):
+            if isinstance(value, Place):
+                yield from _values_replaced(seen, part, _name_at(seen, value), text)
+            else:
+                yield from _literals_replaced(part, value, text)
+                yield from _indices_replaced(part, value, wanted)
+                yield from _ends_replaced(part, mismatch.aspect, text)
+                if isinstance(value, tuple) and isinstance(wanted, tuple):
+                    yield from _arguments_replaced(part, value, wanted)
+            if value is None or not isinstance(value, Place):
+                yield from _passed(seen, part, mismatch.words, text)
+
+
+def _a_tensor_before(seen: Observed, line: ast.stmt) -> str | None:
+    """Return the name of the latest tensor before a line."""
+    known = [part.name for part in seen.call.parameters]
+    known += [name for each in seen.lines_before(line) for name in sorted(stored(each))]
+    tensors = seen.tensors()
+    return next((name for name in reversed(known) if name in tensors), None)
+
+
+def _spelled(value: Any) -> str | None:
+    """Return a constant as text; None for what has none."""
+    text = spell(value)
+    try:
+        same = eval(text, {"torch": torch, "nn": nn, "inf": float("inf"), "nan": float("nan")})
+    except Exception:  # whatever the text of a value raises that is no constant
+        return None
+    return text if type(same) is type(value) else None
+
+
+def _constructions(seen: Observed, line: ast.stmt) -> Iterator[ast.expr]:
+    """Yield how the modules were made that a line calls."""
+    for part in ast.walk(line):
+        if isinstance(part, ast.Call) and (made := seen.construction(part.func)) is not None:
+            yield made
+
+
+def _values_replaced(seen: Observed, part: ast.AST, name: str, text: str) -> Iterator[Edits]:
+    for each in ast.walk(part):
+        if isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load):
+            yield {each: [expression(text)]}
+
+
+def _literals_replaced(part: ast.AST, value: Any, text: str) -> Iterator[Edits]:
+    """Yield each constant of a value as another one."""
+    for each in ast.walk(part):
+        if isinstance(each, ast.expr):
+            try:
+                held = ast.literal_eval(each)
+            except (ValueError, TypeError):
+                continue
+            if type(held) is type(value) and held == value:
+                yield {each: [expression(text)]}
+
+
+def _indices_replaced(part: ast.AST, value: Any, wanted: Any) -> Iterator[Edits]:
+    """Yield subscripts with another index."""
+    for each in ast.walk(part):
+        if isinstance(each, ast.Subscript) and ast.unparse(each.slice) == ast.unparse(_index(value)):
+            yield {each.slice: [_index(wanted)]}
+
+
+def _ends_replaced(part: ast.AST, aspect: str, text: str) -> Iterator[Edits]:
+    """Yield slices with another start, stop or step."""
+    for each in ast.walk(part):
+        if isinstance(each, ast.Slice) and aspect in _ends(each):
+            ends = (expression(text) if aspect == name else end for name, end in _ends(each).items())
+            yield {each: [ast.Slice(*ends)]}
+
+
+def _ends(part: ast.Slice) -> dict[str, ast.expr | None]:
+    """Return the parts of a slice, by the names that a slice has for them."""
+    return {"start": part.lower, "stop": part.upper, "step": part.step}
+
+
+def _index(value: Any) -> ast.expr:
+    subscript = expression(f"x[{spell_index(value)}]")
+    assert isinstance(subscript, ast.Subscript), "what is in brackets is an index"
+    return subscript.slice
+
+
+def _arguments_replaced(part: ast.AST, value: tuple[Any, ...], wanted: tuple[Any, ...]) -> Iterator[Edits]:
+    """Yield calls whose last positional arguments are others."""
+    texts = [_spelled(each) for each in wanted]
+    if None in texts:
+        return
+    others = [expression(text or "") for text in texts]
+    for call in ast.walk(part):
+        if isinstance(call, ast.Call):
+            kept = len(call.args) - len(value)
+            if kept >= 0 and all(
+                ast.unparse(held) == spell(each) for held, each in zip(call.args[kept:], value, strict=True)
+            ):
+                yield {call: [edited(ast.Call(call.func, [*call.args[:kept], *others], call.keywords), {})]}
+
+
+def _passed(seen: Observed, part: ast.AST, words: Sequence[str], text: str) -> Iterator[Edits]:
+    """Yield calls that get an argument, if a parameter has one of the names."""
+    for call in ast.walk(part):
+        called = called_by(seen, call) if isinstance(call, ast.Call) else None
+        if called is None or not isinstance(call, ast.Call):
+            continue
+        parameters = {name for signature in signatures_of(called) for name in signature.parameters}
+        for name in words:
+            if name in parameters:
+                kept = [each for each in call.keywords if each.arg != name]
+                yield {call: [ast.Call(call.func, call.args, [*kept, ast.keyword(name, expression(text))])]}

@@ -1,0 +1,360 @@
+"""The comparisons that a pass makes: what a node has, and what the pass compares it with.
+
+``node.target is torch.relu`` on a call of ``torch.sigmoid`` says which program to try next. The sides of a comparison
+are evaluated again where the pass reaches its line, as far as that has no effects.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import linecache
+import re
+import sys
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch.fx
+from torch import nn
+
+import fx
+from pytest_fx.search.coverage import free_tool
+from pytest_fx.search.references import name_of
+
+MOST_WANTED = 40
+"""Elements of a container in which a pass looks a value up."""
+_FUNCTIONS = frozenset(
+    {"len", "type", "isinstance", "getattr", "slice", "tuple", "list", "set", "int", "float", "str", "bool"}
+)
+"""Functions without effects that are called again."""
+_METHODS = frozenset({"get", "get_submodule", "keys", "values", "items"})
+"""Methods without effects that are called again."""
+_IMPURE = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp)
+_POSITIVE: dict[type, type] = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}
+_LINE = re.compile(r'File "<program \d+>", line (\d+)')
+NODES = (fx.Node, torch.fx.Node)
+"""Classes of nodes."""
+_PROGRAMS = (fx.GraphModule, torch.fx.GraphModule)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place in a program that computes a value."""
+
+    line: int
+    """The line of its text; 0 for an input."""
+    name: str
+    """The name of the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A value of a program that the pass compares with another one, which it is not equal to."""
+
+    comparison: tuple[str, int, int]
+    """The file, line and column of the comparison."""
+    places: tuple[Place, ...]
+    """The nodes that the pass asks about."""
+    aspect: str
+    """The attribute of a node or module that is compared; empty for another value."""
+    value: Any
+    """The value of the program: a constant, a class of modules, or the place of another value."""
+    wanted: Any
+    """The value that the pass compares it with."""
+    is_type: bool
+    """Whether the value is to be an instance of what is wanted."""
+    words: tuple[str, ...]
+    """The texts and attributes in the comparison, which may be names of parameters."""
+
+
+class _Side(NamedTuple):
+    """One side of a comparison."""
+
+    value: CodeType
+    """The expression."""
+    parts: tuple[CodeType, ...]
+    """The expression and its parts, from the outside in."""
+    measured: CodeType | None
+    """The sequence, for the length of one."""
+    aspect: str
+    """See :class:`Mismatch`."""
+    words: tuple[str, ...]
+    """See :class:`Mismatch`."""
+
+
+class _Comparison(NamedTuple):
+    """A comparison in the code of a pass."""
+
+    place: tuple[str, int, int]
+    """Its file, line and column."""
+    operator: type
+    """``ast.Eq``, ``ast.In``, ``ast.Lt``, and ``ast.Call`` for ``isinstance``."""
+    left: _Side
+    """The left side."""
+    right: _Side
+    """The right side."""
+
+
+class PassComparisons:
+    """The comparisons in the code of a pass, noted while it runs."""
+
+    def __init__(self, codes: Collection[CodeType]) -> None:
+        """Take the code objects of the pass."""
+        self._codes = frozenset(codes)
+        self._by_file: dict[str, Mapping[int, list[_Comparison]]] = {
+            file: _comparisons_in(file) for file in {code.co_filename for code in codes}
+        }
+        self._unequal: set[tuple[str, int, int]] = set()
+        self.latest: dict[Any, Mismatch] = {}
+        """The mismatches of the latest recording."""
+
+    @contextmanager
+    def recording(self) -> Generator[None]:
+        """Note the comparisons that the pass makes inside of the block."""
+        self.latest = {}
+        record = _monitored if hasattr(sys, "monitoring") else _traced
+        with record(self._codes, self._note):
+            yield
+
+    def _note(self, frame: FrameType, line: int) -> None:
+        for comparison in self._by_file[frame.f_code.co_filename].get(line, ()):
+            with contextlib.suppress(Exception):  # whatever half of a condition raises by itself
+                self._compare(comparison, frame)
+
+    def _compare(self, comparison: _Comparison, frame: FrameType) -> None:
+        names = frame.f_locals
+        left, right = (eval(side.value, frame.f_globals, names) for side in (comparison.left, comparison.right))
+        wanted = list(_wanted(comparison.operator, left, right))
+        if wanted:
+            self._unequal.add(comparison.place)
+        elif comparison.place not in self._unequal and type(left) is int and type(right) is int:
+            wanted = [right + 1, right - 1]
+        if not wanted:
+            return
+        side, value, others = comparison.left, left, wanted
+        nodes = list(_nodes_in(side, value, frame))
+        if not nodes and comparison.operator in (ast.Eq, ast.Is):
+            nodes = list(_nodes_in(comparison.right, right, frame))
+            if nodes:
+                side, value, others = comparison.right, right, [left]
+        if side.measured is not None and side.aspect != "users":
+            whole = eval(side.measured, frame.f_globals, names)
+            others = [_of_length(whole, each) for each in others if type(each) is int]
+            value = whole
+        places = tuple(nodes) or tuple(self._around(frame, value))
+        for other in others[:MOST_WANTED]:
+            mismatch = Mismatch(
+                comparison.place,
+                places,
+                "target" if isinstance(value, nn.Module) else side.aspect,
+                _plain(value),
+                _plain(other),
+                comparison.operator is ast.Call,
+                side.words,
+            )
+            self.latest.setdefault(repr(mismatch), mismatch)
+
+    def _around(self, frame: FrameType | None, value: Any) -> Iterator[Place]:
+        """Yield the nodes that local variables hold, up the stack, which have a value among their arguments."""
+        while frame is not None and frame.f_code in self._codes:
+            for node in frame.f_locals.values():
+                if isinstance(node, NODES) and _has(node, value):
+                    yield _place(node)
+            frame = frame.f_back
+
+
+def _has(node: Any, value: Any) -> bool:
+    """Return whether a value is an argument of a node, or is all of its last arguments; or None, which may lack."""
+    tails = [tuple(node.args[start:]) for start in range(len(node.args))]
+    arguments = (*node.args, *node.kwargs.values())
+    inner = [each for argument in arguments if isinstance(argument, tuple | list) for each in argument]
+    ends = (
+        end for each in (*arguments, *inner) if isinstance(each, slice) for end in (each.start, each.stop, each.step)
+    )
+    return value in (*arguments, *inner, *ends, *tails, None)
+
+
+def _wanted(operator: type, left: Any, right: Any) -> Iterator[Any]:
+    """Yield what the left side of a comparison may become for it to be otherwise; nothing where both are equal."""
+    if operator is ast.Call:
+        kinds = tuple(right) if isinstance(right, tuple | list | set | frozenset) else (right,)
+        if not isinstance(left, kinds):
+            yield from kinds
+    elif operator is ast.In:
+        if left not in right:
+            yield from (sorted(right, key=name_of) if isinstance(right, set | frozenset) else list(right))[:MOST_WANTED]
+    elif operator in (ast.Eq, ast.Is):
+        if left is not right and not bool(left == right):
+            yield right
+    elif type(left) is int and type(right) is int:
+        yield from (each for each in (right, right + 1, right - 1) if each != left)
+
+
+def _of_length(whole: Any, length: int) -> Any:
+    """Return a sequence of another length, whose last element is repeated."""
+    return (*whole[:length], *(whole[-1:] * max(0, length - len(whole))))
+
+
+def _nodes_in(side: _Side, value: Any, frame: FrameType) -> Iterator[Place]:
+    """Yield the nodes that a side of a comparison is about: those in it, or those that call a module in it."""
+    for part in side.parts:
+        with contextlib.suppress(Exception):
+            held = eval(part, frame.f_globals, frame.f_locals)
+            if isinstance(held, NODES) and held is not value:
+                yield _place(held)
+                return
+            if isinstance(held, nn.Module) and not isinstance(held, _PROGRAMS):
+                yield from _calls_of(held, frame)
+                return
+    if isinstance(value, NODES):
+        yield _place(value)
+
+
+def _calls_of(module: nn.Module, frame: FrameType | None) -> Iterator[Place]:
+    """Yield the nodes that call a module, in the nearest program that a function up the stack holds."""
+    while frame is not None:
+        for program in frame.f_locals.values():
+            if isinstance(program, _PROGRAMS):
+                modules = dict(program.named_modules(remove_duplicate=False))
+                for node in program.graph.nodes:
+                    if node.op == "call_module" and modules.get(str(node.target)) is module:
+                        yield _place(node)
+                return
+        frame = frame.f_back
+
+
+def _place(node: Any) -> Place:
+    line = _LINE.search(node.stack_trace or "")
+    return Place(int(line[1]) if line else 0, node.name)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without nodes and modules in it."""
+    if isinstance(value, NODES):
+        return _place(value)
+    if isinstance(value, nn.Module):
+        return type(value)
+    if isinstance(value, tuple | list) and type(value) in (tuple, list):
+        return type(value)(map(_plain, value))
+    return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
+
+
+@functools.cache
+def _comparisons_in(file: str) -> dict[int, list[_Comparison]]:
+    """Return the comparisons in a file by their lines."""
+    by_line: dict[int, list[_Comparison]] = {}
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return by_line
+    for part in ast.walk(tree):
+        match part:
+            case ast.Compare(left=ast.Call(func=ast.Name("type"), args=[left]), ops=[_], comparators=[right]):
+                kind = ast.Call
+            case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                kind = _POSITIVE.get(type(operator), type(operator))
+            case ast.Call(func=ast.Name("isinstance"), args=[left, right]):
+                kind = ast.Call
+            case _:
+                continue
+        if _is_pure(left) and _is_pure(right):
+            place = file, part.lineno, part.col_offset
+            by_line.setdefault(left.lineno, []).append(_Comparison(place, kind, _side(left), _side(right)))
+    return by_line
+
+
+def _is_pure(expression: ast.expr) -> bool:
+    """Return whether an expression may be evaluated again."""
+    for part in ast.walk(expression):
+        if isinstance(part, _IMPURE):
+            return False
+        match part:
+            case ast.Call(func=ast.Name(name)) if name in _FUNCTIONS:
+                pass
+            case ast.Call(func=ast.Attribute(attr=name)) if name in _METHODS:
+                pass
+            case ast.Call():
+                return False
+            case _:
+                pass
+    return True
+
+
+def _side(expression: ast.expr) -> _Side:
+    kinds = (ast.Name, ast.Attribute, ast.Subscript)
+    parts = [part for part in ast.walk(expression) if isinstance(part, kinds) and isinstance(part.ctx, ast.Load)]
+    names = [part.attr for part in parts if isinstance(part, ast.Attribute)]
+    texts = [part.value for part in ast.walk(expression) if isinstance(part, ast.Constant)]
+    measured = None
+    match expression:
+        case ast.Call(func=ast.Name("len"), args=[inner]):
+            measured = _compiled(inner)
+        case _:
+            pass
+    aspect = "target" if "target" in names else names[0] if names else ""
+    words = (*names, *(text for text in texts if isinstance(text, str)))
+    return _Side(_compiled(expression), tuple(map(_compiled, parts)), measured, aspect, words)
+
+
+def _compiled(expression: ast.expr) -> CodeType:
+    return compile(ast.Expression(expression), "<comparison>", "eval")
+
+
+@contextmanager
+def _traced(codes: Collection[CodeType], note: Callable[[FrameType, int], None]) -> Generator[None]:
+    """Report each line that is reached, by tracing, unless somebody else traces."""
+    if sys.gettrace() is not None:
+        yield
+        return
+
+    def step(frame: FrameType, event: str, _: Any) -> Any:
+        if event in ("line", "return"):
+            note(frame, frame.f_lineno)
+        return step
+
+    def enter(frame: FrameType, event: str, _: Any) -> Any:
+        return step if frame.f_code in codes else None
+
+    sys.settrace(enter)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+@contextmanager
+def _monitored(codes: Collection[CodeType], note: Callable[[FrameType, int], None]) -> Generator[None]:
+    """Report each line that is reached, through ``sys.monitoring``."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tool = free_tool()
+    if tool is None:
+        yield
+        return
+    events = monitoring.events
+
+    def line(code: CodeType, number: int) -> None:
+        note(sys._getframe(1), number)  # pyright: ignore[reportPrivateUsage]
+
+    def left(code: CodeType, offset: int, value: Any) -> None:
+        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+        note(frame, frame.f_lineno)
+
+    callbacks = {events.LINE: line, events.PY_RETURN: left, events.PY_YIELD: left}
+    monitoring.use_tool_id(tool, "pytest-fx")
+    try:
+        for event, callback in callbacks.items():
+            monitoring.register_callback(tool, event, callback)
+        for code in codes:
+            monitoring.set_local_events(tool, code, sum(callbacks))
+        monitoring.restart_events()
+        yield
+    finally:
+        for code in codes:
+            monitoring.set_local_events(tool, code, 0)
+        for event in callbacks:
+            monitoring.register_callback(tool, event, None)
+        monitoring.free_tool_id(tool)

@@ -1,0 +1,262 @@
+"""What a pass compares the nodes of a program with, and programs in which both are equal."""
+
+import operator
+from random import Random
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fx
+from pytest_fx import check_pass
+from pytest_fx.errors import LawViolation
+from pytest_fx.harness.subject import Subject
+from pytest_fx.search.agreement import agreed
+from pytest_fx.search.comparisons import PassComparisons
+from pytest_fx.search.nearness import running
+from pytest_fx.search.observed import Observed
+from pytest_fx.search.reduction import written
+from pytest_fx.search.syntax import edited
+
+PROGRAM = """\
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Program(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        a = self.conv(x)
+        b = torch.relu(a)
+        c = torch.sum(b, 2)
+        d = c.flatten(0, 1)
+        e = d.expand(2, 8, 6)
+        f = e * d
+        g = f[:, :2]
+        return g
+
+
+def build():
+    torch.default_generator.manual_seed(0)
+    return Program().eval()
+
+
+def inputs():
+    return (torch.arange(192.0).reshape(2, 4, 4, 6),), {}
+"""
+TABLE = {torch.tanh: "a table"}
+
+
+def is_called(node, name):
+    """Ask about a node in a function of its own."""
+    return node.op == "call_method" and node.target == name
+
+
+def by_target(graph_module):
+    """Find sigmoid."""
+    return any(node.target is torch.sigmoid for node in graph_module.graph.nodes)
+
+
+def by_op_and_target(graph_module):
+    """Find a chunk."""
+    return any((node.op, node.target) == ("call_method", "chunk") for node in graph_module.graph.nodes)
+
+
+def by_helper(graph_module):
+    """Find an unsqueeze."""
+    return any(is_called(node, "unsqueeze") for node in graph_module.graph.nodes)
+
+
+def by_table(graph_module):
+    """Find what a table has."""
+    return [node for node in graph_module.graph.nodes if node.target in TABLE]
+
+
+def by_kind_of_module(graph_module):
+    """Find a dropout."""
+    modules = dict(graph_module.named_modules())
+    for node in graph_module.graph.find_nodes(op="call_module", target="conv"):
+        layer = modules[node.target]
+        if isinstance(layer, nn.Dropout):
+            return True
+    return False
+
+
+def by_argument(graph_module):
+    """Find a sum over the last dimension."""
+    return any(node.args[1] == -1 for node in graph_module.graph.find_nodes(op="call_function", target=torch.sum))
+
+
+def by_keyword(graph_module):
+    """Find a sum that keeps its dimensions."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.sum):
+        if node.kwargs.get("keepdim") is True:
+            return True
+    return False
+
+
+def by_last_arguments(graph_module):
+    """Find a flatten of two dimensions."""
+    return any(node.args[1:] == (1, 2) for node in graph_module.graph.find_nodes(op="call_method", target="flatten"))
+
+
+def by_local_value(graph_module):
+    """Find an expand of nothing but one dimension."""
+    for node in graph_module.graph.find_nodes(op="call_method", target="expand"):
+        sizes = node.args[1:]
+        if all(size == -1 for place, size in enumerate(sizes) if place):
+            return True
+    return False
+
+
+def by_setting_of_module(graph_module):
+    """Find a convolution without padding."""
+    layer = graph_module.get_submodule("conv")
+    return bool(layer.padding == (0, 0) or layer.groups == 2)
+
+
+def by_length(graph_module):
+    """Find an expand to two dimensions."""
+    for node in graph_module.graph.find_nodes(op="call_method", target="expand"):
+        sizes = node.args[1:]
+        if len(sizes) == 2:
+            return True
+    return False
+
+
+def by_users(graph_module):
+    """Find a flatten that is used once."""
+    return any(len(node.users) == 1 for node in graph_module.graph.find_nodes(op="call_method", target="flatten"))
+
+
+def by_identity(graph_module):
+    """Find a product of a value with itself."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+        if node.args[0] is node.args[1]:
+            return True
+    return False
+
+
+def by_type(graph_module):
+    """Find a product with a number."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+        if isinstance(node.args[1], int):
+            return True
+    return False
+
+
+def by_index(graph_module):
+    """Find the last of what follows a slice."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.getitem):
+        if node.args[1] == (slice(None), -1):
+            return True
+    return False
+
+
+def by_stop_of_slice(graph_module):
+    """Find a slice to the fifth."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.getitem):
+        last = node.args[1][1]
+        if last.stop == 5 or type(last.start) is int:
+            return True
+    return False
+
+
+def texts_after(pass_):
+    """Return the programs that one edit each makes of the program, for what a pass compares it with."""
+    program = running(PROGRAM)
+    codes = [pass_.__code__, is_called.__code__]
+    inner = [each for code in codes for each in code.co_consts if hasattr(each, "co_code")]
+    comparisons = PassComparisons([*codes, *inner])
+    captured = Subject.of(program, "eval").capture()
+    with comparisons.recording():
+        pass_(captured)
+    seen, random = Observed.of(PROGRAM, "eval"), Random(0)
+    operations = [torch.sigmoid, "chunk", "unsqueeze", torch.tanh, nn.Dropout]
+    for mismatch in comparisons.latest.values():
+        for _ in range(20):
+            if edits := agreed(seen, mismatch, operations, random):
+                yield written(edited(seen.tree, edits))
+
+
+@pytest.mark.parametrize(
+    "pass_, text",
+    [
+        (by_target, "torch.sigmoid("),
+        (by_op_and_target, ".chunk("),
+        (by_helper, ".unsqueeze("),
+        (by_table, "torch.tanh("),
+        (by_kind_of_module, "nn.Dropout("),
+        (by_argument, "torch.sum(b, -1)"),
+        (by_keyword, "torch.sum(b, 2, keepdim=True)"),
+        (by_last_arguments, "c.flatten(1, 2)"),
+        (by_local_value, "d.expand(2, -1, 6)"),
+        (by_setting_of_module, "nn.Conv2d(4, 4, 3, padding=(0, 0))"),
+        (by_setting_of_module, "nn.Conv2d(4, 4, 3, padding=1, groups=2)"),
+        (by_length, "d.expand(2, 8)"),
+        (by_users, "= c.flatten(0, 1)\n        e = d.expand(2, 8, 6)"),
+        (by_identity, "f = d * d"),
+        (by_type, "f = e * 2"),
+        (by_index, "g = f[:, -1]"),
+        (by_stop_of_slice, "g = f[:, :5]"),
+        (by_stop_of_slice, "g = f[:, 2:2]"),
+    ],
+)
+def test_programs_get_what_a_pass_compares_them_with(pass_, text):
+    texts = list(texts_after(pass_))
+    assert any(text in each for each in texts), "\n".join(texts)
+
+
+def test_comprehensions_inside_of_a_comparison_do_no_harm():
+    def pass_(graph_module):
+        return any(tuple(part for part in (node.target,)) == (torch.sigmoid,) for node in graph_module.graph.nodes)
+
+    assert any("torch.sigmoid(" in text for text in texts_after(pass_))
+
+
+def test_comparisons_with_effects_are_not_evaluated_again():
+    taken = []
+
+    def take(graph_module):
+        nodes = list(graph_module.graph.nodes)
+        if taken.append(1) == nodes.pop():
+            return graph_module
+        return graph_module
+
+    comparisons = PassComparisons([take.__code__])
+    with comparisons.recording():
+        take(Subject.of(running(PROGRAM), "eval").capture())
+    assert taken == [1]
+    assert not comparisons.latest
+
+
+def negate_heads(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """Act on two calls with exact arguments, and wrongly."""
+    for node in list(graph_module.graph.find_nodes(op="call_method", target="flatten")):
+        source = node.args[0]
+        if node.args[1:] == (1, 2) and is_called(source, "unsqueeze") and source.args[1:] == (1,):
+            with graph_module.graph.inserting_before(node):
+                node.replace_all_uses_with(graph_module.graph.call_function(torch.neg, source.args[:1]))
+    graph_module.graph.eliminate_dead_code()
+    graph_module.recompile()
+    return graph_module
+
+
+def test_passes_that_need_several_calls_with_exact_arguments_are_judged():
+    with pytest.raises(LawViolation) as caught:
+        check_pass(negate_heads, seed=0, max_examples=40)
+    assert "flatten(1, 2)" in str(caught.value) and "unsqueeze(1)" in str(caught.value)
+
+
+def test_both_sides_of_a_comparison_may_be_of_the_program():
+    def pass_(graph_module):
+        return any(torch.sigmoid is node.target or F.gelu == node.target for node in graph_module.graph.nodes)
+
+    texts = list(texts_after(pass_))
+    assert any("torch.sigmoid(" in each for each in texts)
+    assert any("F.gelu(" in each for each in texts)

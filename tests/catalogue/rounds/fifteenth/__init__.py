@@ -1,0 +1,1 @@
+"""Passes of the fifteenth round, a file each."""

@@ -1,0 +1,1 @@
+"""Passes of the fourteenth round, a file each."""

@@ -1,0 +1,1 @@
+"""Passes of the seventeenth round, a file each."""

@@ -1,0 +1,1 @@
+"""Passes of the sixteenth round, a file each."""

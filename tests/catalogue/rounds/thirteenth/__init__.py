@@ -1,0 +1,1 @@
+"""Passes of the thirteenth round, a file each."""

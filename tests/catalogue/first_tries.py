@@ -47,16 +47,10 @@ FIRST_TRIES = (
     FirstTry(12, "2026-11-29", "d535889a", 13, 4, 3, 0, 0, "patterns noted as looked for", wrong=21, right=7),
     FirstTry(11, "2026-11-29", "41c7a8e9", 13, 2, 3, 0, 3, "pairs of arguments sooner; places of several sizes"),
     FirstTry(13, "2026-11-29", "043445fe", 16, 0, 0, 0, 1, "names that the pass makes; slices with colons"),
-    FirstTry(
-        14, "2026-11-29", "043445fe", 13, 1, 1, 0, 0, "settings that are None; tuples as operands; cuts while growing"
-    ),
-    FirstTry(15, "2026-11-29", "043445fe", 15, 0, 2, 0, 0, "arguments left out; numbers beyond others; indices compared"),
-    FirstTry(
-        16, "2026-11-29", "043445fe", 15, 1, 0, 0, 0, "larger seeds; any operation in place of one; writes by assignment"
-    ),
-    FirstTry(
-        17, "2026-11-29", "043445fe", 16, 0, 2, 0, 0, "slices compared; integer buffers written; inputs instead of values"
-    ),
+    FirstTry(14, "2026-11-29", "043445fe", 13, 1, 1, 0, 0, "settings that are None; tuples; cuts while growing"),
+    FirstTry(15, "2026-11-29", "043445fe", 15, 0, 2, 0, 0, "arguments left out; numbers beyond others; indices"),
+    FirstTry(16, "2026-11-29", "043445fe", 15, 1, 0, 0, 0, "larger seeds; any operation instead; assignments"),
+    FirstTry(17, "2026-11-29", "043445fe", 16, 0, 2, 0, 0, "slices; integer buffers written; inputs instead"),
 )
 """One row a round, the latest one last."""
 

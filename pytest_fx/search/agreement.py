@@ -16,7 +16,7 @@ from pytest_fx.search.argument_variations import signatures_of
 from pytest_fx.search.comparisons import NODES, Mismatch, Place
 from pytest_fx.search.growth_steps import copied, operated
 from pytest_fx.search.observed import Observed, called_by
-from pytest_fx.search.syntax import Edits, edited, expression, name_of, stored
+from pytest_fx.search.syntax import Edits, expression, index_of, name_of, stored, uses_of
 
 _CALLS = {"call_module": type, "call_method": str}
 _EXAMPLES: dict[Any, Any] = {
@@ -82,12 +82,8 @@ def _lines_at(seen: Observed, place: Place) -> list[ast.stmt]:
 def _readers(seen: Observed, place: Place) -> list[tuple[ast.stmt, ast.Name]]:
     """Return the lines that read a value, and where."""
     name = _name_at(seen, place)
-    return [
-        (line, part)
-        for line in seen.call.forward.body
-        for part in ast.walk(line)
-        if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load) and name in seen.values
-    ]
+    body = seen.call.forward.body if name in seen.values else ()
+    return [(line, use) for line in body for use in uses_of(line, {name})]
 
 
 def _replaced(seen: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt]) -> Iterator[Edits]:
@@ -107,14 +103,13 @@ def _replaced(seen: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt]) -> 
             continue
         for part in (line, *_constructions(seen, line)):
             if isinstance(value, Place):
-                yield from _values_replaced(seen, part, _name_at(seen, value), text)
+                yield from ({use: [expression(text)]} for use in uses_of(part, {_name_at(seen, value)}))
             else:
                 yield from _literals_replaced(part, value, text)
                 yield from _indices_replaced(part, value, wanted)
                 yield from _ends_replaced(part, mismatch.aspect, text)
                 if isinstance(value, tuple) and isinstance(wanted, tuple):
                     yield from _arguments_replaced(part, value, wanted)
-            if value is None or not isinstance(value, Place):
                 yield from _passed(seen, part, mismatch.words, text)
 
 
@@ -143,12 +138,6 @@ def _constructions(seen: Observed, line: ast.stmt) -> Iterator[ast.expr]:
             yield made
 
 
-def _values_replaced(seen: Observed, part: ast.AST, name: str, text: str) -> Iterator[Edits]:
-    for each in ast.walk(part):
-        if isinstance(each, ast.Name) and each.id == name and isinstance(each.ctx, ast.Load):
-            yield {each: [expression(text)]}
-
-
 def _literals_replaced(part: ast.AST, value: Any, text: str) -> Iterator[Edits]:
     """Yield each constant of a value as another one."""
     for each in ast.walk(part):
@@ -164,8 +153,8 @@ def _literals_replaced(part: ast.AST, value: Any, text: str) -> Iterator[Edits]:
 def _indices_replaced(part: ast.AST, value: Any, wanted: Any) -> Iterator[Edits]:
     """Yield subscripts with another index."""
     for each in ast.walk(part):
-        if isinstance(each, ast.Subscript) and ast.unparse(each.slice) == ast.unparse(_index(value)):
-            yield {each.slice: [_index(wanted)]}
+        if isinstance(each, ast.Subscript) and ast.unparse(each.slice) == ast.unparse(index_of(spell_index(value))):
+            yield {each.slice: [index_of(spell_index(wanted))]}
 
 
 def _ends_replaced(part: ast.AST, aspect: str, text: str) -> Iterator[Edits]:
@@ -181,12 +170,6 @@ def _ends(part: ast.Slice) -> dict[str, ast.expr | None]:
     return {"start": part.lower, "stop": part.upper, "step": part.step}
 
 
-def _index(value: Any) -> ast.expr:
-    subscript = expression(f"x[{spell_index(value)}]")
-    assert isinstance(subscript, ast.Subscript), "what is in brackets is an index"
-    return subscript.slice
-
-
 def _arguments_replaced(part: ast.AST, value: tuple[Any, ...], wanted: tuple[Any, ...]) -> Iterator[Edits]:
     """Yield calls whose last positional arguments are others."""
     texts = [_spelled(each) for each in wanted]
@@ -199,7 +182,7 @@ def _arguments_replaced(part: ast.AST, value: tuple[Any, ...], wanted: tuple[Any
             if kept >= 0 and all(
                 ast.unparse(held) == spell(each) for held, each in zip(call.args[kept:], value, strict=True)
             ):
-                yield {call: [edited(ast.Call(call.func, [*call.args[:kept], *others], call.keywords), {})]}
+                yield {call: [ast.Call(call.func, [*call.args[:kept], *others], call.keywords)]}
 
 
 def _passed(seen: Observed, part: ast.AST, words: Sequence[str], text: str) -> Iterator[Edits]:

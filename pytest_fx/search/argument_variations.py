@@ -19,7 +19,7 @@ from fx.operators.overloads import get_overloads
 from pytest_fx.generation.productions import spell
 from pytest_fx.search.observed import Observed, Variation, called_by
 from pytest_fx.search.simplifications import tensors_in
-from pytest_fx.search.syntax import Edits, edited, expression
+from pytest_fx.search.syntax import Edits, edited, expression, index_of
 
 _INTEGERS = (0, 1, 2, 3, -1, -2)
 _FLOATS = (0.5, 2.0, 0.0, -1.0, float("-inf"))
@@ -98,17 +98,11 @@ def _of_index(index: ast.expr) -> Iterator[Edits]:
                 others = [spell(each) for each in _like(_literal(part), None, None)]
             case _:
                 continue
-        yield from ({part: [_index_of(other)]} for other in others if other != text)
+        yield from ({part: [index_of(other)]} for other in others if other != text)
     if len(parts) > 1:
         yield from ({part: []} for part in parts)
-    for others in ([*parts, _index_of(":1")], [ast.Constant(None), *parts], [ast.Constant(...), *parts], parts[::-1]):
+    for others in ([*parts, index_of(":1")], [ast.Constant(None), *parts], [ast.Constant(...), *parts], parts[::-1]):
         yield {index: [ast.Tuple(list(others), ast.Load())]}
-
-
-def _index_of(text: str) -> ast.expr:
-    taken = expression(f"x[{text}]")
-    assert isinstance(taken, ast.Subscript), "what is in brackets is an index"
-    return taken.slice
 
 
 def _of_operator(seen: Observed, operation: ast.BinOp) -> Iterator[Variation]:

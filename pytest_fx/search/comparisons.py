@@ -16,13 +16,13 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import torch.fx
 from torch import nn
 
 import fx
-from pytest_fx.search.coverage import free_tool
+from pytest_fx.search.coverage import monitored
 from pytest_fx.search.references import name_of
 
 MOST_WANTED = 40
@@ -181,8 +181,9 @@ def _has(node: Any, value: Any) -> bool:
 def _wanted(operator: type, left: Any, right: Any) -> Iterator[Any]:
     """Yield what the left side of a comparison may become for it to be otherwise; nothing where both are equal."""
     if operator is ast.Call:
-        kinds = tuple(right) if isinstance(right, tuple | list | set | frozenset) else (right,)
-        if not isinstance(left, kinds):
+        several = right if isinstance(right, tuple | list | set | frozenset) else (right,)
+        kinds = [kind for each in several for kind in get_args(each) or (each,)]
+        if not isinstance(left, tuple(kinds)):
             yield from kinds
     elif operator is ast.In:
         if left not in right:
@@ -330,10 +331,6 @@ def _traced(codes: Collection[CodeType], note: Callable[[FrameType, int], None])
 def _monitored(codes: Collection[CodeType], note: Callable[[FrameType, int], None]) -> Generator[None]:
     """Report each line that is reached, through ``sys.monitoring``."""
     monitoring: Any = getattr(sys, "monitoring", None)
-    tool = free_tool()
-    if tool is None:
-        yield
-        return
     events = monitoring.events
 
     def line(code: CodeType, number: int) -> None:
@@ -343,18 +340,5 @@ def _monitored(codes: Collection[CodeType], note: Callable[[FrameType, int], Non
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         note(frame, frame.f_lineno)
 
-    callbacks = {events.LINE: line, events.PY_RETURN: left, events.PY_YIELD: left}
-    monitoring.use_tool_id(tool, "pytest-fx")
-    try:
-        for event, callback in callbacks.items():
-            monitoring.register_callback(tool, event, callback)
-        for code in codes:
-            monitoring.set_local_events(tool, code, sum(callbacks))
-        monitoring.restart_events()
+    with monitored(codes, {events.LINE: line, events.PY_RETURN: left, events.PY_YIELD: left}):
         yield
-    finally:
-        for code in codes:
-            monitoring.set_local_events(tool, code, 0)
-        for event in callbacks:
-            monitoring.register_callback(tool, event, None)
-        monitoring.free_tool_id(tool)

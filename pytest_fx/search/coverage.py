@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -376,20 +376,10 @@ def _traced(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[R
         sys.settrace(None)
 
 
-def free_tool() -> int | None:
-    """Return a number under which ``sys.monitoring`` knows nobody; None where all are in use."""
-    monitoring: Any = getattr(sys, "monitoring", None)
-    return next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
-
-
 @contextmanager
 def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterator[Reached]] | None]:
     """Note what is reached, as the interpreter tells of it; None where all of its numbers are in use."""
     monitoring: Any = getattr(sys, "monitoring", None)
-    tool = free_tool()
-    if tool is None:
-        yield None
-        return
     events, reached = monitoring.events, set[Reached]()
     branches = [getattr(events, name) for name in ("BRANCH_LEFT", "BRANCH_RIGHT") if hasattr(events, name)]
     branches = branches or [events.BRANCH]
@@ -404,7 +394,18 @@ def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterato
     def branch(code: CodeType, offset: int, destination: int) -> None:
         note(codes[code].came(offset, destination))
 
-    callbacks = {events.LINE: line, **dict.fromkeys(branches, branch)}
+    with monitored(codes, {events.LINE: line, **dict.fromkeys(branches, branch)}) as is_told:
+        yield (lambda: iter(reached)) if is_told else None
+
+
+@contextmanager
+def monitored(codes: Collection[CodeType], callbacks: Mapping[int, Callable[..., object]]) -> Generator[bool]:
+    """Have the interpreter call back at events in some code; False where all of its numbers are in use."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    tool = next((number for number in _TOOLS if monitoring.get_tool(number) is None), None)
+    if tool is None:
+        yield False
+        return
     monitoring.use_tool_id(tool, "pytest-fx")
     try:
         for event, callback in callbacks.items():
@@ -412,7 +413,7 @@ def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterato
         for code in codes:
             monitoring.set_local_events(tool, code, sum(callbacks))
         monitoring.restart_events()
-        yield lambda: iter(reached)
+        yield True
     finally:
         for code in codes:
             monitoring.set_local_events(tool, code, 0)

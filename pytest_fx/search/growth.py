@@ -215,7 +215,7 @@ def _parents(
         ]
         for points in kinds
         if points
-    ]
+    ] or [[(None, text) for text in texts[:SHORTEST]]]  # nothing is known where somebody else traces
 
 
 def _growth(seen: Observed, operation: Any, random: Random) -> Edits | None:

@@ -19,7 +19,7 @@ from pytest_fx.generation.productions import NAMESPACE, SeededChoices
 from pytest_fx.generation.program_builder import Line, ProgramBuilder, Value, made
 from pytest_fx.generation.record import seeded
 from pytest_fx.search.observed import Observed, Variation, assigned, called_by, is_named, statements
-from pytest_fx.search.syntax import Edits, attribute_of, edited, expression, loaded, name_of, stored
+from pytest_fx.search.syntax import Edits, attribute_of, edited, expression, loaded, name_of, stored, uses_of
 
 MOST_NAMES = 20
 """Values of one step."""
@@ -89,11 +89,11 @@ def operated(
 
 def operation_variations(seen: Observed, operations: Sequence[Any]) -> Iterator[Variation]:
     """Yield each line with another operation in the place of its own: one of some, or any that the grammar has."""
-    random, known = Random(0), known_choices()
+    random, known, tensors = Random(0), known_choices(), seen.tensors().keys()
     for line in seen.lines:
         match line:
             case ast.Assign(targets=[ast.Name(target)], value=ast.expr() as value):
-                reads = [part for part in ast.walk(value) if isinstance(part, ast.Name) and part.id in seen.tensors()]
+                reads = uses_of(value, tensors)
             case _:
                 continue
         others = [("any operation instead", [choice]) for choice in random.sample(known, MOST_OTHERS)]
@@ -118,8 +118,8 @@ def _rewritten(seen: Observed, line: ast.stmt, place: ast.Name, name: str, build
     edits: dict[Any, list[ast.AST]] = {}
     known = 0
     for each in seen.lines[seen.lines.index(line) :]:
-        reads = [part for part in ast.walk(each) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
-        others = {place: value} if each is line else {part: renamed[part.id] for part in reads if part.id in renamed}
+        uses = uses_of(each, renamed.keys())
+        others = {place: value} if each is line else {use: renamed[use.id] for use in uses}
         if not others:
             continue
         target = each.targets[0] if isinstance(each, ast.Assign) else None
@@ -136,8 +136,7 @@ def _rewritten(seen: Observed, line: ast.stmt, place: ast.Name, name: str, build
         value = renamed[target.id] = builder.values[-1]
         edits[each] = [*_statements(builder.lines[known:])]
         known = len(builder.lines)
-    names = (part for part in ast.walk(seen.returned) if isinstance(part, ast.Name) and part.id in renamed)
-    return {**edits, **{part: [name_of(renamed[part.id].name)] for part in names}}
+    return {**edits, **{use: [name_of(renamed[use.id].name)] for use in uses_of(seen.returned, renamed.keys())}}
 
 
 def _written_again(seen: Observed, line: ast.Assign, others: Mapping[ast.Name, Value], builder: ProgramBuilder) -> bool:
@@ -153,9 +152,7 @@ def _written_again(seen: Observed, line: ast.Assign, others: Mapping[ast.Name, V
 
     with seeded(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if builder.attempt(lambda: builder.append(text, operands, run)) and isinstance(
-            builder.lines[-1].targets, Value
-        ):
+        if builder.attempt(lambda: builder.append(text, operands, run) and _has_one_result(builder)):
             return True
         rows = choices_for(target) if (target := _target(seen, line.value)) is not None else ()
         first = [others.get(part, known.get(part.id)) for part in ast.walk(line.value) if isinstance(part, ast.Name)]

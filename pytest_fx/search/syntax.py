@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -64,9 +64,9 @@ def loaded(statement: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
 
 
-def uses_of(forward: ast.FunctionDef, names: set[str]) -> list[ast.Name]:
-    """Return where a method reads the values of these names."""
-    loads = [part for part in ast.walk(forward) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
+def uses_of(tree: ast.AST, names: Collection[str]) -> list[ast.Name]:
+    """Return where a part of a program reads the values of these names."""
+    loads = [part for part in ast.walk(tree) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)]
     return [part for part in loads if part.id in names]
 
 
@@ -87,6 +87,13 @@ def name_of(name: str) -> ast.Name:
 def expression(text: str) -> ast.expr:
     """An expression that is given as text."""
     return ast.parse(text or "None", mode="eval").body
+
+
+def index_of(text: str) -> ast.expr:
+    """An index that is given as it stands in brackets."""
+    subscript = expression(f"x[{text}]")
+    assert isinstance(subscript, ast.Subscript), "what is in brackets is an index"
+    return subscript.slice
 
 
 def children_of(part: ast.AST) -> list[ast.expr]:

@@ -1,6 +1,7 @@
 """What a pass compares the nodes of a program with, and programs in which both are equal."""
 
 import operator
+import sys
 from random import Random
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 
 import fx
 from pytest_fx import check_pass
-from pytest_fx.errors import LawViolation
+from pytest_fx.errors import LawViolation, NothingJudged
 from pytest_fx.harness.subject import Subject
 from pytest_fx.search.agreement import agreed
 from pytest_fx.search.comparisons import PassComparisons
@@ -150,6 +151,14 @@ def by_type(graph_module):
     return False
 
 
+def by_union(graph_module):
+    """Find a product with a number, as it is asked in today's Python."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+        if isinstance(node.args[1], float | bool):
+            return True
+    return False
+
+
 def by_index(graph_module):
     """Find the last of what follows a slice."""
     for node in graph_module.graph.find_nodes(op="call_function", target=operator.getitem):
@@ -202,6 +211,7 @@ def texts_after(pass_):
         (by_users, "= c.flatten(0, 1)\n        e = d.expand(2, 8, 6)"),
         (by_identity, "f = d * d"),
         (by_type, "f = e * 2"),
+        (by_union, "f = e * 0.5"),
         (by_index, "g = f[:, -1]"),
         (by_stop_of_slice, "g = f[:, :5]"),
         (by_stop_of_slice, "g = f[:, 2:2]"),
@@ -251,6 +261,16 @@ def test_passes_that_need_several_calls_with_exact_arguments_are_judged():
     with pytest.raises(LawViolation) as caught:
         check_pass(negate_heads, seed=0, max_examples=40)
     assert "flatten(1, 2)" in str(caught.value) and "unsqueeze(1)" in str(caught.value)
+
+
+def test_the_search_goes_on_without_comparisons_where_somebody_else_traces():
+    trace = sys.gettrace()
+    sys.settrace(lambda *event: None)
+    try:
+        with pytest.raises(NothingJudged):
+            check_pass(negate_heads, seed=0, max_examples=4)
+    finally:
+        sys.settrace(trace)
 
 
 def test_both_sides_of_a_comparison_may_be_of_the_program():

@@ -123,7 +123,7 @@ class Runner:
             return Run(error=error)
         inputs = places(copies)
         shared = _shared(output, inputs)
-        written = self._written()
+        written = self.written()
         rewritten = {
             name: kept.tensor.detach().clone()
             for name, kept in self._state.items()
@@ -148,11 +148,11 @@ class Runner:
 
     def restore(self) -> None:
         """Put the state back to what it was when this was made."""
-        for name in self._written():
+        for name in self.written():
             self._state[name].put_back()
 
-    def _written(self) -> dict[str, torch.Tensor]:
-        """Return what no longer holds the values that it held, however it got others."""
+    def written(self) -> dict[str, torch.Tensor]:
+        """Return the parameters and buffers that no longer hold the values that they held."""
         return {
             name: kept.tensor
             for name, kept in self._state.items()

@@ -46,6 +46,8 @@ So right passes exceed this, too; what does is wrong only if eager's own gradien
 """
 BESIDE_ZEROS = 1e-3
 """The part of the relative tolerance that is the absolute one where all of eager's elements are 0, and have no size."""
+ROUNDING_OF_LARGEST = 64
+"""Ulp of the largest gradient of a program below which another gradient is the rest of a sum that cancels."""
 NUDGES = 4
 """How many times the change of eager's own gradients, for inputs that are nudged by 2 ulp, a rough look allows.
 

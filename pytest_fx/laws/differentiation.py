@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,20 +27,38 @@ Take = Callable[[str, torch.Tensor], None]
 """Does something with a gradient, which it gets with the name of what it is the gradient of."""
 
 
-def gradients_of(
-    runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None, *, stored: bool = False
-) -> Gradients | Exception:
-    """The gradients of a program, whose state is put back afterwards; or why there are none.
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """What a call and its backward pass did."""
 
-    Where they are ``stored`` they take no memory while nobody reads them.
+    gradients: Gradients | Exception
+    """The gradients, or the reason why there are none."""
+    state: Mapping[str, torch.Tensor]
+    """The parameters and buffers that were changed, as they were left."""
+
+
+def training_step(
+    runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None, *, stored: bool = False
+) -> TrainingStep:
+    """Run a program and its backward pass; put its state back afterwards.
+
+    Where the gradients are ``stored`` they take no memory while nobody reads them.
     """
     kept = StoredTensors() if stored else None
     try:
         take = None if kept is None else kept.__setitem__
-        found = gradients_by(runner.call, arguments, dtype, runner.program, names, take)
-        return found if kept is None or isinstance(found, Exception) else kept
+        gradients = gradients_by(runner.call, arguments, dtype, runner.program, names, take)
+        state = {name: tensor.detach().clone() for name, tensor in runner.written().items()}
+        return TrainingStep(gradients if kept is None or isinstance(gradients, Exception) else kept, state)
     finally:
         runner.restore()
+
+
+def gradients_of(
+    runner: Runner, arguments: Arguments, dtype: torch.dtype, names: set[str] | None = None, *, stored: bool = False
+) -> Gradients | Exception:
+    """Return the gradients of a program, whose state is put back afterwards; or why there are none."""
+    return training_step(runner, arguments, dtype, names, stored=stored).gradients
 
 
 def gradients_of_eager(subject: Subject, names: set[str]) -> Gradients | Exception:

@@ -28,10 +28,11 @@ from pytest_fx.harness.tolerances import (
     MOST_PERTURBATIONS,
     NUDGES,
     PERTURBATIONS,
+    ROUNDING_OF_LARGEST,
 )
 from pytest_fx.laws.conditioning import Movement, perturbed
 from pytest_fx.laws.counterparts import counterparts, is_folded, require_roles
-from pytest_fx.laws.differentiation import Gradients, gradients_by, gradients_of, gradients_of_eager
+from pytest_fx.laws.differentiation import Gradients, TrainingStep, gradients_by, gradients_of_eager, training_step
 from pytest_fx.laws.judging import wherever_values_lie
 from pytest_fx.laws.law import broken
 
@@ -46,7 +47,8 @@ def gradients(pass_run: PassRun) -> None:
     compute it by an operation that keeps its result for the gradients, as ``rsqrt`` does and a division does not, or
     read it by one that keeps what it is given: the gradients are then those of a program where it gets a copy. Those of
     inputs, parameters and outputs that are not finite are not judged: what torch computes there depends on how they lie
-    in memory.
+    in memory. The backward pass changes no parameter or buffer that it does not change in eager. A gradient that is as
+    small as rounding errors of the largest one is not compared.
 
     Of a program that was made elsewhere, if it can be differentiated, inputs and those parameters are compared that it
     has; others it may have frozen, or hold as constants.
@@ -166,13 +168,15 @@ def _nudged(tensor: torch.Tensor) -> torch.Tensor:
 def _require_gradients(pass_run: PassRun, float64: bool) -> None:
     subject = pass_run.subject
     arguments, dtype = subject.arguments(float64=float64), torch.float64 if float64 else subject.dtype
-    expected = gradients_of(subject.eager_runner(float64), arguments, dtype, stored=subject.is_large)
+    eager = training_step(subject.eager_runner(float64), arguments, dtype, stored=subject.is_large)
+    expected = eager.gradients
     if isinstance(expected, Exception) or not expected:
         pass_run.leave_out("gradients", "eager has none")
         return  # not every program that can be run can be differentiated
     actual = pass_run.runner(float64)
     with pass_run.watched(calls=True):
-        found = gradients_of(actual, arguments, dtype, stored=subject.is_large)
+        step = training_step(actual, arguments, dtype, stored=subject.is_large)
+    found = step.gradients
     is_given = pass_run.before is None
     if isinstance(found, Exception) and (is_given or pass_run.actual(float64=float64).error is not None):
         return
@@ -187,10 +191,42 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
             )
     if is_given and not found:
         return  # it is for outputs alone, as an engine is
+    if not is_given and not subject.is_large and step.gradients is found:
+        _require_state(pass_run, eager, step, float64)
     del actual  # a large one is let go of where eager is perturbed
     suspects = _suspects(pass_run, expected, found)
+    if suspects and not subject.is_large:
+        largest = max(float(gradient.abs().max()) for gradient in expected.values() if gradient.numel())
+        suspects = {name: leaf for name, leaf in suspects.items() if not _is_noise(leaf, largest)}
     if suspects:
         _require_explained(pass_run, arguments, dtype, float64, suspects)
+
+
+def _require_state(pass_run: PassRun, eager: TrainingStep, actual: TrainingStep, float64: bool) -> None:
+    """Report a buffer that the backward pass changes once more, and does not in eager."""
+    changed = _changed_by_backward(pass_run.actual(float64=float64).state, actual.state)
+    known = _changed_by_backward(pass_run.subject.eager(0, float64).state, eager.state)
+    for name in changed:
+        if pass_run.names.get(name, name) not in known:
+            broken(
+                "gradients",
+                f"the backward pass changes {name!r} of the program, but not in eager",
+                why="running statistics are updated twice where a part of the forward pass is computed again",
+            )
+
+
+def _changed_by_backward(state: Mapping[str, torch.Tensor], later: Mapping[str, torch.Tensor]) -> list[str]:
+    """Return the parameters and buffers that a call leaves otherwise than the call and its backward pass do."""
+    names = dict.fromkeys((*state, *later))
+    return [
+        name for name in names if name not in state or name not in later or differ(Leaf(name, state[name], later[name]))
+    ]
+
+
+def _is_noise(leaf: Leaf, largest: float) -> bool:
+    """Return whether a gradient and the other one are rounding errors of the ``largest`` gradient."""
+    limit = ROUNDING_OF_LARGEST * torch.finfo(leaf.expected.dtype).eps * largest
+    return max(leaf.scale, float(leaf.actual.abs().max())) <= limit
 
 
 def _suspects(pass_run: PassRun, expected: Gradients, found: Gradients) -> dict[str, Leaf]:

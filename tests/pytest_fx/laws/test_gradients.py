@@ -1,6 +1,7 @@
 """pytest_fx.laws.gradient_law: when a gradient is another one."""
 
 import copy
+import operator
 
 import pytest
 import torch
@@ -214,3 +215,73 @@ def test_a_model_with_a_reentrant_checkpoint_keeps_its_own_gradients():
     assert all(parameter.grad is None for parameter in subject.eager_runner().program.parameters())
     with pytest.raises(LawViolation, match="changes the gradient"):
         gradients(PassRun(subject, detached))
+
+
+class Normalized(nn.Module):
+    """A batch norm between two layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return torch.relu(self.norm(self.first(x)))
+
+
+def computed_again(layer):
+    """A pass that computes one layer once more in the backward pass."""
+
+    def pass_(program):
+        for node in program.graph.find_nodes(op="call_module", target=layer):
+            program.add_submodule("again", Again(program.get_submodule(layer)))
+            node.target = "again"
+        program.delete_submodule(layer)
+        program.recompile()
+
+    return pass_
+
+
+class Again(nn.Module):
+    """Computes a layer once more in the backward pass."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return checkpoint(self.layer, x, use_reentrant=False)
+
+
+def test_a_buffer_that_the_backward_pass_updates_once_more_breaks_the_law():
+    inputs = Arguments((torch.randn(6, 4),))
+    subject = Subject("normalized", Normalized(), lambda input_set: inputs, mode="train")
+    gradients(PassRun(subject, computed_again("first")))
+    with pytest.raises(LawViolation, match=r"the backward pass changes 'again.layer.running_mean' of the program"):
+        gradients(PassRun(subject, computed_again("norm")))
+
+
+def test_a_gradient_that_is_a_rounding_error_of_the_largest_may_be_another():
+    rest = 0.1 + 0.2 - 0.3
+
+    class Cancelling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.factor = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return self.weight * rest + self.factor * x
+
+    def without_rest(value):
+        def pass_(program):
+            for node in program.graph.find_nodes(op="call_function", target=operator.mul):
+                if node.args[1] == rest:
+                    node.args = node.args[0], value
+            program.recompile()
+
+        return pass_
+
+    inputs = Arguments((torch.randn(3),))
+    subject = Subject("cancelling", Cancelling(), lambda input_set: inputs)
+    gradients(PassRun(subject, without_rest(0.0)))
+    with pytest.raises(LawViolation, match="weight"):
+        gradients(PassRun(subject, without_rest(1e-9)))

@@ -24,6 +24,7 @@ from torch import nn
 import fx
 from pytest_fx.search.coverage import monitored
 from pytest_fx.search.references import name_of
+from pytest_fx.search.syntax import expression
 
 MOST_WANTED = 40
 """Elements of a container in which a pass looks a value up."""
@@ -92,7 +93,7 @@ class _Comparison(NamedTuple):
     place: tuple[str, int, int]
     """Its file, line and column."""
     operator: type
-    """``ast.Eq``, ``ast.In``, ``ast.Lt``, and ``ast.Call`` for ``isinstance``."""
+    """``ast.Eq``, ``ast.In``, ``ast.Lt``, ``ast.Call`` for ``isinstance``, and ``ast.Not`` for the truth of a side."""
     left: _Side
     """The left side."""
     right: _Side
@@ -188,6 +189,9 @@ def _wanted(operator: type, left: Any, right: Any) -> Iterator[Any]:
     elif operator is ast.In:
         if left not in right:
             yield from (sorted(right, key=name_of) if isinstance(right, set | frozenset) else list(right))[:MOST_WANTED]
+    elif operator is ast.Not:
+        if type(left) is bool:
+            yield not left
     elif operator in (ast.Eq, ast.Is):
         if left is not right and not bool(left == right):
             yield right
@@ -253,19 +257,74 @@ def _comparisons_in(file: str) -> dict[int, list[_Comparison]]:
     except SyntaxError:
         return by_line
     for part in ast.walk(tree):
-        match part:
-            case ast.Compare(left=ast.Call(func=ast.Name("type"), args=[left]), ops=[_], comparators=[right]):
-                kind = ast.Call
-            case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                kind = _POSITIVE.get(type(operator), type(operator))
-            case ast.Call(func=ast.Name("isinstance"), args=[left, right]):
-                kind = ast.Call
-            case _:
-                continue
-        if _is_pure(left) and _is_pure(right):
-            place = file, part.lineno, part.col_offset
-            by_line.setdefault(left.lineno, []).append(_Comparison(place, kind, _side(left), _side(right)))
+        for left, kind, right in _compared_in(part):
+            if _is_pure(left) and _is_pure(right):
+                place = file, right.lineno, right.col_offset
+                by_line.setdefault(left.lineno, []).append(_Comparison(place, kind, _side(left), _side(right)))
     return by_line
+
+
+def _compared_in(part: ast.AST) -> Iterator[tuple[ast.expr, type, ast.expr]]:
+    """Yield what a part of a program compares: the left side, the operator, the right side."""
+    match part:
+        case ast.Compare(left=ast.Call(func=ast.Name("type"), args=[left]), ops=[_], comparators=[right]):
+            yield left, ast.Call, right
+        case ast.Compare(left=left, ops=[operator], comparators=[right]):
+            yield left, _POSITIVE.get(type(operator), type(operator)), right
+        case ast.Call(func=ast.Name("isinstance"), args=[left, right]):
+            yield left, ast.Call, right
+        case ast.Match(subject=subject, cases=cases):
+            for case in cases:
+                yield from _matched(subject, case.pattern)
+        case ast.If(test=test) | ast.IfExp(test=test):
+            yield from _as_truth(test)
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _as_truth(value)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield from _as_truth(operand)
+        case _:
+            pass
+
+
+def _as_truth(test: ast.expr) -> Iterator[tuple[ast.expr, type, ast.expr]]:
+    """Yield a setting that is asked for its truth as a comparison."""
+    match test:
+        case ast.Call(func=ast.Name("isinstance")):
+            pass
+        case ast.Attribute() | ast.Name() | ast.Subscript() | ast.Call():
+            yield test, ast.Not, test
+        case _:
+            pass
+
+
+def _matched(subject: ast.expr, pattern: ast.pattern) -> Iterator[tuple[ast.expr, type, ast.expr]]:
+    """Yield the comparisons by which a pattern matches an expression."""
+
+    def at(name: str) -> ast.expr:
+        return ast.copy_location(expression(f"({ast.unparse(subject)}){name}"), subject)
+
+    match pattern:
+        case ast.MatchValue(value=value):
+            yield subject, ast.Eq, value
+        case ast.MatchSingleton(value=value):
+            yield subject, ast.Is, ast.copy_location(ast.Constant(value), pattern)
+        case ast.MatchOr(patterns=patterns):
+            for each in patterns:
+                yield from _matched(subject, each)
+        case ast.MatchAs(pattern=ast.pattern() as inner):
+            yield from _matched(subject, inner)
+        case ast.MatchSequence(patterns=patterns):
+            for place, each in enumerate(patterns):
+                if isinstance(each, ast.MatchStar):
+                    break
+                yield from _matched(at(f"[{place}]"), each)
+        case ast.MatchClass(cls=kind, kwd_attrs=names, kwd_patterns=patterns):
+            yield subject, ast.Call, kind
+            for name, each in zip(names, patterns, strict=True):
+                yield from _matched(at(f".{name}"), each)
+        case _:
+            pass
 
 
 def _is_pure(expression: ast.expr) -> bool:

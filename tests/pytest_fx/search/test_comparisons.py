@@ -176,6 +176,36 @@ def by_stop_of_slice(graph_module):
     return False
 
 
+def by_match(graph_module):
+    """Find a sigmoid, a flatten to one of two dimensions, an unsqueeze or a chunk."""
+    for node in graph_module.graph.nodes:
+        match node:
+            case fx.Node(op="call_function", target=torch.sigmoid):
+                return True
+            case fx.Node(target="flatten", args=(_, _, 2 | 3)):
+                return True
+            case _:
+                pass
+        match node.op, node.target:
+            case "call_method", "unsqueeze" | "chunk":
+                return True
+            case _:
+                pass
+    return False
+
+
+def by_truth(graph_module):
+    """Find a sum that keeps its dimensions, behind a setting that is no argument."""
+    layer = graph_module.get_submodule("conv")
+    if layer.transposed:
+        return False
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.sum):
+        if not node.kwargs.get("keepdim", False):
+            continue
+        return True
+    return False
+
+
 def texts_after(pass_):
     """Return the programs that one edit each makes of the program, for what a pass compares it with."""
     program = running(PROGRAM)
@@ -215,6 +245,10 @@ def texts_after(pass_):
         (by_index, "g = f[:, -1]"),
         (by_stop_of_slice, "g = f[:, :5]"),
         (by_stop_of_slice, "g = f[:, 2:2]"),
+        (by_truth, "torch.sum(b, 2, keepdim=True)"),
+        (by_match, "torch.sigmoid("),
+        (by_match, "c.flatten(0, 2)"),
+        (by_match, ".chunk("),
     ],
 )
 def test_programs_get_what_a_pass_compares_them_with(pass_, text):

@@ -166,14 +166,17 @@ class Subject:
 
     @classmethod
     def of(cls, program: ProgramSource, mode: str = "eval") -> Subject:
-        """A program that stands for itself, called with its one set of inputs in the dtypes that they have."""
-        module = program.build()
+        """A program that stands for itself, called with its one set of inputs in the dtypes that they have.
+
+        If it is in the mode already its parts keep theirs, which may be others.
+        """
+        module = in_mode(program.build(), mode)
         subject = cls(
             "the program",
             module,
             lambda input_set: program.inputs,
             input_set_count=1,
-            mode=mode,
+            mode="train" if is_training(module) else "eval",
             keeps_dtypes=True,
             source=program.source,
         )
@@ -533,6 +536,11 @@ class Subject:
 def is_training(module: nn.Module) -> bool:
     """Return whether any part of a module is in training mode."""
     return any(part.training for part in module.modules())
+
+
+def in_mode(module: nn.Module, mode: str) -> nn.Module:
+    """Put a module into ``"eval"`` or ``"train"`` mode with all its parts, unless it is in that already."""
+    return module if module.training == (mode == "train") else module.train(mode == "train")
 
 
 _LOWER_PRECISION = {torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex32}

@@ -8,7 +8,7 @@ import inspect
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -33,6 +33,8 @@ _ELSEWHERE = frozenset({"device", "generator", "layout", "pin_memory", "names", 
 """Arguments on where values are, and not on what they are."""
 _MOST_OF_OVERLOAD = 4
 """Calls of another overload that are tried."""
+FEW_NUMBERS = 3
+"""Numbers of which all orders are tried."""
 _WORD = re.compile(r"""(?:'|"|``)([a-z_]{2,20})(?:'|"|``)""")
 
 
@@ -46,7 +48,7 @@ def argument_variations(seen: Observed) -> Iterator[Variation]:
     for place in (*seen.lines, seen.returned, seen.init):
         for part in ast.walk(place):
             for variation in variations_of(seen, part):
-                yield variation
+                yield replace(variation, call=part)
                 if key := variation.parameter and (variation.parameter, variation.passed):
                     several |= {key} & alike.keys()
                     alike[key] = {**alike.get(key, {}), **variation.edits}
@@ -131,6 +133,8 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
     receiver = _receiver_of(seen, call)
     signature = None if called is None else _signature_of(seen, call, called, receiver)
     if signature is None:
+        if receiver and len(call.args) > 1 and len(_numbers_in(call.args)) == len(call.args):
+            yield from _of_numbers_in_a_row(seen, call)
         return
     callee = _callee(called)
     bound = signature.bind(*receiver, *call.args, **{each.arg: each for each in call.keywords if each.arg})
@@ -148,7 +152,7 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
             yield Variation(property_, edits, callee=callee, parameter=name, passed=passed)
         if given is not None:
             yield from _of_another_type(seen, given)
-    yield from _of_numbers(seen, [*call.args, *(each.value for each in call.keywords)])
+    yield from _of_numbers(seen, callee, [*call.args, *(each.value for each in call.keywords)])
     if not isinstance(called, type):
         yield from _of_overloads(call, called, signature, len(receiver))
         yield from _by_keyword(call, signature, len(receiver))
@@ -157,6 +161,21 @@ def _of_call(seen: Observed, call: ast.Call) -> Iterator[Variation]:
             yield Variation(
                 "spelling", {call: [ast.Call(expression(f"torch.{name}"), [*receiver, *call.args], call.keywords)]}
             )
+
+
+def _of_numbers_in_a_row(seen: Observed, call: ast.Call) -> Iterator[Variation]:
+    """Yield a method that takes one list with its numbers as arguments, as those of ``x.permute(0, 2, 1)`` are."""
+    listed = ast.Call(call.func, [ast.Tuple(list(call.args), ast.Load())], call.keywords)
+    inside = set(ast.walk(listed))
+    for variation in _of_call(seen, listed):
+        changed = edited(listed, variation.edits)
+        match changed:
+            case ast.Call(func=function, args=[ast.Tuple(elts=numbers)], keywords=keywords):
+                changed = ast.Call(function, list(numbers), keywords)
+            case _:
+                pass
+        others = {part: change for part, change in variation.edits.items() if part not in inside}
+        yield replace(variation, edits={call: [changed], **others})
 
 
 def inputs_in(seen: Observed, dtype: torch.dtype) -> Edits:
@@ -305,7 +324,7 @@ def _like(constant: Any, parameter: inspect.Parameter | None, called: Any) -> It
             changed = (kind((*constant[:at], each + 1, *constant[at + 1 :])) for at, each in enumerate(constant))
             from_the_end = kind(each - max(constant) - 1 for each in constant)
             equal = kind(constant[:1] * len(constant))
-            return [kind(reversed(constant)), from_the_end, *changed, kind(constant[1:]), equal]
+            return [*map(kind, _orders(constant)), from_the_end, *changed, kind(constant[1:]), equal]
         case _:
             return []
 
@@ -376,11 +395,14 @@ def _words(called: Any, parameter: inspect.Parameter) -> list[str]:
     return list(dict.fromkeys([*_WORD.findall(near), *constants]))[:_MOST_WORDS]
 
 
-def _of_numbers(seen: Observed, values: list[ast.expr]) -> Iterator[Variation]:
+def _of_numbers(seen: Observed, callee: str, values: list[ast.expr]) -> Iterator[Variation]:
     """Yield all numbers of a call moved together, such as a range that lies elsewhere, or beyond all other numbers."""
     numbers = _numbers_in(values)
     if len(numbers) < 2:
         return
+    for order in _orders(list(numbers.values())):
+        edits = {part: [expression(spell(each))] for part, each in zip(numbers, order, strict=True)}
+        yield Variation(f"order of numbers of {callee}", edits, callee=callee, parameter="order of numbers")
     others = [*numbers.values(), *_numbers_in(part for line in seen.lines for part in ast.walk(line)).values()]
     span = math.ceil(max(others) - min(others)) + 1 if all(map(math.isfinite, others)) else 1
     for name, moves in (
@@ -389,6 +411,17 @@ def _of_numbers(seen: Observed, values: list[ast.expr]) -> Iterator[Variation]:
     ):
         for move in moves:
             yield Variation(name, {value: [expression(spell(move(number)))] for value, number in numbers.items()})
+
+
+def _orders(numbers: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield numbers in other orders: all orders of few, of more those with two exchanged or all moved on."""
+    count = len(numbers)
+    if count <= FEW_NUMBERS:
+        yield from itertools.islice(itertools.permutations(numbers), 1, None)
+        return
+    for start in range(1, count):
+        yield [*numbers[start:], *numbers[:start]]
+        yield [*numbers[: start - 1], numbers[start], numbers[start - 1], *numbers[start + 1 :]]
 
 
 def _numbers_in(parts: Iterable[ast.AST]) -> dict[ast.AST, Any]:

@@ -13,7 +13,7 @@ import functools
 import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import MappingProxyType
 from typing import Any
@@ -42,16 +42,20 @@ VALUES = 2
 """Values of an argument in each round through all properties, at least."""
 OF_ONE_CALL = 0.5
 """The part of the combinations whose first two properties are two arguments of one call."""
-COMBINED = 2
-"""Programs with several properties otherwise, for each with one, after the first."""
 MOST_COMBINED = 4
 """Properties that are otherwise at a time."""
-ATTEMPTS = 3
-"""Attempts to find a further program."""
+COMBINED = 2
+"""Programs with several properties otherwise, for each with one, after the first."""
+MOST_JOINT = 16
+"""Pairs of an argument of two calls that are tried."""
 MOST_BARREN = 2
 """Rounds through all properties without a new program, after which there are no others."""
-FITTING = (4, 6, 8)
+FITTING = (6, 4, 8)
 """Sizes that are tried where an argument does not fit those of a program."""
+MOST_FITTING = 6
+"""Programs with such a size."""
+MOST_UNFIT = 2
+"""Arguments of a property that fail with all sizes, after which sizes are not tried for others."""
 
 
 @dataclass(slots=True)
@@ -95,6 +99,16 @@ class Trial:
     """Whether the values and the state are as before: gradients may depend on both, where outputs do not."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What need not be tried again."""
+
+    texts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    """Texts of programs, with their modes."""
+    unfit: Counter[str] = field(default_factory=Counter[str])
+    """How many arguments of each property fail with all sizes."""
+
+
 def trials(
     seeds: Iterable[tuple[str, str]],
     modes: Sequence[str],
@@ -123,10 +137,12 @@ def trials(
         for seen, _, text in texts
         if seen is not None
     }
-    known: set[tuple[str, str]] = set()
+    known = _Known()
     found: dict[str, list[tuple[int, Observed, str, Variation]]] = {}
     for seen, mode in observed:
-        for name, several in _by_name([*_variations(seen), *further[seen]]).items():
+        for name, several in _grouped(
+            [*itertools.chain.from_iterable(_by_name(seen).values()), *further[seen]]
+        ).items():
             random.shuffle(several)
             # each seed has its turn, those with few variations no later than the others
             found.setdefault(name, []).extend((place, seen, mode, each) for place, each in enumerate(several))
@@ -143,15 +159,19 @@ def trials(
     names.sort(key=lambda name: not first[name].parameter or first[name].parameter in looked_at)
     often = {name: max(VALUES * bool(first[name].callee), round(len(queues[name]) ** (1 / 3))) for name in names}
     barren = 0
+    joint = deque[tuple[Observed, str, Variation]]()
     for cycle in itertools.count():
         barren += 1
+        if cycle == 1:
+            pairs = [(seen, mode, each) for seen, mode in observed for each in _joint(seen, acted, random)]
+            joint.extend(random.sample(pairs, len(pairs)))
         for time, name in itertools.product(range(max(often.values(), default=0)), names):
             if time >= often[name]:
                 continue
             several = [
-                _combined(*random.choice(observed), known, random, acted) for _ in range(bool(cycle or time) * 2)
+                _combined(*random.choice(observed), known, random, acted) for _ in range(bool(cycle or time) * COMBINED)
             ]
-            for trial in (_next_single(queues[name], known), *several):
+            for trial in (_next_single(queues[name], known), _next_single(joint, known), *several):
                 if trial is not None:
                     barren = 0
                     yield trial
@@ -159,7 +179,7 @@ def trials(
             return
 
 
-def _next_single(queue: deque[tuple[Observed, str, Variation]], known: set[tuple[str, str]]) -> Trial | None:
+def _next_single(queue: deque[tuple[Observed, str, Variation]], known: _Known) -> Trial | None:
     """Return the next program with a property otherwise that runs; None if there is none left."""
     while queue:
         seen, mode, variation = queue.popleft()
@@ -196,43 +216,68 @@ def _place(part: ast.expr) -> tuple[int, int]:
     return part.lineno, part.col_offset
 
 
-def _combined(
-    seen: Observed, mode: str, known: set[tuple[str, str]], random: Random, acted: Mapping[str, int]
-) -> Trial | None:
+def _combined(seen: Observed, mode: str, known: _Known, random: Random, acted: Mapping[str, int]) -> Trial | None:
     """Return a program with several properties otherwise, of those that can be: often arguments of one call."""
-    count = random.randint(2, MOST_COMBINED)
-    of_call = random.randint(2, count) if random.random() < OF_ONE_CALL else 0
-    made, tree = list[Variation](), seen.tree
     if not acted:
         return None
-    kept = [each for each in _variations(seen) if acted.get(each.name)]
-    for _ in range(count - of_call):
-        other = _one_of(kept, acted, random)
-        if other is not None and other.edits.keys() <= set(ast.walk(tree)):  # what an edit has written again is not
+    count = random.randint(2, MOST_COMBINED)
+    of_call = random.randint(2, count) if random.random() < OF_ONE_CALL else 0
+    made, tree, callee = list[Variation](), seen.tree, ""
+    variations = arguments = _by_name(seen)
+    for number in range(count):
+        if number < count - of_call:
+            other = _one_of(variations, acted, random)
+        else:
+            other = _one_of(arguments, acted, random, callee)
+            callee = other.callee if other else callee
+            if other is not None and not _applies(other, tree):  # an argument of a call that an edit wrote again
+                current = Observed.of_tree(tree, mode)
+                arguments = {} if current is None else _grouped(argument_variations(current))
+                other = _one_of(arguments, acted, random, callee)
+                tree = tree if current is None else current.tree
+        if other is not None and _applies(other, tree):
             made, tree = [*made, other], edited(tree, other.edits)
-    callee = ""
-    for _ in range(of_call):
-        current = Observed.of_tree(tree, mode)
-        others = [] if current is None else [each for each in argument_variations(current) if each.callee]
-        other = _one_of([each for each in others if each.callee == (callee or each.callee)], acted, random)
-        if current is None or other is None:
-            break
-        made, tree, callee = [*made, other], edited(current.tree, other.edits), other.callee
     return _trial(tree, mode, made, known) if len(made) > 1 else None
 
 
-def _seldom(names: Sequence[str], acted: Mapping[str, int], random: Random) -> str:
-    """Choose a property, the sooner the less often it was varied."""
-    return random.choices(names, [1 / acted[name] for name in names])[0]
+def _joint(seen: Observed, acted: Mapping[str, int], random: Random) -> Iterator[Variation]:
+    """Yield the same argument of two calls otherwise, where the pass does not act if it is so in one of them.
+
+    It may ask that both fit each other, as those of two permutations of which one undoes the other.
+    """
+    for name, several in _by_name(seen).items():
+        by_call: dict[ast.AST | None, list[Variation]] = {}
+        for each in several if several[0].parameter and not acted.get(name) else ():
+            by_call.setdefault(each.call, []).append(each)
+        calls = itertools.combinations(by_call.values(), 2)
+        pairs = [pair for two in calls for pair in itertools.product(*two)]
+        for one, other in random.sample(pairs, min(MOST_JOINT, len(pairs))):
+            yield replace(one, name=f"{name} of two calls", edits={**one.edits, **other.edits})
 
 
-def _one_of(variations: Iterable[Variation], acted: Mapping[str, int], random: Random) -> Variation | None:
-    """Choose a property that was varied before, and one of its variations."""
-    by_name = _by_name(variation for variation in variations if acted.get(variation.name))
-    return random.choice(by_name[_seldom(list(by_name), acted, random)]) if by_name else None
+def _applies(variation: Variation, tree: ast.Module) -> bool:
+    """Return whether what a variation edits is in a tree, unless an edit has written it again."""
+    return variation.edits.keys() <= set(ast.walk(tree))
 
 
-def _by_name(variations: Iterable[Variation]) -> dict[str, list[Variation]]:
+def _one_of(
+    by_name: Mapping[str, Sequence[Variation]],
+    acted: Mapping[str, int],
+    random: Random,
+    callee: str | None = None,
+) -> Variation | None:
+    """Choose a property that was varied before, the sooner the less often it was, and one of its variations.
+
+    With ``callee`` it is an argument of that, or of anything if the name is empty.
+    """
+    callees = {name: several[0].callee for name, several in by_name.items() if acted.get(name)}
+    names = [name for name, own in callees.items() if callee is None or (own and callee in ("", own))]
+    name = random.choices(names, [1 / acted[name] for name in names])[0] if names else ""
+    return random.choice(by_name[name]) if name else None
+
+
+def _grouped(variations: Iterable[Variation]) -> dict[str, list[Variation]]:
+    """Return variations by their properties."""
     by_name: dict[str, list[Variation]] = {}
     for variation in variations:
         by_name.setdefault(variation.name, []).append(variation)
@@ -240,27 +285,38 @@ def _by_name(variations: Iterable[Variation]) -> dict[str, list[Variation]]:
 
 
 @functools.lru_cache(maxsize=32)  # each seed is varied many times
-def _variations(seen: Observed) -> list[Variation]:
-    return [variation for kind in KINDS for variation in kind(seen)]
+def _by_name(seen: Observed) -> Mapping[str, Sequence[Variation]]:
+    return _grouped(variation for kind in KINDS for variation in kind(seen))
 
 
-def _trial(changed: ast.Module, mode: str, made: Sequence[Variation], known: set[tuple[str, str]]) -> Trial | None:
-    """Return the program with some variations made; None if it is no program, or a known one."""
-    for candidate in (changed, *(_fitting(changed) if made[-1].callee else ())):
+def _trial(changed: ast.Module, mode: str, made: Sequence[Variation], known: _Known) -> Trial | None:
+    """Return the program with some variations made; None if it is no program, or a known one.
+
+    An argument that fails is tried with other sizes, unless these did not help with others of the same property.
+    """
+    last = made[-1]
+    may_fit = bool(last.callee) and known.unfit[last.name] < MOST_UNFIT
+    for candidate in (changed, *(_fitting(changed) if may_fit else ())):
         text = written(candidate)
-        if (text, mode) in known:
+        if (text, mode) in known.texts:
             return None
         if candidate is changed:
-            known.add((text, mode))
+            known.texts.add((text, mode))
         if (program := running(text, mode)) is not None:
-            known.add((text, mode))
+            known.texts.add((text, mode))
             usual = not any(each.of_values for each in made)
             return Trial(program, mode, tuple(each.name for each in made), usual)
+    known.unfit[last.name] += may_fit
     return None
 
 
 def _fitting(tree: ast.Module) -> Iterator[ast.Module]:
     """Yield the program with one of its sizes otherwise, such as may fit another argument."""
     call = WrittenCall.of(tree)
-    for edits in of_sizes(tree, call, lambda old, sizes: [size for size in FITTING if size != old and old > 1]):
+    fitting = (
+        edits
+        for size in FITTING
+        for edits in of_sizes(tree, call, lambda old, sizes: [size] if size != old and old > 1 else [])  # noqa: B023
+    )
+    for edits in itertools.islice(fitting, MOST_FITTING):
         yield edited(tree, edits)

@@ -89,19 +89,50 @@ def operated(
 
 def operation_variations(seen: Observed, operations: Sequence[Any]) -> Iterator[Variation]:
     """Yield each line with another operation in the place of its own: one of some, or any that the grammar has."""
-    random, known, tensors = Random(0), known_choices(), seen.tensors().keys()
+    random, known = Random(0), known_choices()
+    any_other = [("any operation instead", [choice]) for choice in random.sample(known, MOST_OTHERS)]
+    others = [(f"{getattr(each, '__name__', each)} instead", choices_for(each)) for each in operations]
+    for line in _lines_with_value(seen):
+        for name, choices in (*any_other, *others):
+            yield from _instead(seen, line, name, choices, random)
+
+
+def instead_of_each(seen: Observed, operation: Any) -> Iterator[Variation]:
+    """Yield each line, and those that compute the same, with an operation in the place of its own, drawn some times."""
+    choices, random = choices_for(operation), Random(0)
+    for line, _ in itertools.product(_lines_with_value(seen), range(REDRAWN)):
+        yield from _instead(seen, line, f"{operation} instead", choices, random)
+
+
+def _lines_with_value(seen: Observed) -> list[ast.Assign]:
+    """Return the lines that compute a value from tensors, one of several that compute the same."""
+    lines: dict[str, ast.Assign] = {}
     for line in seen.lines:
         match line:
-            case ast.Assign(targets=[ast.Name(target)], value=ast.expr() as value):
-                reads = uses_of(value, tensors)
+            case ast.Assign(targets=[ast.Name()], value=value) if uses_of(value, seen.tensors().keys()):
+                lines.setdefault(ast.unparse(value), line)
             case _:
-                continue
-        others = [("any operation instead", [choice]) for choice in random.sample(known, MOST_OTHERS)]
-        others += [(f"{getattr(each, '__name__', each)} instead", choices_for(each)) for each in operations]
-        for name, choices in others if reads else ():
-            edits = operated(seen, [(line, reads[0])], choices, random, target)
-            if edits is not None:
-                yield Variation(name, edits)
+                pass
+    return list(lines.values())
+
+
+def _instead(
+    seen: Observed, line: ast.Assign, name: str, choices: Sequence[SpelledRow], random: Random
+) -> Iterator[Variation]:
+    """Yield one of some operations in the place of that of a line, and of those that compute the same."""
+    text, target = ast.unparse(line.value), ast.unparse(line.targets[0])
+    edits = operated(seen, [(line, uses_of(line.value, seen.tensors().keys())[0])], choices, random, target)
+    if edits is None:
+        return
+    *_, call, _ = edits[line]
+    for other in seen.lines:
+        match other:
+            case ast.Assign(targets=[ast.Name(name_of_other)], value=value) if other is not line:
+                if ast.unparse(value) == text and isinstance(call, ast.Assign):
+                    edits = {**edits, other: [assigned(name_of_other, call.value)]}
+            case _:
+                pass
+    yield Variation(name, edits)
 
 
 def _statements(lines: Sequence[Line]) -> list[ast.stmt]:

@@ -36,7 +36,8 @@ def module_variations(seen: Observed) -> Iterator[Variation]:
         for kind, (method, text) in _HOOKS.items():
             edits = {classes[0]: [*statements(text), classes[0]], **after_build(build, f"{owner}.{method}(hook)")}
             yield Variation(kind, edits)
-        yield Variation("the mode of one module", after_build(build, f"{owner}.train(not {owner}.training)"))
+        others = f"{owner}.train()" if seen.mode == "eval" else f"module.train()\n{owner}.eval()"
+        yield Variation("the mode of one module", after_build(build, others))
         yield Variation("frozen parameters", after_build(build, f"{owner}.requires_grad_(False)"), of_values=True)
         for way in _PARAMETRIZATIONS:
             if isinstance(getattr(child, "weight", None), nn.Parameter):

@@ -24,6 +24,7 @@ from torch import nn
 
 from pytest_fx.generation.record import Program, load
 from pytest_fx.generation.strategy import warnings_as_errors
+from pytest_fx.harness.subject import in_mode
 from pytest_fx.processes.memory_bound import little_memory
 from pytest_fx.search.reduction import written
 from pytest_fx.search.removals import slices
@@ -114,7 +115,7 @@ def running(text: str, mode: str = "eval") -> Program | None:
                 > MOST_ELEMENTS
             ):
                 return None
-            module = program.build().train(mode == "train")
+            module = in_mode(program.build(), mode)
             _run(program, module)
             with warnings_as_errors():  # only of what runs, as torch prints a warning that comes with an exception
                 _run(program, module)

@@ -15,6 +15,7 @@ from torch import nn
 
 from pytest_fx.generation.productions import NAMESPACE
 from pytest_fx.generation.record import load
+from pytest_fx.harness.subject import in_mode
 from pytest_fx.search.reduction import written
 from pytest_fx.search.syntax import NAMESPACES, Edits, WrittenCall, edited, expression, loaded, methods
 
@@ -35,6 +36,8 @@ class Variation:
     """The parameter of the argument."""
     passed: str = ""
     """The argument as text."""
+    call: ast.AST | None = None
+    """The call."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,8 @@ class Observed:
     """How it is called."""
     module: nn.Module
     """The module."""
+    mode: str
+    """The mode in which it was called."""
     values: Mapping[str, Any]
     """What each name of ``forward`` holds at its end."""
 
@@ -68,10 +73,10 @@ class Observed:
             program = load(written(watched), frozenset(), (), 0)
             inputs = program.inputs.copies()
             with torch.no_grad():
-                values = program.build().train(mode == "train")(*inputs.args, **inputs.kwargs)
+                values = in_mode(program.build(), mode)(*inputs.args, **inputs.kwargs)
         except Exception:  # whatever a text raises that is not a program
             return None
-        return cls(tree, call, program.module, {name: value for name, value in values.items() if name != "self"})
+        return cls(tree, call, program.module, mode, {name: value for name, value in values.items() if name != "self"})
 
     @property
     def lines(self) -> list[ast.stmt]:

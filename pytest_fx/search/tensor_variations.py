@@ -125,6 +125,29 @@ def _of_all(seen: Observed, inputs: list[tuple[ast.expr, TensorRecipe]]) -> Iter
         yield Variation("rank of all inputs", {part: [expression(recipe.text)] for part, recipe in wider.items()})
 
 
+def wider(seen: Observed) -> Iterator[Edits]:
+    """Yield a program on inputs of one dimension more, if it has matrices and some call names all their dimensions.
+
+    The call names the new dimension, too.
+    """
+    inputs = list(tensors_in(seen.call.inputs))
+    edits: Edits = {}
+    for part in [each for line in seen.lines for each in ast.walk(line)]:
+        match part:
+            case ast.Call(args=args, func=ast.Attribute()):
+                numbers = [each for each in args if isinstance(each, ast.Constant)]
+                dims = [each.value for each in numbers]
+                if dims in ([0, 1], [1, 0]) and args[-2:] == numbers:
+                    edits = {**edits, args[-1]: [args[-1], ast.Constant(2)]}
+            case ast.Tuple(elts=[ast.Constant(0), ast.Constant(1)] | [ast.Constant(1), ast.Constant(0)] as numbers):
+                edits = {**edits, part: [ast.Tuple([*numbers, ast.Constant(2)], ast.Load())]}
+            case _:
+                pass
+    if edits and all(len(recipe.shape) == 2 for _, recipe in inputs):
+        shapes = {part: replace(recipe, shape=(*recipe.shape, 4)) for part, recipe in inputs}
+        yield {**edits, **{part: [expression(recipe.text)] for part, recipe in shapes.items()}}
+
+
 def _name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 

@@ -3,6 +3,7 @@
 import itertools
 import operator
 import re
+from collections import Counter
 from random import Random
 
 import hypothesis
@@ -15,11 +16,15 @@ from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
 import fx
 from pytest_fx import LawViolation, check_pass
+from pytest_fx.harness.subject import Subject
 from pytest_fx.search.exploration import trials
 from pytest_fx.search.growth import growths, starts
+from pytest_fx.search.growth_steps import instead_of_each
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, flattened
 from pytest_fx.search.reduction import written
+from pytest_fx.search.syntax import edited
+from pytest_fx.search.tensor_variations import wider
 
 QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
 CONVOLUTION = """
@@ -110,7 +115,7 @@ def varied():
         "a hook before forward": "register_forward_pre_hook",
         "frozen parameters": "requires_grad_(False)",
         "a parametrized weight": "parametrizations.",
-        "the mode of one module": ".train(not",
+        "the mode of one module": ".train()",
         "a parameter": "self.scale = nn.Parameter",
         "a buffer that is not saved": "persistent=False",
         "inside of another module": "self.inner = Inner()",
@@ -126,6 +131,15 @@ def test_a_group_that_no_size_divides_comes_with_another_size(varied):
     texts = varied["argument groups of Conv2d"]
     groups = [re.search(r"nn\.Conv2d\((\d+), (\d+), 3, groups=(\d)\)", text) for text in texts]
     assert {"2", "3"} <= {found[3] for found in groups if found}
+
+
+def test_a_module_may_be_in_another_mode_than_the_rest(varied):
+    modes = set()
+    for text in varied["the mode of one module"]:
+        subject = Subject.of(running(text), "eval")
+        modes.add((subject.mode, subject.fresh().conv.training, subject.fresh().norm.training))
+    assert modes == {("eval", True, False), ("eval", False, True)}
+    assert Subject.of(running(text), "train").fresh().conv.training
 
 
 PLAIN = """
@@ -194,7 +208,7 @@ def test_each_property_is_varied_once_before_any_is_varied_again():
 
 def test_several_properties_follow_of_those_on_which_the_pass_acted():
     acted = {"zeros": 1, "returned": 9, "ties": 1, "read again": 1}
-    near = itertools.islice(trials([(CONVOLUTION, "eval")], ("eval",), (), Random(0), acted), 800)
+    near = itertools.islice(trials([(CONVOLUTION, "eval")], ("eval",), (), Random(0), acted), 400)
     several = [trial.properties for trial in near if len(trial.properties) > 1]
     assert {2, 3} <= set(map(len, several)) and {*itertools.chain(*several)} <= acted.keys()
     seldom, often = (sum(name in properties for properties in several) for name in ("ties", "returned"))
@@ -313,10 +327,10 @@ def relu_by_name(graph_module):
 
 
 def test_the_report_counts_seeds_trials_and_properties(tmp_path):
-    report = check_pass(relu_by_name, max_examples=20, seed=0, folder=tmp_path, settings=QUICK)
-    assert report.programs >= 20 and report.seeds > 0
-    assert report.trials == 100 <= report.varied
-    assert 60 < len(report.varied_properties) <= 100
+    report = check_pass(relu_by_name, max_examples=12, seed=0, folder=tmp_path, settings=QUICK)
+    assert report.programs >= 12 and report.seeds > 0
+    assert report.trials == 60 <= report.varied
+    assert 40 < len(report.varied_properties) <= 100
     assert f"{len(report.varied_properties)} properties of {report.seeds} programs were varied" in str(report)
     assert not {*report.varied_properties} & {*report.unvaried_properties}
 
@@ -335,7 +349,7 @@ def test_what_is_explored_is_the_place_where_the_pass_acts(tmp_path, monkeypatch
         return trials(texts, *others)
 
     monkeypatch.setattr("pytest_fx.search.search.trials", noting)
-    check_pass(relu_beside_much_else, max_examples=40, seed=0, folder=tmp_path, settings=QUICK)
+    check_pass(relu_beside_much_else, max_examples=12, seed=0, folder=tmp_path, settings=QUICK)
     lines = [len(Observed.of(text, "eval").lines) for text in seeds]
     assert seeds and max(lines) <= 8 and min(lines) == 1, seeds
 
@@ -437,3 +451,55 @@ def inputs():
 def test_programs_that_need_much_memory_are_not_tried(result, size):
     assert running(LARGE.format(result="x * 2", size=4)) is not None
     assert running(LARGE.format(result=result, size=size)) is None
+
+
+PERMUTED = """
+import torch
+from torch import nn
+
+
+class Program(nn.Module):
+    def forward(self, x):
+        a = x.permute(0, 1, 2)
+        b = torch.softmax(a, 0)
+        return b.permute((0, 1, 2))
+
+
+def build():
+    return Program().eval()
+
+
+def inputs():
+    return (torch.arange(72.0).sin().reshape(6, 3, 4),), {}
+"""
+
+
+def test_numbers_in_a_row_are_one_argument_and_that_of_two_calls_may_fit_each_other():
+    names, pairs = set(), set()
+    acted = Counter()
+    for trial in itertools.islice(trials([(PERMUTED, "eval")], ("eval",), (), Random(0), acted), 400):
+        names.update(trial.properties)
+        acted.update({} if "argument dims of permute" in trial.properties else trial.properties)
+        if trial.properties == ("argument dims of permute of two calls",):
+            first, second = re.findall(r"permute\(\(?([\d, ]+)\)", trial.program.source)
+            pairs.add((first, second))
+    assert "argument dims of permute" in names
+    assert pairs & {("1, 2, 0", "2, 0, 1"), ("2, 0, 1", "1, 2, 0")}, pairs
+
+
+REPEATED = PERMUTED.replace("permute(0, 1, 2)", "relu()").replace(
+    "return b.permute((0, 1, 2))", "c = x.relu()\n        return a + b * c"
+)
+
+
+def test_an_operation_stands_in_the_place_of_all_calls_that_compute_the_same():
+    seen = Observed.of(REPEATED, "eval")
+    texts = [written(edited(seen.tree, each.edits)) for each in instead_of_each(seen, torch.tanh)]
+    assert any(text.count("tanh(") == 2 and "relu" not in text for text in texts), "\n".join(texts)
+
+
+def test_a_wider_program_names_the_new_dimension_too():
+    matrix = PERMUTED.replace("0, 1, 2", "0, 1").replace("arange(72.0)", "arange(18.0)").replace("6, 3, 4", "6, 3")
+    seen = Observed.of(matrix, "eval")
+    (text,) = (written(edited(seen.tree, edits)) for edits in wider(seen))
+    assert "permute(0, 1, 2)" in text and "permute((0, 1, 2))" in text and running(text) is not None

@@ -9,9 +9,16 @@ import torch
 # Inner runs forget the modules that they imported first, and some of these cannot be imported again: Hypothesis refuses
 # the strategies made with its first import, and torch.compile imports modules that register themselves once.
 import pytest_fx.search.pass_check
-import pytest_fx.suites.model_suite  # noqa: F401
+import pytest_fx.suites.model_suite
 
 torch.compile(lambda x: x, backend="eager")(torch.ones(1))
+
+
+@pytest.fixture
+def little_explored(monkeypatch):
+    """Let searches vary what they found a fifth as often, in tests of something else."""
+    monkeypatch.setattr(pytest_fx.search.pass_check, "EXPLORED", 1)
+
 
 USER_MODULE = '''
 """A user's models and passes."""

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("little_explored")
+
 PASSES = """
 import copy
 import torch
@@ -94,15 +96,16 @@ def test_under_the_option_no_gradients_are_asked_for_and_the_row_says_so(run):
     assert "gradients" in result.stdout.str() and "--fx-inference" in result.stdout.str()
 
 
-def test_random_programs_are_in_evaluation_mode_under_the_option(pytester):
+def test_random_programs_are_in_evaluation_mode_under_the_option(pytester, monkeypatch):
+    monkeypatch.setattr("pytest_fx.search.search.SHRINKING", 1.0)
     pytester.makepyfile(passes=PASSES)
     pytester.syspathinsert()
-    chosen = ("--fx-check", "passes:cut_relu", "--fx-examples", "20", "-p", "no:cacheprovider", "-q")
+    chosen = ("--fx-check", "passes:cut_relu", "--fx-examples", "12", "-p", "no:cacheprovider", "-q")
     failing = pytester.runpytest(*chosen)
     failing.assert_outcomes(failed=1)
     assert "cut_relu.may_change" in failing.stdout.str()
     pytester.runpytest(*chosen, "--fx-inference").assert_outcomes(passed=1)
-    trained = ("--fx-check", "passes:in_training_mode", "--fx-examples", "20", "-p", "no:cacheprovider", "-q")
+    trained = ("--fx-check", "passes:in_training_mode", *chosen[2:])
     failing = pytester.runpytest(*trained)
     failing.assert_outcomes(failed=1)
     assert "leave programs in training mode alone" in failing.stdout.str()

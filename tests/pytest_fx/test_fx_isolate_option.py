@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("little_explored")
+
 HOSTILE = """
 import ctypes, itertools, os, signal, subprocess, sys, threading, time
 import pytest

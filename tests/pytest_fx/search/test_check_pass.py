@@ -35,6 +35,8 @@ from pytest_fx.search.nearness import running
 from pytest_fx.search.placement import PutBack
 from pytest_fx.search.references import references_of
 
+pytestmark = pytest.mark.usefixtures("little_explored")
+
 SHRINKING = hypothesis.settings(database=None)
 QUICK = hypothesis.settings(SHRINKING, phases=[hypothesis.Phase.generate])
 
@@ -224,7 +226,7 @@ def never_then_retrace(graph_module):
 @pytest.mark.parametrize("pass_", [never_then_clean_up, never_then_clean_up_in_torch, never_then_retrace])
 def test_changes_by_clean_up_alone_are_not_the_passes(check, pass_):
     with pytest.raises(NothingJudged) as caught:
-        check(pass_, min_changed=0.05, max_examples=8)
+        check(pass_, min_changed=0.05, max_examples=3)
     assert caught.value.changed == 0
     assert "others were changed by none of its edits" in str(caught.value)
     assert "node.target = torch.tanh" in str(caught.value)
@@ -254,7 +256,7 @@ def only_clean_up(graph_module):
 
 @pytest.mark.parametrize("pass_", [relu_as_function_then_clean_up, erase_what_nothing_uses, only_clean_up])
 def test_a_pass_that_also_cleans_up_or_only_does_so_itself_is_judged(check, pass_):
-    report = check(pass_, min_changed=0.05, max_examples=12)
+    report = check(pass_, min_changed=0.05, max_examples=6)
     assert report.changed >= 2
 
 
@@ -327,8 +329,8 @@ def test_passes_of_every_kind_are_taken(check):
         return graph_module
 
     for pass_ in (fx.passes.RemoveDeadCode, "remove-dead-code", "remove-dead-code,eliminate-common-subexpressions"):
-        assert check(pass_, max_examples=5).programs == 5
-    assert check(fx.interop.adapt(negate_twice), max_examples=5).name == "negate-twice"
+        assert check(pass_, max_examples=2).programs == 2
+    assert check(fx.interop.adapt(negate_twice), max_examples=2).name == "negate-twice"
 
 
 def test_options_of_a_pass_are_in_the_written_test(check, tmp_path):
@@ -816,8 +818,6 @@ def test_the_search_goes_on_until_enough_programs_were_changed_and_says_if_not(c
     options = {"max_examples": 24, "without": ("gradients", "deterministic", "retraceable")}
     usual = check(relu_method_as_function, min_changed=1, **options)
     assert usual.changed >= usual.wanted == 7 and usual.programs == 24
-    more = check(linear_to_the_same_size_on_three_dimensions, min_changed=0.01, seed=2, **options)
-    assert 24 < more.programs <= 48
     assert check(relu_of_the_first(), min_changed=0.01, enough_changed=0, **options).programs == 24
     few = check(relu_of_the_first(), min_changed=0.01, **options)
     assert 0 < few.changed < few.wanted == 7 and 24 < few.programs <= 48

@@ -20,6 +20,8 @@ from pytest_fx.generation.waiting import WAITING
 from pytest_fx.search.drawn_options import with_drawn_options
 from pytest_fx.search.references import references_of
 
+pytestmark = pytest.mark.usefixtures("little_explored")
+
 QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
 
 
@@ -55,15 +57,17 @@ class TellsNoOptions:
 
 def test_a_pass_is_tried_with_the_options_that_it_names_for_each_program(tmp_path):
     with pytest.raises(LawViolation) as caught:
+        check_pass(SkipReLU(), max_examples=40, seed=0, folder=tmp_path, settings=QUICK)
+    assert "with these options: skip-re-lu{at=relu" in str(caught.value)
+
+
+@pytest.mark.thorough
+def test_the_test_file_of_a_failure_has_the_options(tmp_path):
+    with pytest.raises(LawViolation) as caught:
         check_pass(SkipReLU(), max_examples=40, seed=0, folder=tmp_path)
     text = str(caught.value)
     assert "with these options: skip-re-lu{at=relu}" in text
     assert text.count("torch.relu") == 2  # in the program, made smaller, and in its code before the pass
-
-
-def test_the_test_file_of_a_failure_has_the_options(tmp_path):
-    with pytest.raises(LawViolation):
-        check_pass(SkipReLU(), max_examples=40, seed=0, folder=tmp_path)
     (file,) = tmp_path.glob("test_*.py")
     assert f"'{__name__}:SkipReLU{{at=relu}}'" in file.read_text()
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file]
@@ -82,8 +86,8 @@ def test_a_pass_that_names_something_else_than_options_is_refused():
 
 
 def test_split_cuts_most_programs_at_a_place_of_theirs():
-    report = check_pass("split", max_examples=20, seed=0)
-    assert report.changed >= 15
+    report = check_pass("split", max_examples=8, seed=0)
+    assert report.changed >= 6
 
 
 @pytest.mark.parametrize(
@@ -97,15 +101,15 @@ def test_passes_of_ours_are_tried_with_several_options(name, count):
 
 
 def test_a_pipeline_draws_options_for_each_of_its_passes():
-    report = check_pass("remove-dead-code,split", max_examples=20, seed=0)
-    assert report.changed >= 15
+    report = check_pass("remove-dead-code,split", max_examples=6, seed=0)
+    assert report.changed >= 4
 
 
 def test_a_pass_that_asks_what_waits_gets_programs_that_wait():
     assert set(WAITING) <= set(references_of(OverlapCommunication()).operations)
     assert set(WAITING).isdisjoint(references_of(get_pass("fuse-conv-bn")).operations)
-    report = check_pass("overlap", max_examples=8, seed=0)
-    assert report.changed >= 4
+    report = check_pass("overlap", max_examples=4, seed=0)
+    assert report.changed >= 2
 
 
 def wait_at_once(graph_module: fx.GraphModule) -> fx.GraphModule:

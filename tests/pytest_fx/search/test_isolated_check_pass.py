@@ -16,6 +16,8 @@ from fx.errors import FxError
 from pytest_fx import LawViolation, NothingJudged, check_pass, check_program
 from pytest_fx.search import isolated_search
 
+pytestmark = pytest.mark.usefixtures("little_explored")
+
 
 def where_a_relu_is(act):
     """A pass, which cannot be pickled, that acts on programs with a relu."""
@@ -76,7 +78,7 @@ def test_an_exception_that_would_end_pytest_is_a_broken_law(tmp_path):
 
 
 def test_a_right_pass_is_reported_as_without_a_child(monkeypatch):
-    reports = [check_pass("merge-parallel-layers", isolate=isolate, seed=1, max_examples=8, min_changed=0)
+    reports = [check_pass("merge-parallel-layers", isolate=isolate, seed=1, max_examples=2, min_changed=0)
                for isolate in (False, True)]  # fmt: skip
     assert reports[0] == reports[1]
 

@@ -12,6 +12,8 @@ from fx.passes import get_pass
 from pytest_fx import LawViolation, mutate_pass
 from pytest_fx.search.mutants import mutants_of
 
+pytestmark = pytest.mark.usefixtures("little_explored")
+
 PRODUCTS = {torch.neg: -1, torch.positive: 1}
 """A table of the pass below."""
 
@@ -51,7 +53,7 @@ def line_of(text: str) -> int:
 
 @pytest.fixture(scope="module")
 def report():
-    return mutate_pass(negation_as_product, mutants=100, max_examples=10)
+    return mutate_pass(negation_as_product, mutants=100, max_examples=4)
 
 
 def fates(report, line, kind):
@@ -118,7 +120,7 @@ def negation_as_new_product(graph_module: fx.GraphModule) -> None:
 
 
 def test_a_fault_that_leaves_dead_code_behind_acts_less():
-    report = mutate_pass(negation_as_new_product, max_examples=10)
+    report = mutate_pass(negation_as_new_product, max_examples=4)
     (left,) = fates(report, line_of("graph_module.graph.erase_node(node)"), "edit removed")
     assert left.fate == "acts less"
     (metadata,) = fates(report, line_of("product.meta.update(node.meta)"), "edit removed")

@@ -20,6 +20,8 @@ from pytest_fx.search.references import references_of
 from pytest_fx.search.search import Search
 from pytest_fx.search.seed_models import load_models
 
+pytestmark = pytest.mark.usefixtures("little_explored")
+
 QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
 CHAIN = tuple(f"{part}{rest}" for part, rest in (("lo", "gcumsumexp"), ("ro", "ll"), ("fl", "ip"), ("ta", "nh")))
 """Methods in a row that no random program has: the pass neither mentions their names nor compares with them."""

@@ -97,13 +97,6 @@ def operation_variations(seen: Observed, operations: Sequence[Any]) -> Iterator[
             yield from _instead(seen, line, name, choices, random)
 
 
-def instead_of_each(seen: Observed, operation: Any) -> Iterator[Variation]:
-    """Yield each line, and those that compute the same, with an operation in the place of its own, drawn some times."""
-    choices, random = choices_for(operation), Random(0)
-    for line, _ in itertools.product(_lines_with_value(seen), range(REDRAWN)):
-        yield from _instead(seen, line, f"{operation} instead", choices, random)
-
-
 def _lines_with_value(seen: Observed) -> list[ast.Assign]:
     """Return the lines that compute a value from tensors, one of several that compute the same."""
     lines: dict[str, ast.Assign] = {}

@@ -34,14 +34,13 @@ from pytest_fx.search.drawn_options import (
 )
 from pytest_fx.search.exploration import Explored, called_names, trials, variety
 from pytest_fx.search.growth import growths, starts
-from pytest_fx.search.growth_steps import instead_of_each
 from pytest_fx.search.model_cuts import places
 from pytest_fx.search.nearness import cuts, nearest, running, variations
 from pytest_fx.search.observed import Observed
 from pytest_fx.search.reduction import reduced, written
 from pytest_fx.search.references import PassReferences
 from pytest_fx.search.simplifications import of_sizes, tensors_in
-from pytest_fx.search.syntax import Edits, WrittenCall, edited, expression
+from pytest_fx.search.syntax import WrittenCall, edited, expression
 from pytest_fx.search.tensor_variations import wider
 
 MOST_CUT = 10
@@ -480,7 +479,7 @@ class Search:
             looked_at: names that the pass mentions.
             operations: those that it mentions.
         """
-        random, seeds = Random(0), self._seeds(operations)
+        random, seeds = Random(0), self._seeds()
         names = {text: self._names_made(text, mode) for text, mode in seeds}
         for trial in itertools.islice(
             trials(seeds, modes, looked_at, random, self.explored.acted, names, operations), 2 * most
@@ -493,11 +492,10 @@ class Search:
             if self.explored.trials >= most:
                 return
 
-    def _seeds(self, operations: Sequence[Any]) -> list[tuple[str, str]]:
+    def _seeds(self) -> list[tuple[str, str]]:
         """Return short parts of changed programs that call different things, and their modes.
 
-        Each is the place where the pass acts with one step around it, or the shortest part of that. Operations that the
-        pass mentions, and none of them calls, stand in the place of others if the pass acts there.
+        Each is the place where the pass acts with one step around it, or the shortest part of that.
         """
         texts: dict[Any, tuple[str, str]] = {}
         for source in nearest(self._reached_in_changed, MOST_CUT):
@@ -508,31 +506,8 @@ class Search:
                     if variety(seed) > variety(known):
                         texts[called_names(seed)] = seed, mode
         chosen = _of_most_names(sorted(texts.values(), key=lambda seed: len(seed[0])))
-        seeds = [(self._enlarged(self._with_distinct_values(text, mode), mode), mode) for text, mode in chosen]
-        called = {name for text, _ in seeds for name in called_names(text)}
-        for operation in operations:
-            name = getattr(operation, "__name__", operation)
-            if name not in called and len(seeds) < 2 * MOST_SEEDS:
-                seeds += itertools.islice(self._instead(chosen, operation, name), 1)
-        self.explored.seeds = len(seeds)
-        return seeds
-
-    def _instead(self, seeds: Iterable[tuple[str, str]], operation: Any, name: str) -> Iterator[tuple[str, str]]:
-        """Yield parts of seeds with an operation in the place of another one, if the pass acts on them for it."""
-        for text, mode in seeds:
-            seen = Observed.of(text, mode)
-            changes = () if seen is None else instead_of_each(seen, operation)
-            for changed in self._acted_on(seen, (each.edits for each in changes), mode):
-                part = self._cut(changed, mode)
-                if name in called_names(part):
-                    yield part, mode
-
-    def _acted_on(self, seen: Observed | None, edits: Iterable[Edits], mode: str) -> Iterator[str]:
-        """Yield the programs that edits make of one, and on which the pass acts."""
-        for each in edits:
-            program = None if seen is None else running(written(edited(seen.tree, each)), mode)
-            if program is not None and self.acts_on(program, mode):
-                yield program.source
+        self.explored.seeds = len(chosen)
+        return [(self._enlarged(self._with_distinct_values(text, mode), mode), mode) for text, mode in chosen]
 
     def _with_distinct_values(self, source: str, mode: str) -> str:
         """Return a program on inputs with no two equal values, if the pass acts on it: equal ones hide much."""
@@ -560,7 +535,10 @@ class Search:
                     source = program.source
                     break
         seen = Observed.of(source, mode)
-        return next(self._acted_on(seen, () if seen is None else wider(seen), mode), source)
+        if seen is not None and (edits := wider(seen)):
+            program = running(written(edited(seen.tree, edits)), mode)
+            return program.source if program is not None and self.acts_on(program, mode) else source
+        return source
 
     def _names_made(self, source: str, mode: str) -> list[str]:
         """Return the attributes that the pass adds to a program."""

@@ -125,8 +125,8 @@ def _of_all(seen: Observed, inputs: list[tuple[ast.expr, TensorRecipe]]) -> Iter
         yield Variation("rank of all inputs", {part: [expression(recipe.text)] for part, recipe in wider.items()})
 
 
-def wider(seen: Observed) -> Iterator[Edits]:
-    """Yield a program on inputs of one dimension more, if it has matrices and some call names all their dimensions.
+def wider(seen: Observed) -> Edits:
+    """Return edits that give inputs one dimension more, if they are matrices and a call names all their dimensions.
 
     The call names the new dimension, too.
     """
@@ -143,9 +143,10 @@ def wider(seen: Observed) -> Iterator[Edits]:
                 edits = {**edits, part: [ast.Tuple([*numbers, ast.Constant(2)], ast.Load())]}
             case _:
                 pass
-    if edits and all(len(recipe.shape) == 2 for _, recipe in inputs):
-        shapes = {part: replace(recipe, shape=(*recipe.shape, 4)) for part, recipe in inputs}
-        yield {**edits, **{part: [expression(recipe.text)] for part, recipe in shapes.items()}}
+    if not edits or any(len(recipe.shape) != 2 for _, recipe in inputs):
+        return {}
+    shapes = {part: replace(recipe, shape=(*recipe.shape, 4)) for part, recipe in inputs}
+    return {**edits, **{part: [expression(recipe.text)] for part, recipe in shapes.items()}}
 
 
 def _name_of(dtype: torch.dtype) -> str:

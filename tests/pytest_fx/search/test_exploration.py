@@ -19,7 +19,7 @@ from pytest_fx import LawViolation, check_pass
 from pytest_fx.harness.subject import Subject
 from pytest_fx.search.exploration import trials
 from pytest_fx.search.growth import growths, starts
-from pytest_fx.search.growth_steps import instead_of_each
+from pytest_fx.search.growth_steps import operation_variations
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, flattened
 from pytest_fx.search.reduction import written
@@ -494,12 +494,12 @@ REPEATED = PERMUTED.replace("permute(0, 1, 2)", "relu()").replace(
 
 def test_an_operation_stands_in_the_place_of_all_calls_that_compute_the_same():
     seen = Observed.of(REPEATED, "eval")
-    texts = [written(edited(seen.tree, each.edits)) for each in instead_of_each(seen, torch.tanh)]
+    texts = [written(edited(seen.tree, each.edits)) for each in operation_variations(seen, [torch.tanh])]
     assert any(text.count("tanh(") == 2 and "relu" not in text for text in texts), "\n".join(texts)
 
 
 def test_a_wider_program_names_the_new_dimension_too():
     matrix = PERMUTED.replace("0, 1, 2", "0, 1").replace("arange(72.0)", "arange(18.0)").replace("6, 3, 4", "6, 3")
     seen = Observed.of(matrix, "eval")
-    (text,) = (written(edited(seen.tree, edits)) for edits in wider(seen))
+    text = written(edited(seen.tree, wider(seen)))
     assert "permute(0, 1, 2)" in text and "permute((0, 1, 2))" in text and running(text) is not None

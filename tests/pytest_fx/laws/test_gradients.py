@@ -267,9 +267,10 @@ def test_a_gradient_that_is_a_rounding_error_of_the_largest_may_be_another():
         def __init__(self):
             super().__init__()
             self.weight, self.factor = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+            self.zero = nn.Parameter(torch.zeros(1))  # its gradient is infinite
 
         def forward(self, x):
-            return self.weight * rest + self.factor * x
+            return self.weight * rest + self.factor * x, self.zero.sqrt()
 
     def without_rest(value):
         def pass_(program):

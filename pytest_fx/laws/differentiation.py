@@ -29,7 +29,7 @@ Take = Callable[[str, torch.Tensor], None]
 
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
-    """What a call and its backward pass did."""
+    """The results of a call and its backward pass."""
 
     gradients: Gradients | Exception
     """The gradients, or the reason why there are none."""

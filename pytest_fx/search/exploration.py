@@ -101,12 +101,12 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What need not be tried again."""
+    """Trials that need not be made again."""
 
     texts: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     """Texts of programs, with their modes."""
     unfit: Counter[str] = field(default_factory=Counter[str])
-    """How many arguments of each property fail with all sizes."""
+    """The number of arguments of each property that fail with all sizes."""
 
 
 def trials(

@@ -219,9 +219,14 @@ def _require_state(pass_run: PassRun, eager: TrainingStep, actual: TrainingStep,
 def _changed_by_backward(state: Mapping[str, torch.Tensor], later: Mapping[str, torch.Tensor]) -> list[str]:
     """Return the parameters and buffers that a call leaves otherwise than the call and its backward pass do."""
     names = dict.fromkeys((*state, *later))
-    return [
-        name for name in names if name not in state or name not in later or differ(Leaf(name, state[name], later[name]))
-    ]
+    return [name for name in names if name not in state or name not in later or _is_other(state[name], later[name])]
+
+
+def _is_other(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Return whether two values of a buffer differ, by more than rounding errors if they are real or complex."""
+    if before.shape != after.shape or not (before.is_floating_point() or before.is_complex()):
+        return not torch.equal(before, after)
+    return differ(Leaf("", before, after))
 
 
 def _is_noise(leaf: Leaf, largest: float) -> bool:

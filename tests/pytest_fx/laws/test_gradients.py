@@ -260,6 +260,21 @@ def test_a_buffer_that_the_backward_pass_updates_once_more_breaks_the_law():
         gradients(PassRun(subject, computed_again("norm")))
 
 
+def test_a_boolean_buffer_that_a_program_writes_is_compared():
+    class Remembering(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.register_buffer("positive", torch.zeros(4, dtype=torch.bool))
+
+        def forward(self, x):
+            self.positive.logical_xor_(x[0] > 0)
+            return torch.relu(self.first(x))
+
+    subject = Subject("remembering", Remembering(), lambda input_set: Arguments((torch.randn(6, 4),)))
+    gradients(PassRun(subject, computed_again("first")))
+
+
 def test_a_gradient_that_is_a_rounding_error_of_the_largest_may_be_another():
     rest = 0.1 + 0.2 - 0.3
 

@@ -7,7 +7,7 @@ import inspect
 import itertools
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -124,14 +124,24 @@ def _called(callee: ast.expr, function: Any, owner: Any) -> tuple[Any, Any, int]
     first, *path = ast.unparse(callee).split(".")
     value: Any = {"self": owner}.get(first) if path else function.__globals__.get(first)
     for name in path:
-        # A tensor has no function of the user's, and reading one from a module would record it before all inputs.
-        is_tensor = isinstance(value, torch.nn.Module) and (name in value._parameters or name in value._buffers)
-        value = None if is_tensor else getattr(value, name, None)
+        value = _stored(value, name)
     if isinstance(value, torch.nn.Module):
         return _users_own(type(value).forward), value, 1
     if isinstance(value, MethodType):
         return _users_own(value.__func__), value.__self__, 1
     return _users_own(value), None, 0
+
+
+def _stored(holder: Any, name: str) -> Any:
+    """Return an attribute without running properties, or recording a parameter before all inputs."""
+    if isinstance(holder, torch.nn.Module) and name in holder._modules:
+        return holder._modules[name]
+    value = inspect.getattr_static(holder, name, None)
+    owner = cast("type", holder if isinstance(holder, type) else type(holder))
+    is_method = isinstance(value, (FunctionType, classmethod, staticmethod))
+    if is_method and inspect.getattr_static(owner, name, None) is value:
+        return value.__get__(None if owner is holder else holder, owner)
+    return value
 
 
 def _users_own(value: Any) -> Any:

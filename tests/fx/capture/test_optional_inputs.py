@@ -165,9 +165,53 @@ class CallsItsParameter(nn.Module):
         return self.weight.mm(z) + x
 
 
-def test_an_input_with_a_default_stands_before_a_parameter_whose_method_gets_it():
-    program = fx.symbolic_trace(CallsItsParameter())
+class CallsItsProperty(CallsItsParameter):
+    @property
+    def doubled(self):
+        return self.weight * 2
+
+    def forward(self, x, *, z=None):
+        return self.doubled.mm(z) + x
+
+
+@pytest.mark.parametrize("root", [CallsItsParameter(), CallsItsProperty()])
+def test_an_input_with_a_default_stands_before_a_parameter_whose_method_gets_it(root):
+    program = fx.symbolic_trace(root)
     program.graph.lint()
+    assert not program.graph.eliminate_dead_code()
     assert [node.op for node in program.graph.nodes][:2] == ["placeholder", "placeholder"]
     x, z = torch.rand(3, 3), torch.rand(3, 3)
-    assert torch.allclose(program(x, z=z), x + z.sum(0))
+    assert torch.allclose(program(x, z=z), root(x, z=z))
+
+
+class Helper:
+    def attend(self, x, mask):
+        return self.masked(x, mask)
+
+    @staticmethod
+    def masked(x, mask):
+        return x if mask is None else x * mask
+
+
+class WithHelper(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.helper = getattr(Helper(), name)
+
+    def forward(self, x, mask=None):
+        return self.helper(x, mask)
+
+
+class WithHelpers(WithHelper):
+    def __init__(self):
+        nn.Module.__init__(self)
+        self.helpers = Helper()
+
+    def forward(self, x, mask=None):
+        return self.helpers.attend(x, mask)
+
+
+@pytest.mark.parametrize("root", [*map(WithHelper, ("attend", "masked")), WithHelpers()])
+def test_an_input_is_followed_into_methods_of_every_kind(root):
+    x = torch.ones(2)
+    assert torch.equal(fx.symbolic_trace(root)(x), x)

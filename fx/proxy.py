@@ -154,6 +154,8 @@ class TracerBase:
     def __init__(self) -> None:
         self.scope = Scope("", None)
         self.module_stack = {}
+        self._flag_defaults: set[Node] = set()
+        """The inputs with a flag as their default, by which a question for their truth is answered."""
         self._locations: dict[tuple[int, int], SourceLocation] = {}
         self._attributes_read: list[weakref.ref[Attribute]] = []
         self._reads_recorded: list[Node] = []

@@ -82,6 +82,7 @@ class Signature:
             names = names[1:]
         self.names = names
         self.optional = [name for name in names if self.defaults.get(name, code) is None]
+        self._flags = [name for name in names if type(self.defaults.get(name)) is bool]
         self._asked_for: dict[str, SourceLocation] = {}
         """The optional inputs that the function asks for being given, and where."""
         self._checks: list[tuple[Any, ...]] = []
@@ -191,12 +192,18 @@ class Signature:
         if name not in concrete and name in self._asked_for and guide is None:
             return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
         is_given = guide is not None and name not in concrete and guide.given.get(name, name) is not None
-        if name in self.optional and (is_given or type(concrete.get(name)) is PHBase):
+        is_marked = type(concrete.get(name)) is PHBase
+        if name in self._flags and is_marked:  # to stay free, and not to be decided by its default
+            return self._input(tracer, name, *default)
+        if name in self.optional and (is_given or is_marked):
             self._whole.add(name)
             return self._given(tracer, name)
         if name not in concrete:
             self._whole.add(name)
-            return self._input(tracer, name, *default)
+            proxy = self._input(tracer, name, *default)
+            if name in self._flags and guide is None:
+                tracer._flag_defaults.add(proxy.node)
+            return proxy
         count = 0
         examples = None if guide is None else guide.parts_of(name, concrete[name])
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained
+from fx.assertions import check_value
 from fx.capture import higher_order_calls, identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.bodies import escaped, outermost, within
@@ -296,7 +297,7 @@ class Tracer(RootTracer):
         try:
             return self._attempts(root, concrete_args)
         except Exception as error:
-            if not self._left_out:
+            if not self._left_out or isinstance(error, TraceError):  # nobody can call it without, then
                 raise
             try:  # it may need an input that it says can be left out
                 self._as_given = True
@@ -358,9 +359,20 @@ class Tracer(RootTracer):
         Raises:
             TraceError: there are none, or they do not say it.
         """
+        if question == "bool" and obj.node in self._flag_defaults:
+            return self._answer_default(obj, lines["where"])
         if self.guide is None or self._runs_again:
             return super().answer(question, obj, what, kind, **lines)
         return self.guide.answer(question, obj, what, kind, **lines)
+
+    def _answer_default(self, flag: Proxy, where: object) -> bool:
+        """Capture the program as it is where a flag is left out, and let it check that."""
+        name, value = flag.node.target, flag.node.args[0]
+        if not any(user.target is check_value for user in flag.node.users):
+            other = f"concrete_args={{{name!r}: {not value}}} captures it otherwise"
+            message = f"the program was captured where {name} was {value} ({other}): {where}"
+            self.create_proxy("call_function", check_value, (flag, value, message), {})
+        return bool(value)
 
     @property
     def _runs_again(self) -> bool:
@@ -580,6 +592,7 @@ class Tracer(RootTracer):
         self._state: ModuleState | None = None
         self._caught: Caught | None = None
         self.guide = self._body = None
+        self._flag_defaults = set()
         self._starred, self._indexed = [], []
         self._attribute_paths: dict[int, tuple[Any, str]] | None = None
         self._parameter_paths: dict[int, str] | None = None

@@ -7,6 +7,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from torch import nn
@@ -236,14 +237,15 @@ def example_inputs(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any])
 def defaults_left(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the parameters that a call with ``args`` and ``kwargs`` does not give, with their defaults.
 
-    Those with default ``None`` that it gives are marked to stay inputs: without a word, they are captured as that.
+    Those with default ``None`` or a flag that it gives are marked to stay inputs: else they are captured as left out.
     """
     bound = inspect.signature(model.forward if isinstance(model, nn.Module) else model).bind(*args, **kwargs)
     given = set(bound.arguments)
+    defaults = {name: parameter.default for name, parameter in bound.signature.parameters.items()}
     optional = {
         name: PH
         for name, value in bound.arguments.items()
-        if value is not None and bound.signature.parameters[name].default is None
+        if isinstance(defaults[name], (bool, NoneType)) and value is not defaults[name]
     }
     bound.apply_defaults()
     kinds = inspect.Parameter

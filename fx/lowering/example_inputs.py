@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -93,8 +94,8 @@ def _misfit(graph_module: GraphModule, values: Sequence[Any], number: int, error
     flat = list(graph_module.graph.process_inputs(*values))
     inputs = [one for one in nodes if one.op == "placeholder"]
     given = [
-        f"input {position + 1}, `{one.target}`, is {_shown(value)}"
-        for position, (one, value) in enumerate(zip(inputs, flat, strict=False))
+        f"input {position + 1}, `{one.target}`, is {_shown(value) if position < len(flat) else 'left out'}"
+        for position, (one, value) in enumerate(zip_longest(inputs, flat))
         if one in before
     ]
     if not given:

@@ -115,6 +115,50 @@ def test_an_input_without_which_the_program_fails_is_captured_as_given() -> None
         traced(torch.ones(2))
 
 
+def masked_or_causal(x: Any, mask: Any = None, causal: bool = False) -> Any:
+    if mask is not None or causal:
+        return x * 2
+    return x + 1 if not causal else x
+
+
+def test_a_flag_that_is_asked_for_is_left_out_with_the_optional_input_beside_it() -> None:
+    traced, x = fx.symbolic_trace(masked_or_causal), torch.ones(2)
+    assert torch.equal(traced(x), x + 1)
+    assert [str(guard).partition(": ")[0] for guard in traced.guards] == [
+        "the program was captured where mask is not given (concrete_args={'mask'",
+        "the program was captured where causal was False (concrete_args={'causal'",
+    ]
+    with pytest.raises(GuardError, match="where causal was False"):
+        traced(x, None, True)
+    causal = fx.symbolic_trace(masked_or_causal, concrete_args={"causal": True})
+    assert torch.equal(causal(x, None, True), x * 2)
+
+
+def test_a_flag_that_is_marked_to_stay_an_input_decides_nothing() -> None:
+    with pytest.raises(fx.TraceError, match="cannot be used as inputs to control flow"):
+        fx.symbolic_trace(masked_or_causal, concrete_args={"causal": fx.PH})
+    free = fx.symbolic_trace(lambda x, up=False: x.flip(0) * up, concrete_args={"up": fx.PH})
+    assert torch.equal(free(torch.ones(2), True), torch.ones(2))
+
+
+def test_a_call_that_gives_a_flag_is_not_captured_by_its_default() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Any, mask: Any = None, causal: bool = False) -> Any:
+            return masked_or_causal(x, mask, causal)
+
+    x = torch.ones(2)
+    assert torch.equal(fx.capture(Model(), (x,), {"causal": True})(x, causal=True), x * 2)
+
+
+def test_a_program_refused_without_its_optional_input_is_not_captured_with_it_instead() -> None:
+    def program(x: Any, mask: Any = None) -> Any:
+        return x * 2 if mask is not None or x.sum() > 0 else x
+
+    with pytest.raises(fx.TraceError, match="cannot be used as inputs to control flow"):
+        fx.symbolic_trace(program)
+    fx.symbolic_trace(program, concrete_args={"mask": fx.PH})
+
+
 def test_a_program_that_fails_with_its_optional_input_and_without_says_both() -> None:
     def program(x: Any, y: Any = None) -> Any:
         if y is None:

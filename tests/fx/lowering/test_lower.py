@@ -198,6 +198,18 @@ def test_example_inputs_that_do_not_fit_are_named(inputs: Any, what: str, why: s
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+def test_an_input_that_is_left_out_and_has_to_be_given_is_named():
+    def program(x, mask=None):
+        return x if mask is None else x * mask
+
+    with_mask = fx.symbolic_trace(program, concrete_args={"mask": fx.PH})
+    with pytest.raises(LoweringError) as failure:
+        fx.lower(with_mask, Toy(), (X,))
+    first, *lines = str(failure.value).splitlines()
+    assert first == "example_inputs do not fit the program: input 2, `mask`, is left out"
+    assert lines[1].startswith("  why    GuardError: the program was captured where mask is given")
+
+
 @pytest.mark.parametrize(
     "inputs, what",
     [

@@ -834,6 +834,8 @@ class Proxy:
         if isinstance(orig_method, torch._C.ScriptMethod):
             return tracer.create_proxy("call_method", orig_method.name, (orig_method.owner, *args), kwargs)  # type: ignore[attr-defined]
         if orig_method in _tensor_methods() or orig_method.__name__ == "__get__":
+            if orig_method is torch.Tensor.__getitem__ and _has_slice(args[1]):  # of a real tensor, by a traced size
+                return tracer.create_proxy("call_function", operator.getitem, args, kwargs)
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
         if orig_method is torch._assert:
             condition, message = (*args, *kwargs.values())
@@ -841,6 +843,11 @@ class Proxy:
         if isinstance(orig_method, torch._ops.HigherOrderOperator):
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
+
+
+def _has_slice(index: Any) -> bool:
+    """Return whether an index has slices, which only operators may be given in TorchScript, and no methods."""
+    return any(isinstance(one, slice) for one in (index if isinstance(index, tuple) else (index,)))
 
 
 class _MatchedAsSequence(abc.ABC):  # noqa: B024 - it stands for a flag

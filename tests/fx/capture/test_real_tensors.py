@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -131,3 +132,19 @@ def test_a_number_that_was_read_out_of_a_buffer_is_checked_when_the_program_runs
     said = r"(?s)captured where this was 2.0: .*test_real_tensors.py:.*it is 3.0 now.*why .*try +capture the program"
     with pytest.raises(fx.GuardError, match=said):
         captured(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda m, x: m.table[: x.size(0)],
+        lambda m, x: m.table[None, x.size(0) :],
+        lambda m, x: (m.table + 1)[-x.size(0) :],
+        lambda m, x: torch.arange(4)[x.size(0) : x.size(0) + 2],
+    ],
+)
+def test_a_real_tensor_that_is_sliced_by_a_size_is_an_item_of_it(compute: Any) -> None:
+    module, x = Holding(compute), torch.ones(2)
+    program = fx.symbolic_trace(module)
+    assert len(program.graph.find_nodes(op="call_function", target=operator.getitem)) == 1
+    assert torch.equal(program(x), module(x))

@@ -105,3 +105,17 @@ def test_a_copy_and_its_original_are_scripted_each_as_it_is():
     other = relu_becomes_sigmoid(copy.deepcopy(program))
     assert torch.equal(torch.jit.script(program)(X), program(X))
     assert torch.equal(torch.jit.script(other)(X), other(X))
+
+
+class Positions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("places", torch.arange(8))
+
+    def forward(self, x):
+        return x + self.places[: x.size(1)]
+
+
+def test_a_buffer_that_is_sliced_by_a_size_is_scripted():
+    program = fx.symbolic_trace(Positions())
+    assert torch.equal(torch.jit.script(program)(X), Positions()(X))

@@ -567,6 +567,10 @@ class TracerBase:
         self._refused = before
         return iter((self._starred[-1],)) if stands else self.answer("iter", obj, what, **lines)
 
+    def unpack(self, obj: Proxy, count: int, frame: FrameType) -> Iterator[Any]:
+        """The elements that ``a, b = value`` names, which ``frame`` is doing with a proxy."""
+        return (obj[index] for index in range(count))  # type: ignore[index]
+
     def _count(self, obj: Proxy, frame: FrameType) -> int | None:
         """Return how many elements a proxy has; the program checks it where its node does not promise that."""
         found = count_of(obj.node)
@@ -720,7 +724,7 @@ class Proxy:
         frame = sys._getframe(1)
         count = unpack_count(frame)
         if count is not None:
-            return (self[index] for index in range(count))  # type: ignore[index]
+            return self.tracer.unpack(self, count, frame)
         ends = unpack_ends(frame)
         return self.tracer.iter(self) if ends is None else self._ends(*ends, frame)
 

@@ -252,6 +252,8 @@ class Guide:
 
     def _answer_len(self, obj: Proxy, value: Any, where: object) -> int:
         count = int(value.shape[0]) if isinstance(value, torch.Tensor) else len(value)
+        if hasattr(type(value), "n_fields") or hasattr(type(value), "_fields"):  # its class says how many
+            return count
         self._check(self._question(len, obj), count, f"len({self._spelled(obj)})", where)
         return count
 

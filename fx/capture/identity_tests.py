@@ -10,7 +10,7 @@ import torch
 
 from fx.assertions import ASSERTIONS, check_given
 from fx.capture.augmented import sources
-from fx.checks.identities import Identity, compared_with, identities
+from fx.checks.identities import Identity, compared_with, identities, unpacks
 from fx.frames import is_pythons_file, users_frame
 from fx.modules.attributes import find_attribute
 from fx.naming.printing import describe
@@ -39,7 +39,7 @@ def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bo
     tests = tests_of(node, location)
     is_generated = users_frame(sys._getframe(1)).f_code.co_filename in GENERATED_FILES
     if not tests or node.target in ASSERTIONS or is_generated:
-        return bool(tests) or node.target is operator.getitem
+        return bool(tests) or unpacks(code, location._offset)
     for test in tests:
         where = SourceLocation(code, test.offset)
         if test.with_none and _may_be_none(node, tracer.root):

@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, FunctionType, ModuleType, NoneType
 from typing import Any
 
@@ -378,6 +378,15 @@ class Tracer(RootTracer):
     def _runs_again(self) -> bool:
         """Return whether there will be another run, which records calls that this one was refused for."""
         return _count(self._classes_called) > self._classes_known
+
+    def unpack(self, obj: Proxy, count: int, frame: FrameType) -> Iterator[Any]:
+        """The elements of a value that is unpacked; with example inputs, the program checks how many there are."""
+        if self.guide is None or not self.guide.knows(obj):
+            return super().unpack(obj, count, frame)
+        if (known := self._count(obj, frame)) is not None:
+            return super().unpack(obj, known, frame)
+        where = user_location(frame, self._locations)
+        return self.answer("iter", obj, "cannot unpack a traced value", where=where, value=describe(obj.node))
 
     def answer_index(self, obj: Proxy, frame: FrameType) -> int:
         """The integer that a traced value is for the example inputs.

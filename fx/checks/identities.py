@@ -99,6 +99,12 @@ def compared_with(code: CodeType, offset: int, element: int = 0) -> tuple[Identi
     return found
 
 
+def unpacks(code: CodeType, offset: int) -> bool:
+    """Return whether the instruction at ``offset`` gives several values, each of which may be compared."""
+    found = working_steps(code)
+    return found[place_in(found, offset)].name == "UNPACK_SEQUENCE"
+
+
 def _names_of_result(code: CodeType, offset: int, element: int) -> set[str | int]:
     """The variables that a result is stored in, and where the instruction stands that computes it."""
     found = working_steps(code)

@@ -112,6 +112,7 @@ def test_what_leaves_give_is_known_and_nothing_runs() -> None:
     assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
     assert said(program) == [
         "len(norm.shape) - 2 was 2",
+        "the program was captured for 2 elements",
         "not layers_1.shape[-2",
     ]
     x = torch.rand(3, 3, 11, 9)
@@ -192,7 +193,7 @@ def test_a_size_that_a_recorded_call_takes_stays_free() -> None:
         return z if columns > 1 else y
 
     program = fx.symbolic_trace(flat, example_inputs=(torch.ones(4, 3),))
-    assert said(program) == ["x.shape[1] > 1 was True"]
+    assert said(program) == ["len(x.shape) was 2", "x.shape[1] > 1 was True"]
     x = torch.rand(5, 6)
     assert torch.equal(program(x), flat(x))
 
@@ -402,3 +403,55 @@ def test_a_check_that_something_is_a_parameter_is_one_that_dynamo_follows() -> N
     assert "check_kind(weight, 'Parameter'," in program.code
     compiled: Any = torch.compile(program, backend="eager", fullgraph=True)
     assert torch.equal(compiled(torch.ones(4, 3)), torch.ones(4, 3))
+
+
+def _unpacked(x):
+    first, second = x
+    return first + second
+
+
+def _unpacked_shape(x):
+    count, width = x.shape
+    return x.reshape(width, count)
+
+
+def _unpacked_chunks(x):
+    first, second = x.chunk(2)
+    return first - second
+
+
+def _unpacked_parts(x):
+    (first, second), third = x
+    return first + second + third.sum()
+
+
+@pytest.mark.parametrize(
+    "program, given, other",
+    [
+        (_unpacked, (2, 4), (3, 4)),
+        (_unpacked_shape, (2, 4), (2, 4, 5)),
+        (_unpacked_chunks, (4,), (1,)),
+        (_unpacked_parts, (2, 2), (2, 3)),
+    ],
+)
+def test_how_many_elements_are_unpacked_is_guarded(program, given, other):
+    captured = fx.symbolic_trace(program, example_inputs=(torch.ones(given),))
+    assert torch.equal(captured(torch.ones(given)), program(torch.ones(given)))
+    with pytest.raises(fx.GuardError, match=r"captured (where len\(.* was 2|for 2 elements): .*test_example_inputs.py"):
+        captured(torch.ones(other))
+
+
+def test_what_always_has_as_many_elements_is_unpacked_without_a_guard():
+    def program(x):
+        values, places = x.max(dim=1)
+        low, high = x.tensor_split(2)
+        return values + places, low, high
+
+    assert not fx.symbolic_trace(program, example_inputs=(torch.ones(2, 2),)).guards
+
+
+def test_unpacking_fewer_elements_than_there_are_fails_as_in_eager_mode():
+    with pytest.raises(ValueError, match="too many values to unpack"):
+        fx.symbolic_trace(_unpacked, example_inputs=(torch.ones(3, 2),))
+    with pytest.raises(fx.TraceError, match="cannot unpack a traced value"):
+        fx.symbolic_trace(_unpacked, example_inputs=(torch.tensor(1.0),))

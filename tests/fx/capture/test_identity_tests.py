@@ -149,3 +149,20 @@ def test_a_check_within_the_call_whose_result_is_compared_with_none_is_not_taken
 class OpensModules(fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return False
+
+
+class FastAttention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(6, 2)
+
+    def forward(self, x):
+        y, weights = self.attention(x, x, x, need_weights=False)
+        return y if weights is None else y * 2
+
+
+def test_each_element_that_is_unpacked_may_be_compared_also_where_their_number_is_guarded():
+    x = torch.ones(2, 4, 6)
+    program = fx.symbolic_trace(FastAttention(), example_inputs=(x,))
+    with pytest.raises(fx.GuardError, match="captured where this is given, and not None"):
+        program(x)

@@ -110,19 +110,16 @@ class GraphModule(QuickModule):
         ``keeps_state``, it has all parameters and buffers of ``root``, also those that the graph does not use.
         """
         module = _blank(cls, class_name)
-        module._take(root, graph, class_name)
-        if keeps_state:
-            found: dict[int, torch.nn.Module] = {}
-            _counterparts(root, module, found)
-            if _hold_state(root, module, found):
-                _order_as(root, module)
+        module._take(root, graph, class_name, keeps_state)
         module.__dict__["_graph"] = graph
         graph.owning_module = module
         graph.before_edit = module._write
         module._install()
         return module
 
-    def _take(self, root: torch.nn.Module | dict[str, Any], graph: Graph, class_name: str) -> None:
+    def _take(
+        self, root: torch.nn.Module | dict[str, Any], graph: Graph, class_name: str, keeps_state: bool = False
+    ) -> None:
         expect(graph, Graph, "a GraphModule is made from a Graph")
         if not isinstance(class_name, str) or not class_name or "\0" in class_name:
             raise refusal("class_name of a GraphModule is a name", class_name)
@@ -139,6 +136,10 @@ class GraphModule(QuickModule):
             made = {} if graph.owning_module is not None else graph.constants
             bodies = {name for name, value in made.items() if isinstance(value, torch.nn.Module)}
             _copy_attributes(root, self, targets, graph.constants, bodies)
+            if keeps_state:
+                self.hold_state_of(root)
+            else:
+                _order_as(root, self)
         else:
             self._take_from_dict(root, graph, [str(target) for target in targets])
         self.__dict__.update(  # past what looks for modules and parameters among attributes that are set
@@ -148,6 +149,16 @@ class GraphModule(QuickModule):
         )
         if isinstance(root, torch.nn.Module):
             mark_inlined(self, root, graph.nodes)
+
+    def hold_state_of(self, root: torch.nn.Module) -> None:
+        """Hold the parameters and buffers of ``root`` that the graph does not use, too, all in the order of ``root``.
+
+        So state of the root, and that of its optimizer, is state of the program.
+        """
+        counterparts: dict[int, torch.nn.Module] = {}
+        _note_counterparts(root, self, counterparts)
+        _hold_state(root, self, counterparts)
+        _order_as(root, self)
 
     def _take_from_dict(self, root: dict[str, Any], graph: Graph, targets: list[str]) -> None:
         known = {**graph.constants, **root}
@@ -516,26 +527,21 @@ def _check_name(node: Node) -> None:
         )
 
 
-def _counterparts(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int, torch.nn.Module]) -> None:
+def _note_counterparts(
+    source: torch.nn.Module, owner: torch.nn.Module, counterparts: dict[int, torch.nn.Module]
+) -> None:
     """Note the modules of a captured root that its program has, as they are or as containers, by their identities."""
-    found[id(source)] = owner
+    counterparts[id(source)] = owner
     for name, child in source._modules.items():
         held = None if child is None else owner._modules.get(name)
         if held is child:
-            found[id(child)] = held  # type: ignore[assignment]
+            counterparts[id(child)] = held  # type: ignore[assignment]
         elif held is not None:
-            _counterparts(child, held, found)  # type: ignore[arg-type]
+            _note_counterparts(child, held, counterparts)  # type: ignore[arg-type]
 
 
-def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int, torch.nn.Module]) -> bool:
-    """Let ``owner`` hold the parameters and buffers of ``source`` that its graph does not use, too.
-
-    So a program has the state of what was captured, under all its names.
-
-    Returns:
-        Whether a module that the program had already has got another name.
-    """
-    has_other_names = False
+def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, counterparts: dict[int, torch.nn.Module]) -> None:
+    """Let ``owner`` hold the parameters and buffers of ``source`` that its graph does not use, by all their names."""
     for name, parameter in source._parameters.items():
         if parameter is not None and name not in owner._parameters:
             owner.register_parameter(name, parameter)
@@ -546,29 +552,35 @@ def _hold_state(source: torch.nn.Module, owner: torch.nn.Module, found: dict[int
         if child is None or (held := owner._modules.get(name)) is child:
             continue
         if held is None:
-            held = found.get(id(child))
-            has_other_names |= held is not None
+            held = counterparts.get(id(child))
         if held is None:
             # Activations and the like have no state that is to be held.
             if next(child.parameters(), None) is None and next(child.buffers(), None) is None:
                 continue
-            held = found[id(child)] = Container()
+            held = counterparts[id(child)] = Container()
             held.training = child.training
         owner._modules[name] = held
         if isinstance(held, Container):
-            has_other_names |= _hold_state(child, held, found)
-    return has_other_names
+            _hold_state(child, held, counterparts)
 
 
 def _order_as(source: torch.nn.Module, owner: torch.nn.Module) -> None:
-    """Let modules stand in the order of ``source``, and not in that in which the program uses them.
+    """Let state and modules stand in the order of ``source``, and not in that in which the program uses them.
 
-    Of a module with two names, a capture writes the first: so the same one when it captures the program again.
+    The state of an optimizer finds parameters by their order. And of a module with two names, a capture writes the
+    first, which is the same one when it captures the program again.
     """
-    for name in [name for name in source._modules if name in owner._modules]:
-        child = owner._modules[name] = owner._modules.pop(name)
-        if isinstance(child, Container):
-            _order_as(source._modules[name], child)  # type: ignore[arg-type]
+    for held, order in (
+        (owner._parameters, source._parameters),
+        (owner._buffers, source._buffers),
+        (owner._modules, source._modules),
+    ):
+        for name in [*(name for name in order if name in held), *(name for name in held if name not in order)]:
+            held[name] = held.pop(name)  # type: ignore[assignment]
+    for name, child in owner._modules.items():
+        original = source._modules.get(name)
+        if isinstance(child, Container) and original is not None and original is not child:
+            _order_as(original, child)
 
 
 def _copy_attributes(

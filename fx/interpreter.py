@@ -350,7 +350,7 @@ class Transformer(Interpreter):
             new.meta.update(old.meta)
             inherit(new, (old,))
         self.new_graph.history = self.graph.history
-        return GraphModule(self.module, self.new_graph, type(self.module).__name__)
+        return GraphModule.of_capture(self.module, self.new_graph, type(self.module).__name__, keeps_state=True)
 
     def run_node(self, n: Node) -> Any:
         """Run one node, whose origin the nodes made meanwhile inherit."""

@@ -71,7 +71,8 @@ def prepare_qat(
         )
     if scheme is None:
         scheme = QuantizationScheme(Choice(observer="moving-average"))
-    program = canonical_form(copy.deepcopy(graph_module), leaves=_WITH_MODES).graph_module
+    copied = copy.deepcopy(graph_module)
+    program = canonical_form(copied, leaves=_WITH_MODES).graph_module
     decompose(program, is_trained=True)
     program = canonical_form(program, leaves=_WITH_MODES).graph_module
     modes = [(module, module.training) for module in program.modules()]
@@ -87,6 +88,7 @@ def prepare_qat(
     for module, training in modes:
         module.training = training
     RoundingInserter(program, plan, scheme, fused).insert()
+    program.hold_state_of(copied)  # also what the program does not use: an optimizer has it among its parameters
     program.meta[SCHEME], program.meta[_TRAINED] = scheme.to_data(), True
     program.recompile()
     return program

@@ -51,6 +51,7 @@ DIFFERENCES: tuple[Difference, ...] = (
     _row("wrapped_without_traced_arguments", "state", "State"),
     _row("PlainTensorAttribute", "state", "State"),
     _row("Shared", "state", "State"),
+    _row("CalledTwice", "state", "State"),
     _row("matrix_product", "state", "State"),
     _row("index_of_constant", "state", "State"),
     _row("constants_on_either_side", "state", "State"),

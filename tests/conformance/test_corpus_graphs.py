@@ -40,9 +40,9 @@ def test_targets_are_the_same_objects(program: Program) -> None:
 def test_captured_module_holds_the_same_state(program: Program) -> None:
     ours, theirs = program.captured(OURS), program.captured(THEIRS)
     assert_equal_unless_intended(list(ours.state_dict()), list(theirs.state_dict()), program.name, "state")
-    assert [name for name, _ in ours.named_parameters()] == [name for name, _ in theirs.named_parameters()]
-    assert [name for name, _ in ours.named_buffers()] == [name for name, _ in theirs.named_buffers()]
-    assert [name for name, _ in ours.named_modules()] == [name for name, _ in theirs.named_modules()]
+    assert sorted(dict(ours.named_parameters())) == sorted(dict(theirs.named_parameters()))
+    assert sorted(dict(ours.named_buffers())) == sorted(dict(theirs.named_buffers()))
+    assert sorted(dict(ours.named_modules())) == sorted(dict(theirs.named_modules()))
     assert ours.training == theirs.training
     assert type(ours).__name__ == type(theirs).__name__
 

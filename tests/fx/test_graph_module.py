@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from building import Calling
+from torch import nn
 
 import fx
 
@@ -359,3 +360,55 @@ def test_a_module_that_has_two_names_is_called_by_the_first_one_in_programs_that
     program = fx.symbolic_trace(outer)
     assert list(program.state_dict()) == list(outer.state_dict())
     assert fx.symbolic_trace(program).code == program.code
+
+
+class UsedInAnotherOrder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.last, self.first, self.unused = (nn.Linear(2, 2) for _ in range(3))
+        self.bias, self.scale = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+        self.register_buffer("shift", torch.ones(2))
+        self.register_buffer("start", torch.ones(2))
+        self.heads = nn.ModuleDict({"one": nn.Linear(2, 2), "other": nn.Linear(2, 2)})
+
+    def forward(self, x: Any) -> Any:
+        return self.last(self.heads["other"](self.first(x + self.start)) * self.scale) + self.bias + self.shift
+
+
+def _transformed(program: fx.GraphModule) -> fx.GraphModule:
+    return fx.Transformer(program).transform()
+
+
+def _traced_again(program: fx.GraphModule) -> fx.GraphModule:
+    return fx.symbolic_trace(program)
+
+
+@pytest.mark.parametrize("derive", [None, copy.deepcopy, _transformed, _traced_again])
+def test_state_of_a_captured_program_has_names_and_order_of_the_model(derive: Any) -> None:
+    model = UsedInAnotherOrder()
+    program = fx.symbolic_trace(model)
+    program = program if derive is None else derive(program)
+    assert list(program.state_dict()) == list(model.state_dict())
+    assert [name for name, _ in program.named_parameters()] == [name for name, _ in model.named_parameters()]
+
+
+def test_the_state_of_an_optimizer_of_the_model_goes_to_the_same_parameters_of_the_program() -> None:
+    model = UsedInAnotherOrder()
+    trained = torch.optim.Adam(model.parameters())
+    model(torch.rand(3, 2)).sum().backward()
+    trained.step()
+    program = fx.symbolic_trace(model)
+    resumed = torch.optim.Adam(program.parameters())
+    resumed.load_state_dict(trained.state_dict())
+    for name, parameter in program.named_parameters():
+        before = trained.state.get(model.get_parameter(name), {})
+        assert resumed.state.get(parameter, {}).keys() == before.keys()
+        assert all(torch.equal(resumed.state[parameter][key], value) for key, value in before.items()), name
+
+
+def test_a_program_of_some_of_the_state_has_it_in_the_order_of_the_model() -> None:
+    model = UsedInAnotherOrder()
+    program = fx.GraphModule(model, fx.Tracer().trace(model))
+    used = [name for name in model.state_dict() if name in program.state_dict()]
+    assert list(program.state_dict()) == used
+    assert "unused.weight" not in used

@@ -398,3 +398,19 @@ def test_norms_of_other_dimensions_than_the_features_are_refused():
     program = prepare_qat(fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))).train()
     with pytest.raises(QuantizationError, match=r"result has 3 dimensions(.|\n)*skip the layer"):
         program(torch.randn(2, 3, 3))
+
+
+class UsesSomeOfItsState(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last, self.unused, self.first = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.last(self.first(x))
+
+
+def test_a_prepared_program_has_all_parameters_of_the_model_in_its_order():
+    model = UsesSomeOfItsState()
+    prepared = prepare_qat(fx.symbolic_trace(model))
+    assert [name for name, _ in prepared.named_parameters()] == [name for name, _ in model.named_parameters()]
+    assert prepared.unused.weight is not model.unused.weight

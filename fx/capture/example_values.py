@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal
 from fx.capture import patching
+from fx.capture.leaf_hooks import awaits_input
 from fx.container_kinds import map_parts
 from fx.errors import FxError, TraceError
 from fx.graph import Graph
@@ -203,17 +204,21 @@ class ExampleValues:
         if node._op == "call_module":
             module: torch.nn.Module = self._attribute(target)
             if any(one._forward_hooks or one._forward_pre_hooks for one in module.modules()):
-                raise UnknownValueError(f"{type(module).__name__} has hooks")
+                awaits = any(map(awaits_input, self._held(target).modules()))
+                what = "no parameters yet (call the model once before it is captured)" if awaits else "hooks"
+                raise UnknownValueError(f"{type(module).__name__} has {what}")
             return module(*args, **kwargs)
         return self._attribute(target)
 
     def _attribute(self, path: str) -> Any:
         """Return what the root holds at a path, as a copy without elements; what is shared stays shared."""
         if path not in self._attributes:
-            constants = self._graph.constants
-            held = constants[path] if path in constants else operator.attrgetter(path)(self._root)
-            self._attributes[path] = without_elements(held, self._mode, self._copied)
+            self._attributes[path] = without_elements(self._held(path), self._mode, self._copied)
         return self._attributes[path]
+
+    def _held(self, path: str) -> Any:
+        constants = self._graph.constants
+        return constants[path] if path in constants else operator.attrgetter(path)(self._root)
 
     def _with_values(self, argument: Any) -> Any:
         return self._known[argument] if isinstance(argument, Node) else map_parts(self._with_values, argument)

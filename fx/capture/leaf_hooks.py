@@ -9,6 +9,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from fx.operators.effect_rules import CONTAINER_WRITES
 
@@ -39,13 +40,20 @@ def leaves_something(
         if not stores and _ADDS.isdisjoint(code.co_names):
             continue
         attributes = {step.argval for step in stores if step.opname == "STORE_ATTR"}
-        if attributes and any(owner in modules for owner in owners if isinstance(owner, torch.nn.Module)):
+        others = (owner for owner in owners if isinstance(owner, torch.nn.Module) and owner is not module)
+        if attributes and any(owner in modules for owner in others):
             return True
         if attributes & read - tensors:  # perhaps of the module, which the hook is given
             return True
         if any(id(value) in held for value in _reached(function, code, [module, *owners])):
             return True
     return False
+
+
+def awaits_input(module: torch.nn.Module) -> bool:
+    """Return whether a module gets the shapes of its parameters from the first input, by a hook of its own."""
+    held = (*module._parameters.values(), *module._buffers.values())
+    return any(one is not None and is_lazy(one) for one in held)
 
 
 def _function(hook: Any) -> tuple[FunctionType | None, list[Any]]:

@@ -20,7 +20,7 @@ from fx.capture.bodies import escaped, outermost, within
 from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
-from fx.capture.leaf_hooks import leaves_something
+from fx.capture.leaf_hooks import awaits_input, leaves_something
 from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.patching import Trace
@@ -166,6 +166,13 @@ class Tracer(RootTracer):
                     called = self.proxy(self._body.fetched(path))
                     return self.create_proxy("call_method", "__call__", (called, *args), kwargs)
                 return self.create_proxy("call_module", path, args, kwargs)
+            if awaits_input(m):
+                raise self._refusal(
+                    f"cannot look into {type(m).__name__}, which has no parameters yet",
+                    where=caller_location(self),
+                    why="they get their shapes from the first input, when the module runs",
+                    remedy="call the model on an input before it is captured, or make the module a leaf",
+                )
             with ScopeContextManager(self.scope, Scope(path, type(m))):
                 return forward(*args, **kwargs)
         finally:

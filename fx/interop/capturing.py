@@ -34,6 +34,7 @@ _LONGEST_CAUSE = 160
 _ADVICE = {
     r"data-dependent": "choose between values with torch.where: torch.export takes no branch on what a call computes",
     r"Cache'> in output, which is not a known": "let the model return no cache: call it with use_cache=False",
+    r"uninitialized parameter": "call the model on an input before it is captured",
     r"> in output, which is not a known": "register the class of the output: torch.export.register_dataclass",
 }
 """What to do about messages of torch's, by words that they have; the first that fits."""

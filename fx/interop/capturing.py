@@ -210,7 +210,7 @@ def first_way(ways: Mapping[str, Callable[[], Captured]], how: str, name: str) -
         else:
             return program, CaptureRecord(way, tuple(refusals), batch, note)
     # The traceback of the first shows the user's line, the cause what torch.export says of it.
-    raise _refused(name, refusals).with_traceback(errors[0].__traceback__) from errors[-1]
+    raise _refused(name, list(tried), refusals).with_traceback(errors[0].__traceback__) from errors[-1]
 
 
 def export_model(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ExportedModel:
@@ -293,12 +293,13 @@ def _location(error: Exception) -> SourceLocation | None:
     return SourceLocation.of(frame.filename, frame.lineno or 0, frame.name, frame.line or "")
 
 
-def _refused(name: str, refusals: list[Refusal]) -> CaptureError:
+def _refused(name: str, tried: list[str], refusals: list[Refusal]) -> CaptureError:
     places = {refusal.where.partition(",")[0]: refusal.where for refusal in reversed(refusals) if refusal.where}
     remedies = [refusal.remedy for refusal in refusals if refusal.remedy]
-    how = ", neither symbolically nor" if len(refusals) > 1 else ""
+    only = {"guided": " by tracing with its example inputs", "export": " through torch.export"}
+    how = only[tried[0]] if len(tried) == 1 else ", neither symbolically nor through torch.export"
     error = CaptureError(
-        f"{name} cannot be captured{how} through torch.export",
+        f"{name} cannot be captured{how}",
         where="\n         ".join(reversed(places.values())) or None,
         why="\n         ".join(f"{refusal.way}: {refusal.cause}" for refusal in refusals),
         remedy="\n  or     ".join(remedies) or None,

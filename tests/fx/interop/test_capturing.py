@@ -415,3 +415,16 @@ def test_a_model_with_weights_of_a_subclass_is_exported(form: Any) -> None:
     program = fx.capture(model, (x,), how="export", form=form)
     assert torch.equal(program(x), model(x))
     assert program.get_parameter("0.weight") is model[0].weight
+
+
+@pytest.mark.parametrize(
+    "how, said",
+    [
+        ("guided", "Branching cannot be captured by tracing with its example inputs"),
+        ("export", "Branching cannot be captured through torch.export"),
+    ],
+)
+def test_an_error_names_the_only_way_that_was_tried(how, said):
+    with pytest.raises(CaptureError) as failure:
+        fx.capture(Branching(), (torch.ones(2),), how=how)
+    assert str(failure.value).splitlines()[0] == said

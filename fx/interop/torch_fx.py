@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import torch
@@ -19,6 +21,7 @@ from fx.assertions import assert_is_none, check
 from fx.capture.tracer import Tracer
 from fx.code.codegen import CodeGen
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
+from fx.container_kinds import leaves_of
 from fx.errors import InteropError
 from fx.graph import Graph
 from fx.graph_module import GraphModule
@@ -145,6 +148,20 @@ class ToTorch(Translation[GraphModule, torch.fx.GraphModule]):
             _refuse_codegen(ours)
         codegen._body_transformer = ours.body_transformer
         target.set_codegen(codegen)
+
+    def nodes_of(self, graph: Graph) -> Iterable[Node]:
+        """The nodes of a graph, unless code of torch.fx cannot have their arguments."""
+        for node in graph.nodes:
+            for value in leaves_of((node.args, node.kwargs)):
+                if isinstance(value, enum.Enum) and value.name not in type(value).__members__:
+                    raise InteropError(
+                        f"torch.fx cannot write {value!r} in the code of a program",
+                        where=node.source,
+                        value=describe(node),
+                        why="it writes members of enumerations by their names, and this is a combination of several",
+                        remedy="pass its number (value.value), or combine the members in the function that is called",
+                    )
+        return graph.nodes
 
     def write_notes(self, source: Node, target: torch.fx.Node, meta: dict[str, Any]) -> None:
         """Give ``target`` the notes of ``source``, and in its ``meta`` also what has no place of its own there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import enum
 import os
 import types
 from typing import Any
@@ -399,3 +400,24 @@ def test_an_exported_program_of_torch_is_prepared_for_quantization() -> None:
     prepared = prepare(from_torch(torch.export.export(model, (x,)).module()), None, (x,))
     prepared(x)
     assert torch.allclose(convert(prepared)(x), model(x), atol=0.05)
+
+
+class Sides(enum.IntFlag):
+    LEFT = 1
+    RIGHT = 2
+
+
+@fx.wrap
+def scaled_by(x: Any, sides: Any) -> Any:
+    return x * int(sides)
+
+
+def test_members_of_enumerations_are_converted_and_combinations_refused() -> None:
+    one = to_torch(fx.symbolic_trace(lambda x: scaled_by(x, Sides.RIGHT)))
+    assert torch.equal(one(torch.ones(2)), torch.full((2,), 2.0))
+    both, none = Sides.LEFT | Sides.RIGHT, Sides(0)
+    for program in (lambda x: scaled_by(x, both), lambda x: scaled_by(x, none)):
+        with pytest.raises(
+            InteropError, match=r"torch.fx cannot write <Sides.*(?s:.)*where .*test_interop_torch_fx.py"
+        ):
+            to_torch(fx.symbolic_trace(program))

@@ -58,6 +58,8 @@ class PickledNode(NamedTuple):
     source: SourceLocation | None
     origins: tuple[str, ...]
     text: str
+    attributes: dict[str, Any] | None = None
+    """Attributes that were set on the node, as far as they are data."""
 
 
 def encode(graph: Graph) -> dict[str, Any]:
@@ -85,6 +87,7 @@ def encode(graph: Graph) -> dict[str, Any]:
                 node.source,
                 node.origins,
                 describe(node) if own else "",
+                _plain(vars(node), metas) if vars(node) else None,
             )
         )
         numbers[node] = NodeNumber(number)
@@ -126,6 +129,8 @@ def decode(graph: Graph, state: dict[str, Any]) -> None:
         )
         if pickled.meta is not None:
             node.meta = _restored(pickled.meta)
+        if pickled.attributes is not None:
+            vars(node).update(_restored(pickled.attributes))
         node.source = pickled.source
         node.origins = pickled.origins
         nodes.append(node)

@@ -400,3 +400,14 @@ def test_an_argument_that_cannot_be_pickled_is_named_with_its_node(dump: Any, wr
     assert lines[0].startswith(f"  where  {__file__}:")
     assert lines[1].startswith("  value  %neg = call_method[neg](%relu, ")
     assert lines[2] == "  why    TypeError: cannot pickle '_thread.lock' object"
+
+
+@pytest.mark.parametrize("keep", [lambda program: program.graph, lambda program: program])
+def test_attributes_that_were_set_on_nodes_are_pickled_as_far_as_they_are_data(keep):
+    program = fx.symbolic_trace(torch.nn.ReLU())
+    for number, node in enumerate(program.graph.nodes):
+        node.mark, node.kinds, node.handle = [number], {"kind": torch.nn.ReLU}, object()
+    restored = pickle.loads(pickle.dumps(keep(program)))
+    nodes = list(getattr(restored, "graph", restored).nodes)
+    assert [node.mark for node in nodes] == [[number] for number in range(len(nodes))]
+    assert all(node.kinds == {"kind": torch.nn.ReLU} and not hasattr(node, "handle") for node in nodes)

@@ -480,7 +480,7 @@ class TracerBase:
 
         Args:
             question: what Python asks for: ``bool``, ``int``, ``float``, ``complex``, ``index``, ``len``, ``iter``,
-                ``match``, ``hash``, ``text`` or ``identity``.
+                ``match``, ``hash``, ``text``, ``identity`` or ``array``.
             obj: the proxy.
             what: the first line of the error.
             kind: the class of the error.
@@ -778,12 +778,10 @@ class Proxy:
         return self._real_number("int")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        tracer = self.tracer
-        raise tracer._refusal(
+        return self._answered(
+            "array",
             "cannot make an array of numpy's of a traced value",
             TracedValueError,
-            where=caller_location(tracer),
-            value=describe(self.node),
             why="its elements are known only when the module runs, and what numpy does is not recorded",
             remedy="compute it with functions of torch, or put the line in a function marked fx.wrap",
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, cast
 
+import numpy
 import torch
 from torch._subclasses import FakeTensorMode
 from torch.utils import _pytree as pytree
@@ -285,6 +286,9 @@ class Guide:
 
     def _answer_hash(self, obj: Proxy, value: Any, where: object) -> int:
         return hash(self._answer_identity(obj, value, where))
+
+    def _answer_array(self, obj: Proxy, value: Any, where: object) -> Any:
+        return numpy.asarray(self._answer_identity(obj, value, where))
 
     # Integers that Python and torch take by ``__index__``.
 

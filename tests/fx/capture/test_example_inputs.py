@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy
 import pytest
 import torch
 from building import WithoutLeaves
@@ -455,3 +456,26 @@ def test_unpacking_fewer_elements_than_there_are_fails_as_in_eager_mode():
         fx.symbolic_trace(_unpacked, example_inputs=(torch.ones(3, 2),))
     with pytest.raises(fx.TraceError, match="cannot unpack a traced value"):
         fx.symbolic_trace(_unpacked, example_inputs=(torch.tensor(1.0),))
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x / numpy.sqrt(x.shape[1]),
+        lambda x: x[: int(numpy.ceil(x.shape[0] / 2))],
+        lambda x: x * float(numpy.array(x.shape).sum()),
+        lambda x: x + numpy.maximum(x.size(1), 3),
+    ],
+)
+def test_what_numpy_computes_of_sizes_is_guarded(compute):
+    x = torch.rand(2, 4)
+    program = fx.symbolic_trace(compute, example_inputs=(x,))
+    assert torch.equal(program(x), compute(x))
+    with pytest.raises(fx.GuardError, match="captured where x"):
+        program(torch.rand(5, 6))
+
+
+@pytest.mark.parametrize("compute", [lambda x: numpy.sqrt(x), lambda x: x * numpy.sqrt(x.sum())])
+def test_numpy_gets_no_elements_of_tensors(compute):
+    with pytest.raises(fx.TraceError, match=r"(?s)cannot make an array of numpy's.*do not say it: it is a tensor"):
+        fx.symbolic_trace(compute, example_inputs=(torch.rand(2, 4),))

@@ -1,4 +1,4 @@
-"""How fast graphs are edited: dead code, checking, replacing and erasing, copying, by operation of a chain."""
+"""How fast graphs are edited: dead code, checking, replacing, erasing, finding, copying, by operation of a chain."""
 
 from __future__ import annotations
 
@@ -21,13 +21,23 @@ def replace_half(graph: Any) -> None:
         graph.erase_node(node)
 
 
+def find_after_edits(graph: Any) -> None:
+    """Look for one kind of node after each of as many edits as there are nodes."""
+    first = next(iter(graph.nodes))
+    for _ in range(len(graph.nodes)):
+        with graph.inserting_after(first):
+            added = graph.call_function(torch.sigmoid, (first,))
+        assert graph.find_nodes(op="call_function", target=torch.sigmoid) == [added]
+        graph.erase_node(added)
+
+
 def eliminate(graph: Any) -> None:
     """Remove the half that is dead."""
     assert graph.eliminate_dead_code()
 
 
 def edit_chains(table: Table, lengths: list[int], rounds: int) -> None:
-    """Four edits on chains that grow; a flat column means a linear edit."""
+    """Five edits on chains that grow; a flat column means a linear edit."""
     for size in lengths:
         fresh = {label: partial(chain_graph, library, size) for label, library in LIBRARIES.items()}
         half_dead = {label: partial(chain_graph, library, size, dead=True) for label, library in LIBRARIES.items()}
@@ -36,6 +46,7 @@ def edit_chains(table: Table, lengths: list[int], rounds: int) -> None:
             ("dead-code elimination", size, each_afresh(eliminate, half_dead)),
             ("lint", size, each(lambda graph: graph.lint(), kept)),
             ("replace and erase", size // 2, each_afresh(replace_half, fresh)),
+            ("find_nodes after an edit", size, each(find_after_edits, kept)),
             ("deepcopy of the graph", size, each(copy.deepcopy, kept)),
         )
         for name, operations, contenders in rows:

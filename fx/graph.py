@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from operator import attrgetter
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -71,6 +72,40 @@ class NodeList:
             if not node._erased:
                 yield node
             node = node._prev
+
+
+class NodeIndex:
+    """A graph's nodes by opcode and target. The graph makes it for the first search, and then keeps it up to date."""
+
+    __slots__ = ("_nodes",)
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes: dict[str, dict[object, dict[Node, None]]] = {opcode: {} for opcode in OPCODES}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: Node) -> None:
+        """Take up a node that is new, or has a new opcode or target."""
+        self._nodes[node._op].setdefault(_key(node._target), {})[node] = None
+
+    def remove(self, node: Node) -> None:
+        """Give up a node that is about to be erased, or to get another opcode or target."""
+        del self._nodes[node._op][_key(node._target)][node]
+
+    def find(self, op: str, target: Target | None) -> list[Node]:
+        """The nodes with this opcode and, unless it is None, this target, in any order."""
+        by_target = self._nodes[op]
+        groups = by_target.values() if target is None else (by_target.get(_key(target), ()),)
+        return [node for group in groups for node in group]
+
+
+def _key(target: Target) -> object:
+    """The target itself, or what identifies one that cannot be hashed."""
+    try:
+        hash(target)
+    except TypeError:
+        return (id(target),)
+    return target
 
 
 class Setting:
@@ -146,7 +181,7 @@ class Graph:
         self._root._op, self._root._target = "root", ""  # an opcode that no node may have, so it is not checked above
         self._insert: Callable[[Node], None] = self._root.prepend
         self._len = 0
-        self._index: tuple[int, dict[tuple[str, Any], list[Node]]] = (-1, {})
+        self._index: NodeIndex | None = None
 
     @property
     def nodes(self) -> NodeList:
@@ -214,6 +249,8 @@ class Graph:
                 del used.users[node]
             raise
         self._len += 1
+        if self._index is not None:
+            self._index.add(node)
         return node
 
     def _target_to_str(self, target: Target) -> str:
@@ -353,6 +390,8 @@ class Graph:
             warnings.warn(f"erase_node({to_erase}) on an already erased node", stacklevel=2)
             return
         to_erase._update(map_arg(to_erase._args, _nothing), map_arg(to_erase._kwargs, _nothing))
+        if self._index is not None:
+            self._index.remove(to_erase)
         to_erase._remove_from_list()
         to_erase._erased = True
         self._len -= 1
@@ -451,9 +490,14 @@ class Graph:
     # Asking.
 
     def find_nodes(self, *, op: str, target: Target | None = None, sort: bool = True) -> list[Node]:
-        """All nodes with this opcode (and target, for the three calls and ``get_attr``), in order.
+        """All nodes with this opcode and, where one is given, this target.
 
-        The index behind this is made once per revision of the graph.
+        The first call looks at the whole graph; later ones take time for the nodes that they return alone.
+
+        Args:
+            op: one of the six opcodes.
+            target: what the nodes call or fetch.
+            sort: give them in the order of the graph. Any other order saves sorting them.
 
         Raises:
             GraphError: there is no such opcode, or nothing can have such a target.
@@ -462,20 +506,12 @@ class Graph:
             raise refusal(f"find_nodes takes an opcode, one of {', '.join(OPCODES)}", op)
         if target is not None and not isinstance(target, str) and not callable(target):
             raise refusal("find_nodes takes the target of nodes", target, remedy="a function, a name or a path")
-        revision, index = self._index
-        if revision != self.revision:
-            index = {}
-            for node in self.nodes:
-                index.setdefault((node._op, None), []).append(node)
-                try:
-                    index.setdefault((node._op, node._target), []).append(node)
-                except TypeError:  # an unhashable target is found by its opcode only
-                    continue
-            self._index = (self.revision, index)
-        try:
-            return list(index.get((op, target), ()))
-        except TypeError:  # an unhashable target
-            return [node for node in index.get((op, None), ()) if node._target is target]
+        if self._index is None:
+            self._index = NodeIndex(self.nodes)
+        nodes = self._index.find(op, target)
+        if sort:
+            nodes.sort(key=attrgetter("_order"))
+        return nodes
 
     def output_node(self) -> Node:
         """The output node.

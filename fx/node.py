@@ -258,10 +258,17 @@ class Node:
         def setter(self: Node, value: Any) -> None:
             if self._erased:
                 raise erased_error(self)
+            if self._op == "root":
+                raise end_error(self)
             check(value)
-            self.graph.about_to_change()
+            graph = self.graph
+            graph.about_to_change()
+            if graph._index is not None:
+                graph._index.remove(self)
             # a string of a subclass would be printed as its methods please
             object.__setattr__(self, slot, str.__str__(value) if isinstance(value, str) else value)
+            if graph._index is not None:
+                graph._index.add(self)
 
         return setter
 

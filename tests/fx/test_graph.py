@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -194,6 +195,68 @@ def test_found_nodes_follow_edits() -> None:
     found = graph.find_nodes(op="placeholder")
     found.clear()
     assert graph.find_nodes(op="placeholder") == nodes[:1]
+    with graph.inserting_after(nodes[0]):
+        added = graph.call_function(torch.neg, (nodes[0],))
+    assert graph.find_nodes(op="call_function", target=torch.neg) == [added, nodes[3], nodes[2]]
+    assert set(graph.find_nodes(op="call_function", sort=False)) == {added, *nodes[1:]}
+    graph.erase_node(added)
+    nodes[1].op, nodes[1].target = "call_method", "neg"
+    assert graph.find_nodes(op="call_function") == [nodes[3], nodes[2]]
+    assert graph.find_nodes(op="call_method", target="neg") == nodes[1:2]
+
+
+def test_a_target_without_a_hash_is_found_by_identity() -> None:
+    class Scale:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __call__(self, x: Any) -> Any:
+            return x
+
+    graph, (x, _) = chain(1)
+    scales = Scale(), Scale()
+    nodes = [graph.call_function(scale, (x,)) for scale in scales]
+    assert graph.find_nodes(op="call_function", target=scales[1]) == nodes[1:]
+    nodes[0].target = scales[1]
+    assert graph.find_nodes(op="call_function", target=scales[1]) == nodes
+    graph.erase_node(nodes[0])
+    assert graph.find_nodes(op="call_function", target=scales[1]) == nodes[1:]
+    assert graph.find_nodes(op="call_function", target=scales[0]) == []
+
+
+def test_finding_nodes_after_edits_takes_the_same_in_graphs_of_all_lengths() -> None:
+    def calls_of(length: int) -> int:
+        graph, nodes = chain(length)
+        graph.find_nodes(op="output")
+        events: list[str] = []
+        sys.setprofile(lambda frame, event, argument: events.append(event))
+        try:
+            with graph.inserting_after(nodes[1]):
+                added = graph.call_function(torch.relu, (nodes[1],))
+            nodes[2].replace_input_with(nodes[1], added)
+            assert graph.find_nodes(op="call_function", target=torch.relu) == [added]
+            added.target = torch.sigmoid
+            assert graph.find_nodes(op="call_function", target=torch.sigmoid) == [added]
+            assert graph.find_nodes(op="call_function", target=torch.relu) == []
+            nodes[2].replace_input_with(added, nodes[1])
+            graph.erase_node(added)
+            assert graph.find_nodes(op="call_function", target=torch.sigmoid) == []
+        finally:
+            sys.setprofile(None)
+        return len(events)
+
+    calls_of(10)
+    assert calls_of(1_000) == calls_of(10)
+
+
+@pytest.mark.parametrize("attribute, value", [("op", "output"), ("target", "x"), ("name", "x"), ("type", int)])
+def test_the_root_of_a_graph_is_not_edited(attribute: str, value: Any) -> None:
+    graph, nodes = chain(1)
+    with pytest.raises(fx.GraphError, match="a graph keeps its root, which is not an operation"):
+        setattr(nodes[0].prev, attribute, value)
+    graph.lint()
 
 
 def test_a_graph_without_output_says_so() -> None:

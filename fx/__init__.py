@@ -8,13 +8,16 @@
     traced.recompile()                     # section 4.3
 """
 
+import importlib
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any
+
 from fx import _compatibility as _compatibility
 from fx import _symbolic_trace as _symbolic_trace  # client code of torch.fx finds them as attributes
-from fx import config, passes, quantize
-from fx.capture.explanation import explain
+from fx import config
 from fx.capture.signature import PH, PHWithMeta
 from fx.capture.tracer import ProxyableClassMeta, Tracer, is_fx_symbolic_tracing, is_fx_tracing, symbolic_trace
-from fx.drawing import draw
 from fx.errors import (
     CaptureError,
     CodegenError,
@@ -34,15 +37,20 @@ from fx.errors import (
 from fx.graph import CodeGen, Graph
 from fx.graph_module import GraphModule
 from fx.immutable_collections import immutable_dict, immutable_list
-from fx.interop.capturing import capture
-from fx.interop.torch_export import from_export
 from fx.interpreter import Interpreter, Transformer
-from fx.lowering import lower
 from fx.node import Node, has_side_effect, map_arg
 from fx.proxy import Proxy
-from fx.serialization import load, save
-from fx.subgraph_rewriter import replace_pattern
 from fx.wrapping import wrap
+
+if TYPE_CHECKING:
+    from fx import passes, quantize
+    from fx.capture.explanation import explain
+    from fx.drawing import draw
+    from fx.interop.capturing import capture
+    from fx.interop.torch_export import from_export
+    from fx.lowering import lower
+    from fx.serialization import load, save
+    from fx.subgraph_rewriter import replace_pattern
 
 __all__ = [
     "PH",
@@ -90,6 +98,40 @@ __all__ = [
     "symbolic_trace",
     "wrap",
 ]
+_IMPORTED_ON_USE = {
+    "capture": "fx.interop.capturing",
+    "draw": "fx.drawing",
+    "explain": "fx.capture.explanation",
+    "from_export": "fx.interop.torch_export",
+    "load": "fx.serialization",
+    "lower": "fx.lowering",
+    "replace_pattern": "fx.subgraph_rewriter",
+    "save": "fx.serialization",
+}
+"""The modules of functions that are imported when they are first asked for, as the rooms are, ``fx.passes`` say."""
+
+globals().pop("capture", None)  # the room, which was imported above, leaves its name to the function
+
+
+def _imported(name: str) -> Any:
+    """Import a function of the table above, or a room or module of the library, as an attribute that is missing yet."""
+    home = _IMPORTED_ON_USE.get(name)
+    if home is not None:
+        value = getattr(importlib.import_module(home), name)
+    elif name.startswith("_") or importlib.util.find_spec(f"fx.{name}") is None:
+        raise AttributeError(f"module 'fx' has no attribute {name!r}", name=name, obj=sys.modules["fx"])
+    else:
+        value = importlib.import_module(f"fx.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # to type checkers, any name would be an attribute
+    __getattr__ = _imported
 
 __version__ = "0.2.0"
 """Version of the package pytest-fx, which holds this library, the plugin and the models."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import itertools
 import os
-from collections.abc import Callable
 from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -70,8 +70,6 @@ class GraphModule(QuickModule):
 
     _edition: ClassVar[int] = 0
     """How often the instance's own class was given a ``forward``."""
-    _as_html: ClassVar[Callable[[GraphModule], str] | None] = None
-    """What draws a program for notebooks: :mod:`fx.drawing`, which stands above this module, says so itself."""
 
     if TYPE_CHECKING:  # TorchScript would try to compile annotated attributes
         meta: dict[str, Any]
@@ -405,10 +403,9 @@ class GraphModule(QuickModule):
         hint = "# To see more debug info, please use `graph_module.print_readable()`"
         return f"{super().__str__()}\n{self.code}\n{hint}"
 
-    def _repr_html_(self) -> str | None:
+    def _repr_html_(self) -> str:
         """The program as a drawing, for notebooks."""
-        draw = GraphModule._as_html
-        return None if draw is None else draw(self)
+        return importlib.import_module("fx.drawing.html_page").frame_of(self)
 
     def to_folder(self, folder: Any, module_name: str = "FxModule") -> None:
         """Write the program as a Python package that can be imported without tracing.

@@ -47,9 +47,6 @@ def frame_of(program: GraphModule) -> str:
     )
 
 
-GraphModule._as_html = frame_of
-
-
 def page_of_passes(history: PassHistory, name: str, figures: Sequence[Figure], chosen: Figure | None) -> str:
     """A page that shows a program before and after each of some passes.
 

@@ -9,6 +9,7 @@ entry points of the group ``fx.passes``, whose names are the passes' names::
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import inspect
 import re
@@ -35,6 +36,9 @@ Definition = TypeVar("Definition", bound=Callable[..., Any])
 ENTRY_POINTS = "fx.passes"
 """The group of entry points under which installed packages offer passes."""
 
+_ROOMS = {"lower": "fx.lowering", "quantize": "fx.quantize"}
+"""The rooms above this one by the names of their passes, for which they are imported."""
+
 # classes, which make a pass, and functions, which are one
 _definitions: Registry[Callable[..., Any]] = Registry("pass", "passes", PassError)
 
@@ -59,6 +63,7 @@ def register_pass(definition: Definition) -> Definition:
             value=shown(definition),
             remedy="register a function from GraphModule to GraphModule, or a class of passes",
         )
+    _import_room(pass_name(definition))
     _definitions.register(pass_name(definition), definition)
     check_when_made(definition)
     return definition
@@ -99,7 +104,7 @@ def parse_pipeline(text: str) -> list[Pass]:
 
 def list_passes() -> list[str]:
     """Return the names of all registered passes and of those that installed packages offer, in alphabetical order."""
-    return sorted({*_definitions.names(), *_entry_points()})
+    return sorted({*_definitions.names(), *_ROOMS, *_entry_points()})
 
 
 def describe_pass(name: str) -> str:
@@ -159,6 +164,7 @@ def pass_as_written(written: PassText) -> Pass:
 
 def _find(name: str) -> Callable[..., Any]:
     """Return what is registered as ``name``, or offered under it by an installed package."""
+    _import_room(name)
     if name in _definitions.names():
         return _definitions.get(name)
     offered = _entry_points()
@@ -166,9 +172,15 @@ def _find(name: str) -> Callable[..., Any]:
         _load(name, offered[name])
         return _definitions.get(name)
     known = _definitions.copy()
-    for other in offered.keys() - {*_definitions.names()}:
-        known.register(other, offered.__getitem__)  # for the list of nearest names
+    for other in (offered.keys() | _ROOMS) - {*_definitions.names()}:
+        known.register(other, offered.get)  # for the list of nearest names
     return known.get(name)
+
+
+def _import_room(name: str) -> None:
+    """Let the room register its pass whose name this is, unless it is being imported."""
+    if name in _ROOMS:
+        importlib.import_module(_ROOMS[name])
 
 
 def _entry_points() -> dict[str, list[importlib.metadata.EntryPoint]]:

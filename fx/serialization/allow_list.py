@@ -9,6 +9,7 @@ Python's internals, or trusts its arguments with memory. Users add to them with 
 from __future__ import annotations
 
 import builtins
+import importlib
 import inspect
 import math
 import operator
@@ -54,6 +55,8 @@ class Refused(Exception):
 
 
 _allowed: Registry[Any] = Registry("allowed name", "allowed functions or classes")
+_ROOM = "fx.quantize"
+"""The room of the library whose functions and classes are allowed: it is imported for the first name in it."""
 _own_names: dict[int, str] = {}
 """Names of what the user allowed, by identity; the registry keeps the objects alive."""
 _own_attributes: set[str] = set()
@@ -310,6 +313,8 @@ def find(name: object) -> Any:
     """The function or class that a file calls ``name``."""
     if type(name) is not str:
         raise Refused(f"a name is a string, not {type(name).__name__}")
+    if name.rpartition(".")[0] == _ROOM:
+        importlib.import_module(_ROOM)
     if name in _allowed._entries:
         return _allowed.get(name)
     found = _listed(name)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import html
+import inspect
 import json
 import math
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -227,3 +231,31 @@ def in_browser(page: str, script: str, folder: Path, width: int = 1000, flags: t
     found = re.search(r'<pre id="found">(.*?)</pre>', run.stdout, re.DOTALL)
     assert found, run.stderr[-2000:]
     return json.loads(html.unescape(found[1]))
+
+
+# Runs.
+
+
+@contextmanager
+def runs_of(root: Any) -> Generator[list[str]]:
+    """Note the name of the root's own function for each call of it that is not within another one."""
+    code = inspect.unwrap(type(root).forward if isinstance(root, nn.Module) else root).__code__
+    place = (code.co_filename, code.co_firstlineno, code.co_name)  # a copy of the code may have other parameters
+    running: list[FrameType] = []
+    runs: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "return" and running == [frame]:
+            running.clear()
+        elif event == "call" and not running:
+            called = frame.f_code
+            if (called.co_filename, called.co_firstlineno, called.co_name) == place:
+                running.append(frame)
+                runs.append(called.co_name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        yield runs
+    finally:
+        sys.setprofile(before)

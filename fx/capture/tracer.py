@@ -111,8 +111,6 @@ class Tracer(RootTracer):
         self._classes_known = 0
         self._examples: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None
         self._fake_mode: Any = None
-        self._follows_flags = True
-        self._has_followed = False
         self._forget_run()
 
     # What to override.
@@ -286,14 +284,7 @@ class Tracer(RootTracer):
         """
         self._examples = example_inputs
         self._fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
-        self._follows_flags, self._has_followed = self.follows_training, False
         try:
-            try:
-                return self._trace_as_asked(root, concrete_args)
-            except Exception:
-                if not self._has_followed:
-                    raise
-            self._follows_flags = False  # something takes no flag that is known only when the program runs
             return self._trace_as_asked(root, concrete_args)
         finally:
             self._examples = None  # which may be large
@@ -526,7 +517,7 @@ class Tracer(RootTracer):
         raise dependence_on_earlier_call(changes, self.submodule_paths or ()) from cause
 
     def _run(self, root: Root, function: Callable[..., Any], concrete_args: ConcreteArgs, state: ModuleState) -> None:
-        self._flags = flags = TrainingFlags(self, self._follows_flags and not state.surroundings.compares_with_truth)
+        self._flags = flags = TrainingFlags(self, self.follows_training and not state.surroundings.compares_with_truth)
         is_default = getattr(self.getattr, "__func__", None) is Tracer.getattr
         session = TracerSession(self, flags, modules_are_themselves=is_default)
         self._state = state
@@ -580,7 +571,6 @@ class Tracer(RootTracer):
         finally:
             leave_ended()
             self._finished = True
-            self._has_followed = self._has_followed or flags.are_followed
             session.modes.restore()
 
     def _drop_unused_reads(self) -> None:

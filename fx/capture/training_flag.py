@@ -18,10 +18,11 @@ from fx.assertions import check_value
 from fx.capture import patching
 from fx.capture.bodies import outermost
 from fx.capture.patching import replaced_always
-from fx.checks.questions import asks_for_class, compares_with_truth
+from fx.checks.questions import compares_with_truth
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import is_ours, is_users, user_location
 from fx.node import Node
+from fx.operators.python import COMPARISONS, OPERATORS
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
 
@@ -29,55 +30,96 @@ _STACKING = torch.func.stack_module_state.__code__.co_filename
 
 
 class TrainingFlag(Proxy):
-    """The training flag of a module, of which the program may pass on what it is when it runs."""
+    """The training flag of a module, or what is computed of such flags and numbers alone.
 
-    __slots__ = ("_flags", "_path", "_value", "_where")
+    It is known while the program is captured, and the program may pass on what it is when it runs.
+    """
 
-    def __init__(self, flags: TrainingFlags, path: str, value: bool, where: object) -> None:
-        """The flag at ``path``, which is ``value`` while the program is captured and is read at ``where``."""
+    __slots__ = ("_flags", "_made", "_read", "_value", "_where")
+
+    def __init__(
+        self, flags: TrainingFlags, read: dict[str, bool], value: Any, where: object, made: Node | None = None
+    ) -> None:
+        """What is ``value`` while the program is captured, of the flags ``read`` at ``where``, which ``made`` computes.
+
+        Without ``made``, it is the only flag that is read.
+        """
         self._flags = flags
-        self._path = path
+        self._read = read
         self._value = value
         self._where = where
+        self._made = made
         self.tracer = flags.tracer
 
     @property
     def node(self) -> Node:  # type: ignore[override]
-        """The ``get_attr`` node, made when first asked for."""
-        return self._flags.node_of(self._path)
+        """The node that computes it; the ``get_attr`` node of a flag is made when first asked for."""
+        return self._flags.node_of(next(iter(self._read))) if self._made is None else self._made
 
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return bool if is_users(frame := sys._getframe(1)) and asks_for_class(frame) else type(self)
+        return type(self._value)
 
-    def _decided(self) -> bool:
+    def _decided(self) -> Any:
         """The value, which the program checks from now on."""
-        self._flags.check(self._path, self._value, self._where)
+        for path, value in self._read.items():
+            self._flags.check(path, value, self._where)
         return self._value
 
     def __format__(self, spec: str) -> str:
         return format(self._decided(), spec)
 
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return sys.modules["numpy"].asarray(self._decided(), *args, **kwargs)
 
-def _converted(convert: Callable[[bool], Any]) -> Callable[[TrainingFlag], Any]:
+
+def _converted(convert: Callable[[Any], Any]) -> Callable[[TrainingFlag], Any]:
     return lambda flag: convert(flag._decided())
 
 
-def _compared(name: str) -> Callable[[TrainingFlag, Any], Any]:
-    compare, recorded = getattr(operator, name), getattr(Proxy, f"__{name}__")
+def _compared(function: Callable[..., Any], method: str) -> Callable[[TrainingFlag, Any], Any]:
+    recorded = getattr(Proxy, method)
 
-    def method(self: TrainingFlag, other: Any) -> Any:
-        traced = isinstance(other, Proxy) and type(other) is not TrainingFlag
-        return recorded(self, other) if traced else compare(self._decided(), other)
+    def compared(self: TrainingFlag, other: Any) -> Any:
+        return recorded(self, other) if _is_unknown(other) else function(self._decided(), other)
 
-    return method
+    return compared
 
 
-_NUMBERS: dict[str, Callable[[bool], Any]] = {"int": int, "index": int, "float": float, "complex": complex}
-for _name, _convert in {"bool": bool, "hash": hash, "repr": repr, **_NUMBERS}.items():
+def _computed(function: Callable[..., Any], method: str, reflected: bool) -> Callable[..., Any]:
+    recorded = getattr(Proxy, method)
+
+    def computed(self: TrainingFlag, *other: Any) -> Any:
+        result = recorded(self, *other)
+        if any(_is_unknown(one) or type(one) not in (*_NUMBERS, TrainingFlag) for one in other):
+            return result
+        read, values = dict(self._read), [self._value]
+        for one in other:
+            is_flag = type(one) is TrainingFlag
+            read.update(one._read if is_flag else {})
+            values.append(one._value if is_flag else one)
+        self._flags.computed.append(result.node)
+        value = function(*(reversed(values) if reflected else values))
+        return TrainingFlag(self._flags, read, value, self._where, result.node)
+
+    return computed
+
+
+def _is_unknown(value: Any) -> bool:
+    return isinstance(value, Proxy) and type(value) is not TrainingFlag
+
+
+_NUMBERS = (bool, int, float, complex)
+for _name, _convert in {"index": operator.index, "hash": hash, "repr": repr}.items():
     setattr(TrainingFlag, f"__{_name}__", _converted(_convert))
-for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    setattr(TrainingFlag, f"__{_name}__", _compared(_name))
+for _convert in _NUMBERS:
+    setattr(TrainingFlag, f"__{_convert.__name__}__", _converted(_convert))
+for _row in OPERATORS:
+    if _row.function in COMPARISONS:
+        setattr(TrainingFlag, f"__{_row.method}__", _compared(_row.function, f"__{_row.method}__"))
+    elif not _row.in_place:
+        for _method in (f"__{_row.method}__", *([f"__r{_row.method}__"] if _row.reflected else [])):
+            setattr(TrainingFlag, _method, _computed(_row.function, _method, _method != f"__{_row.method}__"))
 
 
 class TrainingFlags:
@@ -87,8 +129,6 @@ class TrainingFlags:
         """Flags of the modules of ``tracer``, which are followed if ``follows``, and else checked alone."""
         self.tracer = tracer
         self.follows = follows
-        self.are_followed = False
-        """Whether a flag was given to the traced code that stands for what it is at run time."""
         self.watches_leaves = False
         """Whether :meth:`leaf_called` has something to do."""
         self.opened: set[int] = set()
@@ -96,6 +136,8 @@ class TrainingFlags:
         self._foreign: ForeignModuleError | None = None
         """What to say of the module that runs, which is not below the root, should it ask for its flag."""
         self._nodes: dict[str, Node] = {}
+        self.computed: list[Node] = []
+        """What is computed of flags and numbers alone."""
         self._checked: set[str] = set()
         self._overridden = False
         self._before: dict[int, bool] | None = None
@@ -134,8 +176,7 @@ class TrainingFlags:
         name = f"{path}.training".lstrip(".")
         where = user_location(frame, self.tracer._locations)
         if self.follows and not compares_with_truth(frame.f_code):
-            self.are_followed = True
-            return TrainingFlag(self, name, value, where)
+            return TrainingFlag(self, {name: value}, value, where)
         self.check(name, value, where, _message(frame, path))
         return value
 
@@ -170,8 +211,8 @@ class TrainingFlags:
                 self.tracer.create_proxy("call_function", check_value, (flag, value, message), {})
 
     def drop_unused(self) -> None:
-        """Remove reads of flags that nobody uses."""
-        for node in self._nodes.values():
+        """Remove reads of flags, and what is computed of them, that nobody uses."""
+        for node in (*reversed(self.computed), *self._nodes.values()):
             if not node._erased and not node.users:
                 node.graph.erase_node(node)
 
@@ -240,7 +281,7 @@ class _Descriptor:
         session: Any = patching.running_session()
         if session is not None:
             session.flags.write(module, sys._getframe(1))
-        module.__dict__["training"] = value
+        module.__dict__["training"] = value._decided() if type(value) is TrainingFlag else value
 
     def __delete__(self, module: torch.nn.Module) -> None:
         del module.__dict__["training"]

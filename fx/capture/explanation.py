@@ -17,9 +17,9 @@ import torch
 
 from fx.analysis.guards import GUARDS, guards_of
 from fx.capture.guided import GuidedProxy
-from fx.capture.misuse import explain_misuse, is_of_real_tensor
+from fx.capture.misuse import explain_misuse
 from fx.capture.module_state import Change, ModuleState
-from fx.capture.python_functions import note_method
+from fx.capture.python_functions import called_method
 from fx.capture.tracer import Root, Tracer
 from fx.errors import FxError, TracedValueError, TraceError
 from fx.frames import user_location, users_frame
@@ -218,8 +218,7 @@ class _Run(Tracer):
         try:
             explain_misuse(error)
         except TracedValueError as misuse:
-            note_method(misuse.__cause__, self._classes_called)
-            if is_of_real_tensor(misuse) and not self.proxy_buffer_attributes:
+            if not self._needs.calls and called_method(misuse.__cause__) is not None:
                 return True
         return self._runs_again
 

@@ -86,16 +86,11 @@ def _is_transform(traceback: TracebackType | None) -> bool:
     return found
 
 
-def note_other_attempt(error: Exception, other: Exception, how: str) -> None:
-    """Add to the error of one attempt to capture a program what another one failed with, unless it is the same."""
+def note_other_run(error: Exception, other: Exception, how: str) -> None:
+    """Add to the error of one run of a program what another one failed with, unless it is the same."""
     if str(other) != str(error):
         said = str(other) if isinstance(other, FxError) else f"{type(other).__name__}: {other}"
         add_note(error, f"{how}, it fails too: {said}")
-
-
-def is_of_real_tensor(error: TracedValueError) -> bool:
-    """Return whether a traced tensor, in the place of a concrete one, would have taken the traced value."""
-    return _says_tensor(error.__cause__)
 
 
 def _says_tensor(error: BaseException | None) -> bool:

@@ -234,12 +234,15 @@ def _same_constant(one: Any, other: Any) -> bool:
     return one is other
 
 
-def dependence_on_earlier_call(changes: list[Change], modules: Iterable[torch.nn.Module] = ()) -> TraceError:
-    """The refusal of a program that does something else once it has been called.
+def dependence_on_earlier_call(
+    changes: list[Change], modules: Iterable[torch.nn.Module] = (), second_run: str = ""
+) -> TraceError:
+    """The refusal of a program that does something else once it has been called, or may do so.
 
     Args:
         changes: what a call has left; which of it matters is not known.
         modules: those whose code may have left it.
+        second_run: how the run that has left it differs from one before, so that no other one shows what it depends on.
     """
     kinds = [type(one) for one in modules]
     places: list[tuple[SourceLocation | str, Change]] = []
@@ -251,12 +254,17 @@ def dependence_on_earlier_call(changes: list[Change], modules: Iterable[torch.nn
     where, (owner, name) = next((one for one in places if not isinstance(one[0], str)), places[0])
     names = list(dict.fromkeys([name, *(other for _, other in changes)]))
     of_module = isinstance(owner, torch.nn.Module)
+    why = "a captured program has no assignment to attributes, so each call would be like the first"
+    if second_run:
+        why = (
+            f"it was run twice, the second time {second_run}, and a third run would have to show that it does the same"
+        )
     return TraceError(
-        "what the program does depends on what an earlier call of it has left in "
+        f"what the program does {'may depend' if second_run else 'depends'} on what an earlier call of it has left in "
         + " or ".join(map(repr, names[:_MOST_NAMES])),
         where=where,
         value=f"{type(owner).__name__}.{name}" if of_module else f"{name}, which {owner.__qualname__} reaches",
-        why="a captured program has no assignment to attributes, so each call would be like the first",
+        why=why,
         remedy="keep it in a buffer that is written in place (self.step.add_(1)), or make the module a leaf",
     )
 

@@ -1,8 +1,8 @@
 """Functions of Python that give concrete values alone (``len``, ``int``, ``max``), recorded where traced code calls
 them.
 
-Functions are replaced in the globals of all traced code. Classes (``int``, ``list``) are replaced in a second run, in
-the globals of code that a first run was refused for: code may also compare them, and give them to others.
+Functions are replaced in the globals of all traced code. Classes (``int``, ``list``) are replaced in a second run only,
+as are methods of tensors: code may also compare them, and give them to others.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import builtins
 import functools
 import itertools
-import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -26,20 +25,22 @@ from fx.frames import is_users
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy
 
-Classes = dict[int, tuple[dict[str, Any] | type, set[str]]]
-"""By identity: globals of traced code, with names of classes, and the class of tensors, with names of methods."""
 CLASSES = ("float", "int", "list", "tuple")
 """The classes whose calls are recorded in a second run."""
 
 
-def record_classes(trace: Trace, called: Classes) -> None:
+def record_classes(trace: Trace, namespace: dict[str, Any]) -> None:
     """Record calls of these classes of Python's where the globals of traced code refer to them."""
-    for owner, names in called.values():
-        if isinstance(owner, type):
-            for name in names:
-                trace.replace(owner, (name,), functools.partial(_method, name), absent=True)
-        else:
-            trace.replace(owner, names, ClassCalled)
+    if str(namespace.get("__name__")).partition(".")[0] != __name__.partition(".")[0]:  # capture itself runs on ours
+        trace.replace(namespace, _classes_of(namespace), ClassCalled)
+
+
+def record_methods(trace: Trace, names: Iterable[str]) -> None:
+    """Record calls of those of the names that are methods of tensors, where a traced value is among the arguments."""
+    for name in names:
+        function = behind_method(getattr(torch.Tensor, name, None))
+        if type(function) is _METHOD_DESCRIPTOR and not name.startswith("__"):
+            trace.replace(torch.Tensor, (name,), functools.partial(_method, function), absent=True)
 
 
 def _record(tracer: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -154,50 +155,63 @@ class ClassCalled(SeenClass):
         return self._original
 
 
-def note_classes(frame: FrameType, called: Classes) -> None:
-    """Add the classes that code calls which is refused in ``frame``, so that a second run may record their calls."""
-    namespace, code = frame.f_globals, frame.f_code
-    if not is_users(frame) and code.co_filename not in GENERATED_FILES:
-        return
-    named = {name for name in CLASSES if name in code.co_names}
-    named = {name for name in named if namespace.get(name, getattr(builtins, name)) is getattr(builtins, name)}
-    named -= _compared_by_identity(namespace, code) if named else set()
-    if named:
-        called.setdefault(id(namespace), (namespace, set()))[1].update(named)
+def calls_classes(frame: FrameType) -> bool:
+    """Return whether the code that is refused in ``frame`` refers to classes whose calls a second run may record."""
+    code = frame.f_code
+    named = [name for name in CLASSES if name in code.co_names]
+    is_seen = is_users(frame) or code.co_filename in GENERATED_FILES
+    return bool(named) and is_seen and not set(named).isdisjoint(_classes_of(frame.f_globals, (code,)))
 
 
+def _classes_of(namespace: dict[str, Any], more: tuple[CodeType, ...] = ()) -> list[str]:
+    """The classes that a namespace has under their names, and that none of its functions compares by identity."""
+    named = [name for name in CLASSES if _behind_class(namespace.get(name, one := getattr(builtins, name))) is one]
+    compared = _compared_by_identity((*more, *_codes(namespace)))
+    return [name for name in named if name not in compared]
+
+
+def _behind_class(value: Any) -> Any:
+    return value._original if type(value) is ClassCalled else value  # another thread may be tracing
+
+
+_METHOD_DESCRIPTOR = type(torch.Tensor.relu)
 _METHOD = re.compile(
-    r"descriptor '(\w+)' for 'torch._C.TensorBase' objects doesn't apply"
-    r"|^(\w+)\(\) takes 1 positional argument but|^slice indices must be integers"
+    r"descriptor '(\w+)' for 'torch._C.TensorBase' objects doesn't apply|^(\w+)\(\) takes 1 positional argument but"
 )
 
 
-def note_method(error: BaseException | None, called: Classes) -> None:
-    """Add the method of tensors that code calls with traced values: ``Tensor.relu(x)``, ``real.expand(n, 3)``."""
+def called_method(error: BaseException | None) -> str | None:
+    """Return the method of tensors that code calls with traced values: ``Tensor.relu(x)``, ``real.expand(n, 3)``."""
     found = _METHOD.match(str(error)) if isinstance(error, TypeError) else None
-    name = (found[1] or found[2] or "__getitem__") if found is not None else ""
-    if hasattr(torch.Tensor, name):
-        called.setdefault(id(torch.Tensor), (torch.Tensor, set()))[1].add(name)
+    name = "" if found is None else found[1] or found[2]
+    return name if hasattr(torch.Tensor, name) else None
 
 
-def _method(name: str, original: Any) -> Any:
-    function = original or getattr(torch.Tensor, name)
+def _method(function: Any, _: Any) -> Any:
+    name = function.__name__
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if find_proxy((self, args)) is not None and (tracer := running_tracer()) is not None:
-            if name == "__getitem__":
-                return tracer.create_proxy("call_function", operator.getitem, (self, *args), kwargs)
+        if find_proxy((self, args, kwargs)) is not None and (tracer := running_tracer()) is not None:
             return tracer.create_proxy("call_method", name, (self, *args), kwargs)
         return function(self, *args, **kwargs)
 
     method.__name__ = name
+    method.__wrapped__ = function  # type: ignore[attr-defined]
     return method
 
 
-def _compared_by_identity(namespace: dict[str, Any], refused: CodeType) -> set[str]:
-    """Globals that functions of a namespace compare with ``is``."""
+def behind_method(function: Any) -> Any:
+    """Return the method of tensors behind one whose calls are recorded, by which torch asks for it."""
+    return function.__wrapped__ if getattr(function, "__code__", None) is _METHOD_CODE else function
+
+
+_METHOD_CODE = _method(torch.Tensor.relu, None).__code__
+
+
+def _compared_by_identity(codes: Iterable[CodeType]) -> set[str]:
+    """Globals that some code compares with ``is``."""
     found: set[str] = set()
-    for code in (refused, *_codes(namespace)):
+    for code in codes:
         for before, step in itertools.pairwise(working_steps(code)):
             if step.name == "IS_OP" and before.name in ("LOAD_GLOBAL", "LOAD_NAME"):
                 found.add(str(before.value))

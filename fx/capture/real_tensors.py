@@ -22,6 +22,7 @@ from fx.assertions import check_value
 from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
+from fx.capture.python_functions import behind_method
 from fx.capture.whole_calls import find_proxy
 from fx.checks.questions import decided
 from fx.container_kinds import leaves_of
@@ -140,6 +141,8 @@ class RealTensors(TorchFunctionMode):
         """Call ``func``, or record the call."""
         if not self.is_tracing():
             return func(*args, **(kwargs or {}))
+        if self._tracer._needs.calls:
+            func = behind_method(func)
         if not kwargs:
             kwargs = {}
             if _QUICK.issuperset(map(type, args)) and Proxy in types:  # as most calls of traced code are

@@ -11,6 +11,7 @@ import torch
 
 from fx.capture import modes, recorded_calls
 from fx.capture.patching import Trace, replaced_together
+from fx.capture.python_functions import record_classes
 from fx.capture.replacements import Maker
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import RECORDED, behind_recording, recording
@@ -66,6 +67,8 @@ class TracerSession:
             if str(one.get("__name__")).startswith(("torch.", "math")):
                 self._record_whole(trace, one)
             else:
+                if self.tracer._needs.calls:
+                    record_classes(trace, one)
                 pending.extend(recorded_calls.replace_in(trace, one, self.makers))
 
     def _record_whole(self, trace: Trace, namespace: dict[str, Any]) -> None:

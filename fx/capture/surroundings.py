@@ -88,6 +88,8 @@ class Surroundings:
         self.managers: dict[str, tuple[str, ...]] = dict(SUPPRESS)
         """What context managers that swallow exceptions are called there, with the classes of these."""
         self._codes: list[CodeType] = []
+        self.namespaces: dict[int, dict[str, Any]] = {}
+        """The globals of what is reached, by identity."""
         self.read: set[str] = set()
         """What names of globals and attributes are in it."""
         self.compares_with_truth = False
@@ -131,6 +133,7 @@ class Surroundings:
         self._codes.append(code)
         self.compares_with_truth = self.compares_with_truth or compares_with_truth(code)
         names, namespace = _names_of(code), function.__globals__
+        self.namespaces[id(namespace)] = namespace
         self.read.update(names.read)
         if names.assigned:
             for name in names.assigned:

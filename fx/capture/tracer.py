@@ -21,10 +21,11 @@ from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_hooks import awaits_input, leaves_something
-from fx.capture.misuse import explain_misuse, is_of_real_tensor, note_other_attempt
+from fx.capture.misuse import explain_misuse, note_other_run
 from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
+from fx.capture.needs import NO_NEEDS, Needs
 from fx.capture.patching import Trace
-from fx.capture.python_functions import Classes, note_classes, note_method, record_classes
+from fx.capture.python_functions import called_method, calls_classes, record_classes, record_methods
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.root_state import RootTracer, paths_below
 from fx.capture.session import TracerSession
@@ -105,10 +106,12 @@ class Tracer(RootTracer):
         self._leaf_kinds: dict[type, bool] = {}
         self._tells_leaves = False
         """Whether what is a leaf is left to this class."""
-        self._reads_buffers_once = False
-        self._left_out = self._as_given = False
-        self._classes_called: Classes = {}
-        self._classes_known = 0
+        self._needs = NO_NEEDS
+        self._called: dict[int, dict[str, Any]] = {}
+        """The globals of code that was refused because it calls classes of Python's."""
+        self._left_out = False
+        """Whether an optional input was left out."""
+        self._runs = 0
         self._examples: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None
         self._fake_mode: Any = None
         self._forget_run()
@@ -266,8 +269,8 @@ class Tracer(RootTracer):
     ) -> Graph:
         """Run ``root`` on proxies and return what it did. ``root`` itself is left as it was.
 
-        It runs again, with ``proxy_buffer_attributes``, if it slices or resizes a buffer by a traced size, which only a
-        traced tensor takes.
+        It runs once more if it calls a class of Python's (``int(x.shape[0])``) or a method of a concrete tensor with a
+        traced value, or needs an optional input. It is never run a third time.
 
         Args:
             root: a module, or a Python function.
@@ -284,64 +287,36 @@ class Tracer(RootTracer):
         """
         self._examples = example_inputs
         self._fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
+        self._runs = 0
         try:
-            return self._trace_as_asked(root, concrete_args)
+            try:
+                return self._trace(root, concrete_args, NO_NEEDS)
+            except Exception as error:
+                if (needs := self._needs_after(error)) is None:
+                    raise
+                refused = error
+            try:
+                return self._trace(root, concrete_args, needs)
+            except Exception as error:
+                if isinstance(error, TraceError) and not needs.given:
+                    note_other_run(error, refused, "without calls of Python's classes recorded")
+                    raise
+                note_other_run(refused, error, needs.how)
+                raise refused from refused.__cause__ or error
         finally:
             self._examples = None  # which may be large
 
-    def _trace_as_asked(self, root: Root, concrete_args: ConcreteArgs) -> Graph:
-        """Trace without optional inputs that the program asks for, or, if that fails, with them."""
-        self._left_out = self._as_given = False
-        try:
-            return self._attempts(root, concrete_args)
-        except Exception as error:
-            if not self._left_out or isinstance(error, TraceError):  # nobody can call it without, then
-                raise
-            try:  # it may need an input that it says can be left out
-                self._as_given = True
-                return self._attempts(root, concrete_args)
-            except Exception as other:
-                note_other_attempt(error, other, "with its optional inputs")
-                raise error from error.__cause__
-
-    def _attempts(self, root: Root, concrete_args: ConcreteArgs) -> Graph:
-        """Trace, and again as long as there is more to record than was in the attempt before."""
-        self._classes_called = {}
-        refused: TraceError | None = None
-        while True:
-            recorded = self._classes_known = _count(self._classes_called)
-            try:
-                return self._attempt(root, concrete_args)
-            except TraceError as error:
-                note_method(error.__cause__, self._classes_called)
-                if _count(self._classes_called) == recorded:  # it may be more than before only a few times
-                    if refused is not None:
-                        note_other_attempt(error, refused, "without calls of Python's classes recorded")
-                    raise
-                refused = error
-            except Exception as error:
-                if refused is None:
-                    raise
-                note_other_attempt(refused, error, "with calls of Python's classes recorded")
-                raise refused from refused.__cause__ or error
-
-    def _attempt(self, root: Root, concrete_args: ConcreteArgs) -> Graph:
-        """Trace, and once more with ``proxy_buffer_attributes`` where that helps."""
-        self._read_buffers_as_asked()
-        try:
-            return self._trace(root, concrete_args)
-        except TracedValueError as error:
-            if self.proxy_buffer_attributes or not is_of_real_tensor(error):
-                raise
-            try:
-                self._reads_buffers_once = True
-                self.proxy_buffer_attributes = True
-                return self._trace(root, concrete_args)
-            except Exception as other:
-                note_other_attempt(error, other, "with its buffers as traced values")
-                raise error from error.__cause__
-            finally:
-                self._read_buffers_as_asked()
+    def _needs_after(self, error: Exception) -> Needs | None:
+        """Return what another run has to do otherwise than the one that an error has ended; None if nothing helps."""
+        if self._runs > 1:
+            return None
+        if isinstance(error, TraceError):
+            method = called_method(error.__cause__)
+            if method is None and not self._called:
+                return None
+            how = "with calls of Python's classes recorded"
+            return Needs(True, tuple(self._called.values()), frozenset({method} if method else ()), how=how)
+        return Needs(True, given=True, how="with its optional inputs") if self._left_out else None
 
     def proxy(self, node: Node) -> Proxy:
         """The proxy for a node."""
@@ -375,7 +350,7 @@ class Tracer(RootTracer):
     @property
     def _runs_again(self) -> bool:
         """Return whether there will be another run, which records calls that this one was refused for."""
-        return _count(self._classes_called) > self._classes_known
+        return bool(self._called) and not self._needs.calls
 
     def unpack(self, obj: Proxy, count: int, frame: FrameType) -> Iterator[Any]:
         """The elements of a value that is unpacked; with example inputs, the program checks how many there are."""
@@ -418,13 +393,14 @@ class Tracer(RootTracer):
 
     def _leaves_out(self, name: str) -> bool:
         """Return whether the program is captured without an optional input of this name, which it asks for."""
-        if not self._as_given:
-            self._left_out = True
-        return not self._as_given
+        self._left_out = not self._needs.given
+        return self._left_out
 
     def real_value_needed(self, frame: FrameType) -> None:
         """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
-        note_classes(frame, self._classes_called)
+        namespace = frame.f_globals
+        if not self._needs.calls and id(namespace) not in self._called and calls_classes(frame):
+            self._called[id(namespace)] = namespace
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check, or refuse, that the value of a node is compared by identity."""
@@ -453,13 +429,9 @@ class Tracer(RootTracer):
         """The arguments of a call, with shapes for what stands for their elements."""
         return starred.spread(self, self._starred, kind, target, args, kwargs)
 
-    def _read_buffers_as_asked(self) -> None:
-        if self._reads_buffers_once:
-            self.proxy_buffer_attributes = False
-            self._reads_buffers_once = False
-
-    def _trace(self, root: Root, concrete_args: ConcreteArgs) -> Graph:
+    def _trace(self, root: Root, concrete_args: ConcreteArgs, needs: Needs) -> Graph:
         """One run of ``root``, from the start, and another one if it assigned attributes or changed containers."""
+        self._needs, self._called, self._left_out = needs, {}, False
         leave_ended()
         forget_ended()
         forget_traced_values()
@@ -507,6 +479,8 @@ class Tracer(RootTracer):
             TraceError: it does not.
         """
         first, cause = self.graph, None
+        if self._runs > 1:
+            raise dependence_on_earlier_call(changes, self.submodule_paths or (), self._needs.how)
         try:
             if not any(_is_submodule(owner, name) for owner, name in changes):
                 self._run(root, self._start(root), concrete_args, state)
@@ -517,6 +491,7 @@ class Tracer(RootTracer):
         raise dependence_on_earlier_call(changes, self.submodule_paths or ()) from cause
 
     def _run(self, root: Root, function: Callable[..., Any], concrete_args: ConcreteArgs, state: ModuleState) -> None:
+        self._runs += 1
         self._flags = flags = TrainingFlags(self, self.follows_training and not state.surroundings.compares_with_truth)
         is_default = getattr(self.getattr, "__func__", None) is Tracer.getattr
         session = TracerSession(self, flags, modules_are_themselves=is_default)
@@ -651,7 +626,11 @@ class Tracer(RootTracer):
         session.trace = trace
         recorded_calls.replace(trace)
         higher_order_calls.replace(trace)
-        record_classes(trace, self._classes_called)
+        if self._needs.calls and self._state is not None:
+            around = self._state.surroundings
+            record_methods(trace, self._needs.methods | around.read)
+            for namespace in (*self._needs.namespaces, *around.namespaces.values()):
+                record_classes(trace, namespace)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), recording)
         for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
@@ -674,10 +653,6 @@ class Tracer(RootTracer):
 def _is_submodule(owner: torch.nn.Module | FunctionType, name: str) -> bool:
     held = vars(owner)["_modules"].get(name) if isinstance(owner, torch.nn.Module) else None
     return isinstance(held, torch.nn.Module)
-
-
-def _count(classes: Classes) -> int:
-    return sum(len(names) for _, names in classes.values())
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:

@@ -19,6 +19,49 @@ def captured(root: Any) -> tuple[fx.GraphModule, int]:
     return program, len(runs)
 
 
+def _in_other_globals(source: str) -> Any:
+    namespace: dict[str, Any] = {"__name__": "other_globals", "torch": torch}
+    exec(source, namespace)
+    return namespace["helper"]
+
+
+def test_classes_called_in_several_places_are_recorded_in_one_second_run() -> None:
+    helper = _in_other_globals("def helper(x):\n    return tuple(x.shape)")
+
+    def doubled(x: Any) -> Any:
+        return x * float(x.shape[0])
+
+    def program(x: Any) -> Any:
+        return doubled(x) * int(x.shape[0] * 0.5) + len(list(x.shape)) + torch.ones(helper(x))
+
+    traced, runs = captured(program)
+    assert runs == 2
+    for size in (2, 6):
+        assert torch.equal(traced(torch.ones(size)), program(torch.ones(size)))
+
+
+def test_methods_of_tensors_that_take_traced_values_are_recorded_in_one_second_run() -> None:
+    class Expanded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.row: torch.Tensor
+            self.column: torch.Tensor
+            self.register_buffer("row", torch.arange(3.0))
+            self.register_buffer("column", torch.ones(3, 1))
+
+        def forward(self, x: Any) -> Any:
+            fixed = self.row.expand(2, 3).sum() * self.column.repeat(1, 3).sum()
+            sized = self.row.repeat(x.size(0), 1) + self.column[0].expand(x.size(0), 3)
+            return torch.Tensor.relu(x) + torch.Tensor.neg(sized) * fixed * int(x.size(0))
+
+    root = Expanded()
+    traced, runs = captured(root)
+    assert runs == 2
+    for size in (2, 5):
+        assert torch.equal(traced(torch.ones(size, 3)), root(torch.ones(size, 3)))
+    assert fx.symbolic_trace(traced).code == traced.code
+
+
 def test_a_program_that_uses_the_flag_of_its_mode_runs_once() -> None:
     class Mixed(nn.Module):
         def __init__(self) -> None:
@@ -44,3 +87,31 @@ def test_a_program_that_uses_the_flag_of_its_mode_runs_once() -> None:
         assert torch.equal(traced(torch.ones(2)), expected)
         with pytest.raises(fx.GuardError, match=r"captured in (training|evaluation) mode, and depends on it"):
             traced.train(not training)(torch.ones(2))
+
+
+def test_a_program_that_fails_without_its_optional_input_runs_once_more_with_it() -> None:
+    def program(x: Any, y: Any = None) -> Any:
+        if y is None:
+            raise ValueError("y is needed")
+        return x * int(x.shape[0]) + y
+
+    traced, runs = captured(program)
+    assert runs == 2
+    assert torch.equal(traced(torch.ones(2), torch.ones(2)), torch.full((2,), 3.0))
+
+
+def test_a_second_run_that_changes_what_it_reads_is_refused_by_its_line_and_says_how_to_go_on() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.count = 0
+
+        def forward(self, x: Any) -> Any:
+            self.count += 1
+            return x * int(x.shape[0])
+
+    root = Counts()
+    said = r"(?s)may depend on what an earlier call of it has left in 'count'.*test_needs.py:\d+.*why .*int.*try "
+    with runs_of(root) as runs, pytest.raises(fx.TraceError, match=said):
+        fx.symbolic_trace(root)
+    assert len(runs) == 2 and root.count == 0

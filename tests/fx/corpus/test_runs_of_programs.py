@@ -36,18 +36,12 @@ def captured_runs(root: Any, **options: Any) -> int:
     return len(runs)
 
 
-MORE_RUNS = frozenset({"sizes.constant_expanded", "sizes.list_sliced", "sizes.method_of_class", "torch_parts.warped"})
-"""Programs that run more often still."""
-
-
 def expect_few_runs(program: Program) -> None:
     modes = (False, True) if program.is_module else (False,)
     for training in modes:
         for examples in (None, program.inputs(SIZES[0])):
             count = captured_runs(program.build(training), example_inputs=examples, **program.options)
-            assert count <= MOST_RUNS or program.name in MORE_RUNS, (
-                f"{program.name} runs {count} times, {training=}, {examples=}"
-            )
+            assert count <= MOST_RUNS, f"{program.name} runs {count} times, {training=}, {examples=}"
 
 
 @pytest.mark.parametrize("program", PROGRAMS[::EACH], ids=lambda program: program.name)

@@ -108,10 +108,14 @@ class ModuleState:
             children = module._modules if isinstance(module, QuickModule) else ()
             names = [name for name in dict.fromkeys((*saved, *entries)) if name not in children]
             changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
-        changes += [(module, name) for module, name, kept in self._containers if kept.is_changed()]
+        changes += self.changed_containers()
         changes += [(one.function, one.name) for one in self.surroundings.changed()]
         self._is_as_before = not changes and not differing and not self._other_parameters
         return changes
+
+    def changed_containers(self) -> list[Change]:
+        """Return the modules that have held a container or object which is something else now, with the attribute."""
+        return [(module, name) for module, name, kept in self._containers if kept.is_changed()]
 
     def expect_leaves_kept(self, changes: list[Change], graph: Graph, paths: Mapping[torch.nn.Module, str]) -> None:
         """Refuse a program that has changed what a module which it calls as one operation does.

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fx.capture import modes, recorded_calls
+from fx.capture.assigned_attributes import AssignedAttributes
 from fx.capture.patching import Trace, replaced_together
 from fx.capture.python_functions import record_classes
 from fx.capture.replacements import Maker
@@ -25,6 +26,7 @@ class TracerSession:
         self.tracer = tracer
         self.modes = modes.Modes(tracer)
         self.flags = flags
+        self.assigned = AssignedAttributes()
         self.trace: Trace | None = None
         self.modules_are_themselves = modules_are_themselves  # then the session is not told which were read
         self.parameter_proxies: dict[str, Any] = {}

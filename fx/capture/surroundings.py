@@ -43,18 +43,26 @@ class _Names:
     """Names of globals, and of attributes."""
     assigned: frozenset[str]
     """Globals that are assigned."""
+    stored: frozenset[str]
+    """Attributes that are assigned or deleted."""
 
 
 _STORE_GLOBAL = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
+_STORE_ATTR = {dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]}
 
 
 @once_for_code
 def _names_of(code: CodeType) -> _Names:
     codes = nested(code)
     read = dict.fromkeys(name for one in codes for name in one.co_names)
-    storing = [one for one in codes if not _STORE_GLOBAL.isdisjoint(one.co_code[::2])]
-    assigned = {step.argval for one in storing for step in dis.get_instructions(one) if step.opcode in _STORE_GLOBAL}
-    return _Names(tuple(read), frozenset(assigned))
+    return _Names(tuple(read), _named_by(codes, _STORE_GLOBAL), _named_by(codes, _STORE_ATTR))
+
+
+def _named_by(codes: list[CodeType], instructions: set[int]) -> frozenset[str]:
+    """The names that some instructions have in some code."""
+    with_them = [one for one in codes if not instructions.isdisjoint(one.co_code[::2])]
+    steps = (step for one in with_them for step in dis.get_instructions(one))
+    return frozenset(step.argval for step in steps if step.opcode in instructions)
 
 
 def _methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
@@ -92,6 +100,8 @@ class Surroundings:
         """The globals of what is reached, by identity."""
         self.read: set[str] = set()
         """What names of globals and attributes are in it."""
+        self.stored: set[str] = set()
+        """What attributes it assigns."""
         self.compares_with_truth = False
         """Whether some of it compares with ``True`` or ``False`` by identity."""
         self._pending: list[Any] = [*self._methods.get("forward", ()), *functions]
@@ -135,6 +145,7 @@ class Surroundings:
         names, namespace = _names_of(code), function.__globals__
         self.namespaces[id(namespace)] = namespace
         self.read.update(names.read)
+        self.stored.update(names.stored)
         if names.assigned:
             for name in names.assigned:
                 self._outside.append(Outside(function, name, kept_names(namespace, (name,))))

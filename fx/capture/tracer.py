@@ -15,6 +15,7 @@ import torch
 from fx.arguments import expect, expect_all, explained
 from fx.assertions import check_value
 from fx.capture import higher_order_calls, identity_tests, modes, patching, recorded_calls, root_hooks, starred
+from fx.capture.assigned_attributes import AssignedAttributes
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.bodies import escaped, outermost, within
 from fx.capture.caught import Caught, forget_ended
@@ -430,7 +431,7 @@ class Tracer(RootTracer):
         return starred.spread(self, self._starred, kind, target, args, kwargs)
 
     def _trace(self, root: Root, concrete_args: ConcreteArgs, needs: Needs) -> Graph:
-        """One run of ``root``, from the start, and another one if it assigned attributes or changed containers."""
+        """One run of ``root``, from the start, and another one if it has changed what it may have read before."""
         self._needs, self._called, self._left_out = needs, {}, False
         leave_ended()
         forget_ended()
@@ -443,11 +444,12 @@ class Tracer(RootTracer):
         state = ModuleState(of_python, behind if isinstance(behind, FunctionType) else None)
         lost: Proxy | None = None
         try:
-            self._run(root, function, concrete_args, state)
+            assigned = self._run(root, function, concrete_args, state)
             state.expect_parameters_kept()
             if changes := self._of_the_program(state.find_changes()):
                 state.expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
-                self._run_again(root, concrete_args, state, changes)
+                if seen := assigned.seen_by_next_call(changes, state):
+                    self._run_again(root, concrete_args, state, seen)
         finally:
             try:
                 lost = self._finish(state)
@@ -490,7 +492,9 @@ class Tracer(RootTracer):
             cause = error
         raise dependence_on_earlier_call(changes, self.submodule_paths or ()) from cause
 
-    def _run(self, root: Root, function: Callable[..., Any], concrete_args: ConcreteArgs, state: ModuleState) -> None:
+    def _run(
+        self, root: Root, function: Callable[..., Any], concrete_args: ConcreteArgs, state: ModuleState
+    ) -> AssignedAttributes:
         self._runs += 1
         self._flags = flags = TrainingFlags(self, self.follows_training and not state.surroundings.compares_with_truth)
         is_default = getattr(self.getattr, "__func__", None) is Tracer.getattr
@@ -501,6 +505,7 @@ class Tracer(RootTracer):
             self._current = trace
             self._tracing = True
             state.keep_until_restored(trace)
+            session.assigned.watch(trace, state)
             self._modes = session.modes
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
@@ -547,6 +552,7 @@ class Tracer(RootTracer):
             leave_ended()
             self._finished = True
             session.modes.restore()
+        return session.assigned
 
     def _drop_unused_reads(self) -> None:
         """Remove attributes that were recorded before a call that changes them, and that nobody uses."""

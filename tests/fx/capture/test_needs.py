@@ -89,6 +89,86 @@ def test_a_program_that_uses_the_flag_of_its_mode_runs_once() -> None:
             traced.train(not training)(torch.ones(2))
 
 
+class Features(nn.Module):
+    def forward(self, x: Any) -> Any:
+        self.features = torch.relu(x)
+        self.size = x.shape
+        return self.features + 1
+
+
+class Shown(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = None
+        self.inner = Features()
+
+    def forward(self, x: Any) -> Any:
+        self.features = self.inner(x)
+        del self.inner.features
+        return self.features * 2
+
+
+@pytest.mark.parametrize("kind", [Features, Shown])
+def test_a_module_that_assigns_attributes_and_reads_them_afterwards_runs_once(kind: Any) -> None:
+    root = kind()
+    traced, runs = captured(root)
+    assert runs == 1
+    assert torch.equal(traced(torch.ones(2)), root(torch.ones(2)))
+
+
+class ReadsFirst(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def forward(self, x: Any) -> Any:
+        self.count += 1
+        return x * self.count
+
+
+class AsksFirst(nn.Module):
+    def forward(self, x: Any) -> Any:
+        if not hasattr(self, "seen"):
+            self.seen = True
+            return x
+        return x * 2
+
+
+class AsksItsDict(nn.Module):
+    def forward(self, x: Any) -> Any:
+        first = "seen" not in self.__dict__
+        self.seen = True
+        return x if first else x * 2
+
+
+class ChangesWhatItHeld(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = self.other = []
+
+    def forward(self, x: Any) -> Any:
+        self.one = [1]
+        self.other.append(1)
+        return x * len(self.other)
+
+
+class OfItsClass(nn.Module):
+    count = 0
+
+    def forward(self, x: Any) -> Any:
+        count, self.count = self.count, 1
+        return x * (count + 1)
+
+
+@pytest.mark.parametrize("kind", [ReadsFirst, AsksFirst, AsksItsDict, ChangesWhatItHeld, OfItsClass])
+def test_a_program_that_depends_on_an_attribute_of_an_earlier_call_is_refused(kind: Any) -> None:
+    root = kind()
+    with runs_of(root) as runs, pytest.raises(fx.TraceError, match="depends on what an earlier call of it has left"):
+        fx.symbolic_trace(root)
+    assert len(runs) == 2
+    assert "one" not in vars(nn.Module) and "seen" not in vars(nn.Module)
+
+
 def test_a_program_that_fails_without_its_optional_input_runs_once_more_with_it() -> None:
     def program(x: Any, y: Any = None) -> Any:
         if y is None:

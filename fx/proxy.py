@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import abc
-import copy
 import enum
 import functools
 import inspect
 import itertools
 import operator
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -21,13 +21,13 @@ from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
-from fx.assertions import KINDS, READ_FUNCTIONS, check, check_kind, check_value, is_false
+from fx.assertions import KINDS, READ_ATTRIBUTES, check, check_kind, check_value, is_false
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count, unpack_ends
+from fx.checks.dataflow import Names, dataflow, is_calling, value_of
 from fx.checks.flow import Comparison
-from fx.checks.messages import MessageTemplate, template_of
-from fx.checks.questions import IDENTITIES, TracedText, asks_for_class, count_of, is_compared_by_identity, kind_of
+from fx.checks.messages import MessageTemplate, Reading, Text, message_of, text_of
+from fx.checks.questions import IDENTITIES, asks_for_class, count_of, is_compared_by_identity, kind_of
 from fx.checks.recognition import (
-    RAISED,
     Check,
     CompoundCheck,
     compound_check,
@@ -37,7 +37,6 @@ from fx.checks.recognition import (
     pending_check,
 )
 from fx.checks.starred import count_to_unpack
-from fx.checks.syntax import is_calling
 from fx.checks.texts import is_only_shown
 from fx.container_kinds import container_kind, held_kind
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
@@ -144,8 +143,6 @@ class TracerBase:
     """What stands for the elements of shapes that a call spreads, until that call is recorded."""
     guide: Any = None
     """What knows example inputs, if there are some."""
-    _writes_message: bool = False
-    """Whether the message of a check is being written, which is not shown yet."""
     _indexed: Any = ()
     """The guards of integers that instructions asked for, until a node is made."""
     _returned_by: Any = None
@@ -157,6 +154,8 @@ class TracerBase:
         self._flag_defaults: set[Node] = set()
         """The inputs with a flag as their default, by which a question for their truth is answered."""
         self._locations: dict[tuple[int, int], SourceLocation] = {}
+        self._written: dict[str, tuple[Proxy, str]] = {}
+        """What was written of traced values into messages: each with its value, and the format."""
         self._attributes_read: list[weakref.ref[Attribute]] = []
         self._reads_recorded: list[Node] = []
         self.augmented: list[Node] = []
@@ -296,7 +295,7 @@ class TracerBase:
             return node if node.graph is self.graph else self._node_of(a)
         if kind in IMMEDIATE_TYPES:
             # As an f-string makes it of a traced value: the text would be a constant of the program.
-            if kind is str and "Proxy(" in a:
+            if kind is str and self._written and any(text in a for text in self._written):
                 self._text_refused(a)
             return a
         try:
@@ -326,8 +325,6 @@ class TracerBase:
     def _other_arg(self, a: Any) -> Argument:
         if isinstance(a, Proxy):
             return self._node_of(a)
-        if isinstance(a, TracedText):
-            return a.decided()
         fetched = self.attribute_arg(a)
         if fetched is not NotImplemented:
             return fetched
@@ -428,34 +425,55 @@ class TracerBase:
         self._assert(condition, message)
         return not found.raises_if
 
+    def record_assertion(self, condition: Any, message: Any) -> Proxy:
+        """Record a check, with the message that the program gives it."""
+        try:
+            written = text_of(self._shown_in_messages(message)).template()
+        except LookupError:
+            written = MessageTemplate(str(message))
+        return self._assert(condition, written)
+
     def _assert(self, condition: Any, message: MessageTemplate) -> Proxy:
         values = [Proxy(node, self) for node in message.values]
         target: Any = check if values else torch._assert
         return self.create_proxy("call_function", target, (condition, message.text, *values), {})
 
     def _message(self, found: Check | CompoundCheck, frame: FrameType) -> MessageTemplate:
-        """Return what a check says when it fails, from what it would raise now: traced values are filled in at run
-        time.
+        """Return what a check says when it fails; where functions of the program would have to run, its source."""
+        names = Names.of_frame(frame)
+        return message_of(found.raised, names, self._shown_in_messages) or MessageTemplate(found.message)
 
-        Where that cannot be found out ahead, it is the source of the message.
+    def _shown_in_messages(self, value: Any) -> Any:
+        """Return what a message reads of a traced value, or of text in which some stand; other values are themselves.
+
+        Raises:
+            LookupError: the value is of another trace, or nothing reads such an attribute.
         """
-        last, names, refused = next(reversed(self.graph.nodes)), copy.deepcopy(self.graph._namespace), self._refused
-        self._writes_message = True
-        variables: dict[str, Any] = {**_RECORDED, **frame.f_globals, **frame.f_locals}
-        try:
-            exec(found.raised or "", variables)
-            raised: Any = variables.get(RAISED, type)
-            text = "" if isinstance(raised, type) else str.__str__(str(raised))
-        except Exception:  # whatever the user's message raises: it is not needed yet
-            text = ""
-        finally:
-            self._writes_message = False
-        made = self._made_since(last)
-        template = template_of(text, self.graph, made) if text and " at 0x" not in text else None
-        for node in made:
-            self.graph.erase_node(node)
-        self.graph._namespace, self._refused = names, refused
-        return template or MessageTemplate(found.message)
+        if isinstance(value, str):
+            return self.text_with_values(value)
+        if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+            return type(value)(map(self._shown_in_messages, value))
+        if not isinstance(value, Proxy):
+            return value
+        if isinstance(value, Attribute) and value._node is None:
+            if value.attr not in READ_ATTRIBUTES:
+                raise LookupError(value.attr)
+            whole = self._shown_in_messages(value.root)
+            return whole._replace(steps=f"{whole.steps}.{value.attr}")
+        if value.node.graph is not self.graph:
+            raise LookupError(value.node.name)
+        return Reading(value.node)
+
+    def text_with_values(self, text: str) -> Text:
+        """Return what text is made of in which traced values were written before."""
+        written = sorted(filter(text.__contains__, self._written), key=len, reverse=True)
+        parts: list[str | Reading] = []
+        end = 0
+        for place in re.finditer("|".join(map(re.escape, written)), text) if written else ():
+            value, form = self._written[place[0]]
+            parts += [text[end : place.start()], self._shown_in_messages(value)._replace(form=form)]
+            end = place.end()
+        return Text((*parts, text[end:]))
 
     def _made_since(self, last: Node) -> list[Node]:
         """The nodes behind ``last``, from the end."""
@@ -525,9 +543,13 @@ class TracerBase:
         if found is None:
             return None
         last = next(reversed(self.graph.nodes))
+        names = Names.of_frame(frame)
+        flows = [flow for rest in found.rest if (flow := dataflow(rest)) is not None]
         try:
-            conditions: list[Any] = [first, *(eval(rest, frame.f_globals, frame.f_locals) for rest in found.rest)]
-        except Exception:  # it may only hold behind the first condition, or need its place in the source
+            conditions: list[Any] = [first, *(value_of(flow, flow.result(), names, Proxy) for flow in flows)]
+        except (LookupError, TypeError):  # what they compute runs functions of the program
+            for node in self._made_since(last):
+                self.graph.erase_node(node)
             return None
         made = self._made_since(last)
         traced = [value for value in conditions if isinstance(value, Proxy)]
@@ -650,32 +672,32 @@ class Proxy:
         self.node = node
 
     def __repr__(self) -> str:
-        return self._text(self._shown(), "repr", repr, sys._getframe(1))
+        return self._text(self._shown(), repr, sys._getframe(1))
 
     def _shown(self) -> str:
         return f"Proxy({self.node.name})"
 
-    def _text(self, text: str, method: str, write: Callable[[Any], str], frame: FrameType) -> str:
-        """Text for ``frame``, which calls ``method``: what stands for that of the value, or that itself where it
-        becomes a part of text that something may be decided by.
-        """
+    def _text(self, text: str, write: Callable[[Any], str], frame: FrameType, spec: str = "") -> str:
+        """Text for ``frame``, which asks for it: what stands for that of the value in messages, or that itself."""
         tracer = self.tracer
         if not tracer._tracing or tracer._finished:
             return text
-        if not tracer._writes_message and not is_only_shown(frame, method):
+        if not is_only_shown(frame):
             return tracer._text_of(self, write, text)
-        return TracedText.of(text, functools.partial(tracer._text_of, self), write)
+        if not is_ours(frame):
+            tracer._written[text] = (self, spec)
+        return text
 
     def __str__(self) -> str:
-        return self._text(self._as_shown(), "str", str, sys._getframe(1))
+        return self._text(self._as_shown(), str, sys._getframe(1))
 
     def __format__(self, spec: str) -> str:
         # messages of checks are formatted when these fail: see fx.checks.messages
         shown = f"{self._as_shown()[:-1]}:{spec})" if spec else self._as_shown()
-        return self._text(shown, "format", lambda value: format(value, spec), sys._getframe(1))
+        return self._text(shown, lambda value: format(value, spec), sys._getframe(1), spec)
 
     def _as_shown(self) -> str:
-        return self._shown() if type(self).__repr__ is Proxy.__repr__ else str.__str__(repr(self))
+        return self._shown() if type(self).__repr__ is Proxy.__repr__ else repr(self)
 
     def __getattr__(self, k: str) -> Attribute:
         # reading an attribute records nothing yet: most are methods about to be called
@@ -688,7 +710,7 @@ class Proxy:
                 attribute,
                 f"cannot compare the {k} of a traced value by identity",
                 where=caller_location(self.tracer),
-                value=str.__str__(repr(attribute)),
+                value=repr(attribute),
                 why="what it is is known only when the module runs, and Python compares the object that stands for it",
                 remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
             )
@@ -841,7 +863,7 @@ class Proxy:
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
         if orig_method is torch._assert:
             condition, message = (*args, *kwargs.values())
-            return tracer._assert(condition, template_of(message, tracer.graph) or MessageTemplate(message))
+            return tracer.record_assertion(condition, message)
         if isinstance(orig_method, torch._ops.HigherOrderOperator):
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
@@ -968,25 +990,6 @@ class MetaProxy(Proxy):
         with mode:
             recorded.node.meta["val"] = orig_method(*values, **keywords)
         return MetaProxy(recorded.node, recorded.tracer, mode)
-
-
-class _Recorded:
-    """What a function of ``READ_FUNCTIONS`` gives for a traced value, as it stands in messages."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, value: Proxy, name: str) -> None:
-        self.text = f"{value._shown()[:-1]}|{name})"
-
-    def __repr__(self) -> str:
-        return self.text
-
-
-def _recording(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args: _Recorded(args[0], name) if args and isinstance(args[0], Proxy) else function(*args)
-
-
-_RECORDED = {name: _recording(name, function) for name, function in READ_FUNCTIONS.items()}
 
 
 def _add_operators() -> None:

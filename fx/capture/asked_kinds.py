@@ -16,7 +16,7 @@ from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS, SeenClass
 from fx.capture.replacements import Builtins
-from fx.checks.questions import decided, is_compared_by_identity
+from fx.checks.questions import is_compared_by_identity
 from fx.errors import with_article
 from fx.frames import is_pythons_file, user_location
 from fx.naming.printing import describe
@@ -133,15 +133,14 @@ def make_is_tensor(original: Any) -> Any:
 def _make_hasattr(original: Any) -> Any:
     def hasattr(value: Any, name: str) -> bool:
         if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            return original(value._kind_for(sys._getframe(1)), decided(name))
-        return original(value, decided(name))
+            return original(value._kind_for(sys._getframe(1)), name)
+        return original(value, name)
 
     return hasattr
 
 
 def _make_getattr(original: Any) -> Any:
     def getattr(value: Any, name: str, *default: Any) -> Any:
-        name = decided(name)
         if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
             kind = value._kind_for(sys._getframe(1))
             if not hasattr(kind, name):

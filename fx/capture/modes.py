@@ -183,6 +183,7 @@ def _make_autocast(record: Callable[[Modes, Any], None]) -> Callable[[Any], Any]
                 record(modes, self)
             return original(self, *exception)
 
+        method._stands_for = original  # type: ignore[attr-defined]
         return method
 
     return make

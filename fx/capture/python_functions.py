@@ -112,6 +112,7 @@ class SeenClass:
 
     def __init__(self, original: type) -> None:
         self._original: Any = original
+        self._stands_for = original
 
     def __instancecheck__(self, value: Any) -> bool:
         return isinstance(value, self._original)

@@ -24,7 +24,6 @@ from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
 from fx.capture.python_functions import behind_method
 from fx.capture.whole_calls import find_proxy
-from fx.checks.questions import decided
 from fx.container_kinds import leaves_of
 from fx.frames import callers, user_location
 from fx.graph import Graph
@@ -180,7 +179,6 @@ class RealTensors(TorchFunctionMode):
 
     def _with_real(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Carry out a call, record it, or both."""
-        args, kwargs = tuple(map(decided, args)), {key: decided(value) for key, value in kwargs.items()}
         name = getattr(func, "__name__", "")
         # To read `x.shape` calls `__get__` of a descriptor, which is called as the attribute is.
         attribute = func.__self__.__name__ if name in ("__get__", "__set__") else None

@@ -130,6 +130,9 @@ class Builtins:
         self.makers = makers
         self.stand_ins = {name: make(getattr(builtins, name)) for name, make in makers.items()}
         """What stands in for each."""
+        for name, value in self.stand_ins.items():
+            if isinstance(value, FunctionType):
+                vars(value)["_stands_for"] = getattr(builtins, name)
         self._absent = dict.fromkeys(makers, ABSENT)
 
     def replacement_in(self, namespace: dict[str, Any]) -> Replacement:

@@ -604,7 +604,7 @@ class Tracer(RootTracer):
         self._returns = False
         self.augmented = []
         self.num_calls = {}
-        self._attributes_read, self._reads_recorded = [], []
+        self._attributes_read, self._reads_recorded, self._written = [], [], {}
         self._tells_leaves = getattr(self.is_leaf_module, "__func__", None) is Tracer.is_leaf_module
         self.module_stack = {}
         self.scope = Scope("", None)

@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from fx.checks.bytecode import CONSTANTS, PADDING, Dialect, Step, dialect, steps
+from fx.checks.bytecode import CONSTANTS, Dialect, Step, dialect, steps
 
 _REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 """The comparison that Python asks the right operand for where the left one knows no answer."""
@@ -208,31 +208,14 @@ class Flow:
         raising = (step for step in self._steps[index:] if step.name == "RAISE_VARARGS")
         return next(raising, self._steps[index]).offset
 
+    def raise_within(self, offset: int, is_there: Callable[[int], bool]) -> int | None:
+        """Return where the first ``raise`` behind an offset stands that is at one of some places."""
+        raising = (step.offset for step in self._steps if step.name == "RAISE_VARARGS" and step.offset > offset)
+        return next(filter(is_there, raising), None)
 
-def value_of(operand: Sequence[Step], frame: FrameType) -> Any:
-    """Return what the instructions of an expression leave, if they only load, build tuples and read attributes.
-
-    Raises:
-        LookupError: they do something else, or it is not there.
-    """
-    stack: list[Any] = []
-    for step in operand:
-        if step.name in PADDING:
-            continue
-        if step.name in ("BUILD_TUPLE", "BUILD_LIST"):
-            count = step.argument or 0
-            stack[len(stack) - count :] = [tuple(stack[len(stack) - count :])]
-        elif step.name == "LOAD_ATTR":
-            stack.append(getattr(stack.pop(), step.value))
-        elif step.name in CONSTANTS:
-            stack.append(step.value)
-        elif step.name.startswith(("LOAD_FAST", "LOAD_DEREF")):
-            stack.append(frame.f_locals[step.value])
-        elif step.name in ("LOAD_GLOBAL", "LOAD_NAME"):
-            stack.append({**vars(builtins), **frame.f_globals}[step.value])
-        else:
-            raise LookupError(step.name)
-    return stack[-1]
+    def yields(self) -> list[int]:
+        """Return where a generator yields."""
+        return [step.offset for step in self._steps if step.name == "YIELD_VALUE"]
 
 
 @lru_cache(maxsize=32)  # with the code, of which programs that come and go have ever new ones

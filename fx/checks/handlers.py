@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from fx.checks.bytecode import CONSTANTS, nested, once_for_code, working_steps
+from fx.checks.bytecode import nested, once_for_code
+from fx.checks.dataflow import may_return_truth
 from fx.checks.syntax import once_a_file
 from fx.frames import is_pythons_file, is_users_file
 
@@ -75,18 +76,7 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
     if not isinstance(leave, FunctionType) or is_pythons_file(leave.__code__.co_filename):
         return None
     is_own = is_users_file(leave.__code__.co_filename)
-    return ("BaseException",) if is_own and _may_return_truth(leave.__code__) else None
-
-
-def _may_return_truth(code: CodeType) -> bool:
-    """Return whether a function may return something else than the constants ``None`` and ``False``."""
-    found = working_steps(code)
-    for before, step in zip([None, *found], found, strict=False):
-        if step.name == "RETURN_CONST" and step.value:
-            return True
-        if step.name == "RETURN_VALUE" and (before is None or before.name not in CONSTANTS or before.value):
-            return True
-    return False
+    return ("BaseException",) if is_own and may_return_truth(leave.__code__) else None
 
 
 def _handles(code: CodeType) -> bool:

@@ -1,18 +1,22 @@
-"""Messages of checks while a program is captured: text in which traced values stand by name becomes a template."""
+"""Messages of checks: how byte code makes the text becomes a template, which is filled in when a check fails.
+
+Nothing of the program runs for that. A message that calls functions of the program stays as its source.
+"""
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Collection
+import string
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fx.assertions import READ_ATTRIBUTES, READ_METHODS
-from fx.graph import Graph
-from fx.node import Node
+import torch
 
-_TRACED = re.compile(r"(?<!\w)Proxy\((\w+)((?:\.\w+)*)(?:\|(\w+))?(?::([^(){}]*))?\)")
-"""A traced value in text (``Proxy.__repr__``): its name, attributes, a function that is called with it, a format."""
+from fx.assertions import READ_ATTRIBUTES, READ_FUNCTIONS, READ_METHODS
+from fx.checks.dataflow import Call, Method, Names, attribute_of, behind, dataflow, element_of
+from fx.checks.recognition import Raise
+from fx.node import Node
 
 
 class MessageTemplate(NamedTuple):
@@ -24,73 +28,263 @@ class MessageTemplate(NamedTuple):
     """What is filled in."""
 
 
-def template_of(message: object, graph: Graph, temporary: Collection[Node] = ()) -> MessageTemplate | None:
-    """The template for a message that was formatted with traced values of ``graph``.
+class Reading(NamedTuple):
+    """What a message reads of a traced value."""
+
+    node: Node
+    """The value."""
+    steps: str = ""
+    """What is read of it, as a field of a template says it: ``.shape[1]``."""
+    conversion: str = ""
+    """``s`` or ``r``, where text is made of it so."""
+    form: str = ""
+    """The format of the text."""
+
+
+class _Method(NamedTuple):
+    reading: Reading
+    """The value whose method it is."""
+    name: str
+    """Its name."""
+
+
+class _Raised(NamedTuple):
+    kind: type[BaseException]
+    """The class of the exception."""
+    args: tuple[Any, ...]
+    """What it is made with."""
+
+
+class Text(NamedTuple):
+    """Text in which values stand."""
+
+    parts: tuple[str | Reading, ...]
+    """Literal text, and values."""
+
+    def template(self) -> MessageTemplate:
+        """The template that makes the text."""
+        values: dict[Node, int] = {}
+        written: list[str] = []
+        for part in self.parts:
+            if isinstance(part, str):
+                written.append(part.replace("{", "{{").replace("}", "}}"))
+            else:
+                number = values.setdefault(part.node, len(values))
+                conversion = part.conversion and f"!{part.conversion}"
+                written.append(f"{{{number}{part.steps}{conversion}{part.form and f':{part.form}'}}}")
+        return MessageTemplate("".join(written), tuple(values)) if values else MessageTemplate(self.literal())
+
+    def literal(self) -> str:
+        """The text, where no values stand in it.
+
+        Raises:
+            LookupError: there are some.
+        """
+        if all(isinstance(part, str) for part in self.parts):
+            return "".join(map(str, self.parts))
+        raise LookupError
+
+    def quoted(self) -> Text:
+        """What ``repr`` makes of it."""
+        if all(isinstance(part, str) for part in self.parts):
+            return Text((repr(self.literal()),))
+        if any(isinstance(part, str) and repr(part) != f"'{part}'" for part in self.parts):
+            raise LookupError
+        return Text(("'", *self.parts, "'"))
+
+
+Shown = Callable[[Any], Any]
+"""Of a value of the program, the :class:`Reading` or :class:`Text` that stands for it in messages, or itself."""
+_PLAIN = (int, float, complex, bool, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.layout)
+_NUMBERS = (int, float, bool)
+_ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_SHOWN_AS = {BaseException.__str__: "s", KeyError.__str__: "r"}
+_PERCENT = re.compile(r"%(?:(%)|(\d*)(\.\d+)?([sradiufFeEgGxXo]))")
+
+
+def message_of(raised: Raise, names: Names, shown: Shown) -> MessageTemplate | None:
+    """The template of what a ``raise`` or ``assert`` is going to say; None where it calls functions of the program.
 
     Args:
-        message: text in which traced values stand as ``Proxy(name)``, or another value that a check is given.
-        graph: where these are.
-        temporary: nodes that are going to be erased; a field reads what they compute of others.
-
-    Returns:
-        None where a field cannot read what a temporary node computes.
+        raised: where it stands.
+        names: what the names of its function stand for now.
+        shown: what stands for a value in messages.
     """
-    text = str.__str__(message) if isinstance(message, str) else str(message)  # it may be a TracedText
-    if "Proxy(" not in text:
-        return MessageTemplate(text)
-    named = {node.name: node for node in graph.nodes}
-    values: dict[Node, int] = {}
-    parts: list[str] = []
-    end = 0
-    for found in _TRACED.finditer(text):
-        name, attributes, function, form = found.groups()
-        if name not in named:
-            continue
-        reading = _reading(named[name], temporary)
-        if reading is None or not READ_ATTRIBUTES.issuperset(attributes.split(".")[1:]):
-            return None
-        node, steps = reading
-        number = values.setdefault(node, len(values))
-        field = f"{number}{steps}{attributes}" + (f"|{function}" if function else "") + (f":{form}" if form else "")
-        parts += [_escaped(text[end : found.start()]), "{", field, "}"]
-        end = found.end()
-    return MessageTemplate("".join([*parts, _escaped(text[end:])]), tuple(values)) if values else MessageTemplate(text)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
-
-
-def _reading(node: Node, temporary: Collection[Node]) -> tuple[Node, str] | None:
-    """The node from which a field reads what ``node`` computes, and the steps to it."""
-    if node not in temporary:
-        return node, ""
-    root, *rest = node.args or (None,)
-    step = None if node.kwargs else _step(node, rest)
-    reading = _reading(root, temporary) if step is not None and isinstance(root, Node) else None
-    return None if reading is None else (reading[0], f"{reading[1]}{step}")
-
-
-def _step(node: Node, rest: list[Any]) -> str | None:
-    """Return how a field reads what ``node`` computes of its first argument and the rest of them."""
-    if node.op == "call_method" and node.target in READ_METHODS and not rest:
-        return f".{node.target}()"
-    if len(rest) != 1:
+    flow = dataflow(raised.code)
+    if flow is None:
         return None
-    if node.target is getattr:
-        return f".{rest[0]}" if rest[0] in READ_ATTRIBUTES else None
-    index = _index(rest[0]) if node.target in (operator.getitem, "size") else None
-    return f".size(){index}" if index is not None and node.target == "size" else index
+    try:
+        stored = flow.stored_between(raised.start, raised.end)
+        reader = _Reader(flow, names, shown, stored)
+        error = reader.value(flow.raised(raised.end))
+        return _said(error).template() if isinstance(error, _Raised) else None
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
-def _index(index: Any) -> str | None:
-    if type(index) is int:
-        return f"[{index}]"
-    if isinstance(index, slice) and all(type(bound) in (int, type(None)) for bound in _bounds(index)):
-        first, last, step = ("" if bound is None else str(bound) for bound in _bounds(index))
-        return f"[{first}:{last}{step and f':{step}'}]"
-    return None
+def _said(raised: _Raised) -> Text:
+    """What ``str`` makes of an exception of Python's, or of a class that adds nothing to one."""
+    if not raised.args:
+        raise LookupError
+    how = _SHOWN_AS.get(raised.kind.__str__)
+    own = [vars(kind) for kind in raised.kind.__mro__ if kind.__module__ != "builtins"]
+    if how is None or any("__init__" in held or "__new__" in held for held in own):
+        raise LookupError
+    return text_of(raised.args[0], how) if len(raised.args) == 1 else text_of(raised.args)
 
 
-def _bounds(index: slice) -> tuple[Any, Any, Any]:
-    return index.start, index.stop, index.step
+def text_of(value: Any, conversion: str = "", form: str = "") -> Text:
+    """The text of a value.
+
+    Raises:
+        LookupError: a function of the program makes it.
+    """
+    if isinstance(value, Reading):
+        return Text((value._replace(conversion=conversion, form=form),))
+    if isinstance(value, Text):
+        value = value.quoted() if conversion == "r" else value
+        return Text((format(value.literal(), form),)) if form else value
+    kind = type(value)
+    if kind in _PLAIN:
+        return Text((format(repr(value) if conversion == "r" else str(value) if conversion else value, form),))
+    if kind not in (tuple, list, dict) or form:
+        raise LookupError
+    opening, closing = {tuple: "()", list: "[]", dict: "{}"}[kind]
+    parts: list[str | Reading] = []
+    for element in value.items() if kind is dict else value:
+        parts += [", "] if parts else []
+        if kind is dict:
+            parts += [*text_of(element[0], "r").parts, ": ", *text_of(element[1], "r").parts]
+        else:
+            parts += text_of(element, "r").parts
+    return Text((opening, *parts, "," if kind is tuple and len(value) == 1 else "", closing))
+
+
+class _Reader:
+    """Computes values as byte code does, of which traced ones stay open."""
+
+    def __init__(self, flow: Any, names: Names, shown: Shown, stored: Mapping[str, frozenset[int]]) -> None:
+        self._flow, self._names, self._shown, self._stored = flow, names, shown, stored
+
+    def value(self, makers: frozenset[int]) -> Any:
+        """A value: a :class:`Reading`, a :class:`Text`, or one of Python's.
+
+        Raises:
+            LookupError: something of the program would have to run.
+        """
+        kind, operands, detail = self._flow.expression(makers)
+        if kind == "constant":
+            return self._shown(detail)
+        if kind == "load":
+            if detail.value in self._stored:
+                return self.value(self._stored[detail.value])
+            return self._shown(self._names.value(detail))
+        if kind == "call":
+            return self._called(detail)
+        parts = [self.value(one) for one in operands]
+        if kind == "attribute":
+            return self._attribute(parts[0], str(detail))
+        if kind in ("element", "sliced"):
+            return self._element(parts[0], parts[1] if kind == "element" else slice(*parts[1:]))
+        if kind in ("slice", "tuple", "list"):
+            return {"slice": lambda: slice(*parts), "tuple": lambda: tuple(parts), "list": lambda: parts}[kind]()
+        if kind == "format":
+            return text_of(parts[0], detail, parts[1].literal() if len(parts) > 1 else "")
+        if kind == "joined":
+            return Text(tuple(one for part in parts for one in text_of(part).parts))
+        return self._binary(detail, *parts)
+
+    def _attribute(self, owner: Any, name: str) -> Any:
+        if isinstance(owner, Reading):
+            if name in READ_METHODS:
+                return _Method(owner, name)
+            if name not in READ_ATTRIBUTES:
+                raise LookupError(name)
+            return owner._replace(steps=f"{owner.steps}.{name}")
+        if isinstance(owner, Text):
+            return Method(owner, vars(str)[name])
+        if isinstance(owner, torch.Tensor) and name in ("shape", "dtype", "ndim", "device"):
+            return getattr(owner, name)
+        return self._shown(attribute_of(owner, name))
+
+    def _element(self, owner: Any, key: Any) -> Any:
+        if not isinstance(owner, Reading):
+            return self._shown(element_of(owner, key.literal() if isinstance(key, Text) else key))
+        bounds = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
+        if not all(type(bound) in (int, type(None)) for bound in bounds):
+            raise LookupError
+        written = ":".join("" if bound is None else str(bound) for bound in bounds)
+        return owner._replace(steps=f"{owner.steps}[{written.removesuffix(':') if len(bounds) == 3 else written}]")
+
+    def _binary(self, sign: str, left: Any, right: Any) -> Any:
+        if isinstance(left, Text):
+            if sign == "+" and isinstance(right, Text):
+                return Text((*left.parts, *right.parts))
+            if sign == "%":
+                return _percent(left.literal(), right)
+        if type(left) in _NUMBERS and type(right) in _NUMBERS and sign in _ARITHMETIC:
+            return _ARITHMETIC[sign](left, right)
+        raise LookupError(sign)
+
+    def _called(self, call: Call) -> Any:
+        callee = self.value(call.callee)
+        args = [self.value(one) for one in call.positional]
+        if call.is_spread or call.keywords:
+            raise LookupError
+        if isinstance(callee, _Method):
+            reading = callee.reading._replace(steps=f"{callee.reading.steps}.{callee.name}()")
+            return self._element(reading, *args) if args and callee.name == "size" else _only(reading, not args)
+        if isinstance(callee, type) and issubclass(callee, BaseException):
+            return _Raised(callee, tuple(args))
+        if isinstance(callee, Method) and isinstance(callee.owner, Text):
+            return _method_of_text(callee, args)
+        function = behind(callee)
+        for name, known in READ_FUNCTIONS.items():
+            if function is known and len(args) == 1:
+                if isinstance(args[0], Reading):
+                    return args[0]._replace(steps=f"{args[0].steps}|{name}")
+                return _only(known(args[0]), type(args[0]) in (tuple, list, dict, torch.Size))
+        if function in (str, repr) and len(args) == 1:
+            return text_of(args[0], "s" if function is str else "r")
+        raise LookupError
+
+
+def _only(value: Any, holds: bool) -> Any:
+    if not holds:
+        raise LookupError
+    return value
+
+
+def _method_of_text(method: Method, args: list[Any]) -> Text:
+    """What ``"…".format(…)`` or ``"…".join((…))`` gives."""
+    pattern, parts = method.owner.literal(), list[str | Reading]()
+    if method.function is str.join:
+        for element in _only(args[0], type(args[0]) in (tuple, list)):
+            parts += [*([pattern] if parts else []), *_only(element, isinstance(element, Text)).parts]
+        return Text(tuple(parts))
+    _only(None, method.function is str.format)
+    for count, (literal, name, form, conversion) in enumerate(string.Formatter().parse(pattern)):
+        parts.append(literal)
+        if name is not None:
+            number = count if not name else int(name)
+            parts += text_of(args[number], conversion or "", form or "").parts
+    return Text(tuple(parts))
+
+
+def _percent(pattern: str, given: Any) -> Text:
+    """What ``pattern % given`` makes, where all conversions are plain, and their number is known."""
+    values = list(given) if type(given) is tuple else [given]
+    conversions = list(_PERCENT.finditer(pattern))
+    escaped = sum(one[1] is not None for one in conversions)
+    _only(None, len(values) == len(conversions) - escaped and pattern.count("%") == len(conversions) + escaped)
+    parts: list[str | Reading] = []
+    end = 0
+    for conversion in conversions:
+        parts.append(pattern[end : conversion.start()] + (conversion[1] or ""))
+        end = conversion.end()
+        if conversion[1] is None:
+            _, width, precision, kind = conversion.groups()
+            is_text = kind in "sra"
+            form = (">" if is_text and width else "") + width + (precision or "") + ("" if kind in "sradiu" else kind)
+            parts += text_of(values.pop(0), kind if is_text else "", form).parts
+    return Text((*parts, pattern[end:]))

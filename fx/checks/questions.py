@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dis
 import operator
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -13,7 +12,6 @@ import torch
 
 from fx.assertions import KINDS
 from fx.checks.bytecode import Step, once_for_code, steps, working_steps
-from fx.checks.texts import is_only_shown
 from fx.node import Node
 from fx.operators.families import find_operator, is_one_of
 from fx.operators.python import COMPARISONS
@@ -193,94 +191,3 @@ def compares_with_truth(code: CodeType) -> bool:
     found = working_steps(code)
     tests = (place for place, step in enumerate(found) if step.name == "IS_OP")
     return any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])
-
-
-# Text of traced values, by which programs decide.
-
-
-class TracedText(str):
-    """What a traced value prints as: no text of the value. Messages may have it; who decides by it gets the text.
-
-    Where that is not known, they are refused.
-    """
-
-    _decide: Callable[[Callable[[Any], str], str], str]
-    _write: Callable[[Any], str]
-
-    @classmethod
-    def of(cls, text: str, decide: Callable[[Callable[[Any], str], str], str], write: Any = repr) -> TracedText:
-        """A stand-in for the text of a value.
-
-        Args:
-            text: what is shown.
-            decide: gives the text of the value, given what writes it and what is shown, or raises.
-            write: ``repr`` or ``str``, as the traced code asked for it.
-        """
-        made = cls(text)
-        made._decide, made._write = decide, write
-        return made
-
-    def decided(self) -> str:
-        """The text of the value."""
-        return self._decide(self._write, str.__str__(self))
-
-    def __add__(self, other: Any) -> str:
-        return self._with(other, lambda text, more: text + more) if isinstance(other, str) else NotImplemented
-
-    def __radd__(self, other: Any) -> str:
-        return self._with(other, lambda text, more: more + text) if isinstance(other, str) else NotImplemented
-
-    def _with(self, other: str, join: Callable[[str, str], str]) -> TracedText:
-        """Text of both, of which the one of traced values is not known yet."""
-        text = join(str.__str__(self), str.__str__(other))
-        return self.of(text, lambda write, _: write(None), lambda _: join(self.decided(), decided(other)))
-
-    def __format__(self, spec: str) -> str:
-        if is_only_shown(sys._getframe(1), "format"):
-            return str.__format__(str.__str__(self), spec)
-        return format(self.decided(), spec)
-
-    def __getitem__(self, key: Any) -> str:
-        write = self._write
-        if isinstance(key, slice):  # str(x.dtype)[6:], by which something may be decided, too
-            return self.of(super().__getitem__(key), self._decide, lambda value: write(value)[key])
-        return self.decided()[key]
-
-
-def decided(value: Any) -> Any:
-    """A value, or the text that it stands for."""
-    return value.decided() if isinstance(value, TracedText) else value
-
-
-def _deciding(name: str) -> Callable[..., Any]:
-    of_text: Callable[..., Any] = getattr(str, name)
-
-    def method(self: TracedText, *args: Any, **kwargs: Any) -> Any:
-        return of_text(self.decided(), *map(decided, args), **kwargs)
-
-    return method
-
-
-def _lazy(name: str) -> Callable[..., Any]:
-    of_text: Callable[..., Any] = getattr(str, name)
-
-    def method(self: TracedText, *args: Any) -> Any:
-        write = self._write  # messages show what stands for the value as it is
-        return self.of(str.__str__(self), self._decide, lambda value: of_text(write(value), *map(decided, args)))
-
-    return method
-
-
-_DECIDING = (
-    "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__ __hash__ __iter__ __len__ startswith endswith split rsplit "
-    "partition rpartition find rfind index rindex count translate isalnum isalpha isdecimal isdigit isidentifier "
-    "islower isnumeric isspace istitle isupper isascii isprintable splitlines encode join format format_map __mod__"
-)
-for _name in _DECIDING.split():
-    setattr(TracedText, _name, _deciding(_name))
-_CHANGING = (
-    "__mul__ __rmul__ ljust rjust center expandtabs replace removeprefix removesuffix lower upper capitalize casefold "
-    "swapcase title strip lstrip rstrip zfill"
-)
-for _name in _CHANGING.split():
-    setattr(TracedText, _name, _lazy(_name))

@@ -8,19 +8,30 @@ recorded calls ``fx.assertions``.
 from __future__ import annotations
 
 import ast
-import copy
+import contextlib
 import inspect
 import itertools
 import linecache
-import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
-from types import CodeType, FrameType
-from typing import Any, NamedTuple, cast
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple
 
-from fx.checks.flow import Comparison, Flow, flow_of, value_of
+from fx.checks.dataflow import Names, dataflow, may_return_truth, value_of
+from fx.checks.flow import Comparison, Flow, flow_of
 from fx.provenance import line_of
+
+
+class Raise(NamedTuple):
+    """A ``raise`` or ``assert``."""
+
+    code: CodeType
+    """The code of its function."""
+    start: int
+    """Where the way to it begins."""
+    end: int
+    """Where it raises."""
 
 
 class Check(NamedTuple):
@@ -30,10 +41,8 @@ class Check(NamedTuple):
     """The truth value that leads to the ``raise``."""
     message: str
     """The message of the exception, with the source of what it formats in braces."""
-    raised: CodeType | None
-    """Code that leaves what is raised, or the message of an ``assert``, in the variable ``RAISED``.
-
-    None where it says no more than the message."""
+    raised: Raise
+    """Where it is raised."""
 
 
 def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check | None:
@@ -46,23 +55,24 @@ def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check
     if flow is None or sides is None:
         return None
     for side, raises_if in zip(sides, (True, False), strict=True):
-        if flow.raises(side, _let_through(frame.f_code)):
-            line = line_of(frame.f_code, flow.raise_offset(side))
-            if _is_control_flow(frame.f_code, line) or not flow.hangs_on(frame, compared, raises_if):
+        if flow.raises(side, _let_through(frame)):
+            offset = flow.raise_offset(side)
+            if _is_control_flow(frame, offset) or not flow.hangs_on(frame, compared, raises_if):
                 return None
-            return _check(frame, raises_if, line)
+            return _check(frame, raises_if, offset)
     return None
 
 
-def _check(frame: FrameType, raises_if: bool, line: int) -> Check:
-    """The check that ``frame`` decides on, whose ``raise`` stands in ``line``."""
+def _check(frame: FrameType, raises_if: bool, offset: int) -> Check:
+    """The check that ``frame`` decides on, which raises at an offset."""
     code = frame.f_code
-    decided = line_of(code, frame.f_lasti)
-    statement = _raising(code, line)
+    raised = Raise(code, frame.f_lasti, offset)
+    statement = _raising(code, line_of(code, offset))
     if statement is None:
+        decided = line_of(code, frame.f_lasti)
         shown = linecache.getline(code.co_filename, decided).strip()
-        return Check(raises_if, shown or f"check in {code.co_name}, line {decided}", None)
-    return Check(raises_if, _message_of(statement), _raised(code, statement, decided))
+        return Check(raises_if, shown or f"check in {code.co_name}, line {decided}", raised)
+    return Check(raises_if, _message_of(statement), raised)
 
 
 class ElementCheck(NamedTuple):
@@ -87,21 +97,22 @@ def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None
         return None
     operator, sides = found
     for side, holds in zip(sides, (True, False), strict=True):
-        line = line_of(code, flow.raise_offset(side))
-        if operator not in _OF_ELEMENTS or not flow.raises(side, _let_through(code)) or _is_control_flow(code, line):
+        offset = flow.raise_offset(side)
+        raises = operator in _OF_ELEMENTS and flow.raises(side, _let_through(frame))
+        if not raises or _is_control_flow(frame, offset):
             continue
         equal_raises = holds is _OF_ELEMENTS[operator]
         # Where equal containers raise, all elements have to be equal and none decides alone; else each decides.
         if operator in ("eq", "ne"):
-            return None if equal_raises else ElementCheck(_check(frame, False, line), None)
-        options = _options(flow, frame)
+            return None if equal_raises else ElementCheck(_check(frame, False, offset), None)
+        options = _options(frame)
         # A sequence asks each of its elements in turn, a set only those with the hash of the value.
         if equal_raises and not isinstance(options, _HASHED):
-            return ElementCheck(_check(frame, True, line), None)
+            return ElementCheck(_check(frame, True, offset), None)
         known = isinstance(options, (tuple, list, *_HASHED)) and not any(
             isinstance(one, compared.traced) for one in options
         )
-        return ElementCheck(_check(frame, equal_raises, line), tuple(options)) if known else None
+        return ElementCheck(_check(frame, equal_raises, offset), tuple(options)) if known else None
     return None
 
 
@@ -111,16 +122,17 @@ def hash_of_option(frame: FrameType) -> int | None:
     found = None if flow is None else flow.branch_on_elements(frame.f_lasti)
     if flow is None or found is None or found[0] not in ("in", "not in"):
         return None
-    options = _options(flow, frame)
-    raises = any(flow.raises(side, _let_through(frame.f_code)) for side in found[1])
+    options = _options(frame)
+    raises = any(flow.raises(side, _let_through(frame)) for side in found[1])
     return hash(next(iter(options))) if raises and isinstance(options, _HASHED) and options else None
 
 
-def _options(flow: Flow, frame: FrameType) -> Any:
-    operands = flow.operands(frame.f_lasti)
+def _options(frame: FrameType) -> Any:
+    """What ``frame`` looks for a value in; None where that is not known."""
+    flow = dataflow(frame.f_code)
     try:
-        return value_of(operands[1] if operands else (), frame)
-    except (LookupError, AttributeError):
+        return None if flow is None else value_of(flow, flow.operand(flow.running(frame), 1), Names.of_frame(frame))
+    except LookupError:
         return None
 
 
@@ -132,7 +144,7 @@ _OF_ELEMENTS = {"eq": True, "ne": False, "in": True, "not in": False}
 def leaves(frame: FrameType) -> bool:
     """Return whether an exception that comes out of what ``frame`` is calling leaves ``frame`` too."""
     flow = flow_of(frame.f_code)
-    return flow is not None and flow.leaves(frame.f_lasti, _let_through(frame.f_code))
+    return flow is not None and flow.leaves(frame.f_lasti, _let_through(frame))
 
 
 class CompoundCheck(NamedTuple):
@@ -141,10 +153,10 @@ class CompoundCheck(NamedTuple):
     raises_if: bool
     """The truth value that all conditions must have for the ``raise``."""
     rest: tuple[CodeType, ...]
-    """The conditions behind the one asked for, as expressions to evaluate in the frame."""
+    """The conditions behind the one asked for, as expressions of the frame."""
     message: str
     """As in ``Check``."""
-    raised: CodeType | None
+    raised: Raise
     """As in ``Check``."""
 
 
@@ -166,14 +178,13 @@ def compound_check(frame: FrameType, compared: Comparison | None = None) -> Comp
         if not flow.hangs_on(frame, compared, raises_if):
             return None
         # Where one condition decides, its branch leads to the `raise`; here it leads to the next condition first.
-        if _is_control_flow(code, raising.lineno) or not flow.leaves(frame.f_lasti, _let_through(code)):
+        lines = range(raising.lineno, (raising.end_lineno or raising.lineno) + 1)
+        offset = flow.raise_within(frame.f_lasti, lambda at, lines=lines: line_of(code, at) in lines)
+        lets_through = _let_through(frame)
+        if offset is None or _is_control_flow(frame, offset) or not flow.leaves(frame.f_lasti, lets_through):
             return None
-        rest = [ast.Expression(expression) for expression in conditions[index + 1 :]]
-        if any(isinstance(node, _WITH_EFFECTS) for tree in rest for node in ast.walk(tree)):
-            return None
-        compiled = tuple(compile(tree, code.co_filename, "eval") for tree in rest)
-        decided = line_of(code, frame.f_lasti)
-        return CompoundCheck(raises_if, compiled, _message_of(raising), _raised(code, raising, decided))
+        rest = [compile(ast.Expression(one), code.co_filename, "eval") for one in conditions[index + 1 :]]
+        return CompoundCheck(raises_if, tuple(rest), _message_of(raising), Raise(code, frame.f_lasti, offset))
     return None
 
 
@@ -219,31 +230,55 @@ def _conditions(statement: ast.AST) -> tuple[list[ast.expr], bool, ast.Raise | a
     return (test.values, True, raising) if only_raises and isinstance(raising, ast.Raise) else None
 
 
-_TRANSPARENT = frozenset(
-    {"no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast", "record_function", "nullcontext",
-     "device", "stream", "profile", "set_multithreading_enabled", "sdpa_kernel"}
-)  # fmt: skip
-"""Context managers that let exceptions through; any other may swallow them, as ``contextlib.suppress`` does."""
+def _let_through(frame: FrameType) -> Callable[[int], bool]:
+    """Return whether the context manager of the ``with`` whose handler stands at an offset of a frame's code never
+    swallows exceptions.
+    """
+    return lambda offset: _lets_exceptions_through(frame, offset)
 
 
-def _let_through(code: CodeType) -> Callable[[int], bool]:
-    """Return whether all ``with`` blocks around an offset of ``code`` are of known, transparent context managers."""
-    return lambda offset: _lets_exceptions_through(code, line_of(code, offset))
+def _lets_exceptions_through(frame: FrameType, handler: int) -> bool:
+    flow = dataflow(frame.f_code)
+    if flow is None:
+        return False
+    names = Names.of_frame(frame)
+    try:
+        makers = flow.manager(handler)
+        kind, _, call = flow.expression(makers)
+        manager = value_of(flow, call.callee if kind == "call" else makers, names)
+    except LookupError:
+        return False
+    if kind == "call" and isinstance(manager, FunctionType):
+        return _never_handles(manager)
+    leave = inspect.getattr_static(manager if isinstance(manager, type) else type(manager), "__exit__", None)
+    leave = vars(leave).get("_stands_for", leave) if isinstance(leave, FunctionType) else leave
+    return isinstance(leave, FunctionType) and not may_return_truth(leave.__code__)
 
 
-def _lets_exceptions_through(code: CodeType, line: int) -> bool:
-    around = [s for s in ast.walk(syntax_tree(code)) if isinstance(s, ast.With) and _spans(s, line)]
-    managers = [item.context_expr for statement in around for item in statement.items]
-    called = [manager.func if isinstance(manager, ast.Call) else manager for manager in managers]
-    names = [getattr(function, "attr", getattr(function, "id", "")) for function in called]
-    return bool(names) and all(name in _TRANSPARENT for name in names)
+def _never_handles(function: FunctionType) -> bool:
+    """Return whether exceptions leave a function under ``contextlib.contextmanager`` wherever it yields."""
+    behind = vars(function).get("__wrapped__")
+    if function.__code__ is not _OF_GENERATORS or not isinstance(behind, FunctionType):
+        return False
+    flow = flow_of(behind.__code__)
+    return flow is not None and all(flow.leaves(offset, lambda _: False) for offset in flow.yields())
 
 
-def _is_control_flow(code: CodeType, raise_line: int) -> bool:
-    """Return whether the ``raise`` ends an iteration, which is no error."""
-    raised = [s.exc for s in ast.walk(syntax_tree(code)) if isinstance(s, ast.Raise) and _spans(s, raise_line)]
-    named = [exception.func if isinstance(exception, ast.Call) else exception for exception in raised]
-    return any(getattr(name, "id", "") in ("StopIteration", "StopAsyncIteration") for name in named)
+_OF_GENERATORS: Any = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[attr-defined]
+"""The code of what ``contextlib.contextmanager`` makes."""
+
+
+def _is_control_flow(frame: FrameType, offset: int) -> bool:
+    """Return whether what is raised at an offset ends an iteration, which is no error."""
+    flow = dataflow(frame.f_code)
+    try:
+        makers = frozenset[int]() if flow is None else flow.raised(offset)
+        if flow is not None and flow.expression(makers).kind == "call":
+            makers = flow.expression(makers).detail.callee
+        kind = None if flow is None else value_of(flow, makers, Names.of_frame(frame))
+    except LookupError:
+        return False
+    return isinstance(kind, type) and issubclass(kind, (StopIteration, StopAsyncIteration))
 
 
 def _raising(code: CodeType, raise_line: int) -> ast.Raise | ast.Assert | None:
@@ -262,72 +297,6 @@ def _message_of(statement: ast.stmt) -> str:
     if raised is None:
         return "raised again"
     return _text(raised.args[0]) if isinstance(raised, ast.Call) and raised.args else ast.unparse(raised)
-
-
-RAISED = "__raised__"
-"""See ``Check.raised``."""
-
-
-def _raised(code: CodeType, statement: ast.Raise | ast.Assert, decided: int) -> CodeType | None:
-    """Return what ``Check.raised`` says: variables that are set behind the line ``decided``, and what ``statement``
-    raises.
-    """
-    raised = statement.msg if isinstance(statement, ast.Assert) else statement.exc
-    arguments = raised.args if isinstance(raised, ast.Call) and not raised.keywords else [raised]
-    if len(arguments) <= 1 and all(isinstance(argument, (ast.Constant, type(None))) for argument in arguments):
-        return None
-    branch = next(body for parent in ast.walk(syntax_tree(code)) for body in _blocks(parent) if statement in body)
-    before = [
-        one for one in branch[: branch.index(statement)] if one.lineno > decided and not isinstance(one, ast.Expr)
-    ]
-    if not all(isinstance(one, ast.Assign) and all(isinstance(to, ast.Name) for to in one.targets) for one in before):
-        return None
-    said = ast.copy_location(ast.Assign([ast.Name(RAISED, ast.Store())], cast("ast.expr", raised)), statement)
-    module = ast.Module(copy.deepcopy([*before, said]), [])
-    try:
-        return compile(ast.fix_missing_locations(_Percent().visit(module)), code.co_filename, "exec")
-    except (SyntaxError, ValueError):  # it needs its place in the source: await, say
-        return None
-
-
-def _blocks(parent: ast.AST) -> Iterator[list[ast.stmt]]:
-    for field in ("body", "orelse", "finalbody"):
-        if isinstance(block := getattr(parent, field, None), list):
-            yield block
-
-
-class _Percent(ast.NodeTransformer):
-    """Writes ``"got %d" % n`` as ``f"got {n}"``: only formatted strings, and not numbers, wait for a traced value."""
-
-    conversion = re.compile(r"%(?:(%)|(\d*)(\.\d+)?([sradiufFeEgGxXo]))")
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        """Write it so where all conversions are plain, and their number is known."""
-        self.generic_visit(node)
-        pattern = node.left.value if isinstance(node.left, ast.Constant) else None
-        if not isinstance(node.op, ast.Mod) or not isinstance(pattern, str):
-            return node
-        given = list(node.right.elts) if isinstance(node.right, ast.Tuple) else [node.right]
-        found = list(self.conversion.finditer(pattern))
-        count = sum(conversion[1] is None for conversion in found)
-        if len(given) != count or pattern.count("%") != len(found) + len(found) - count:
-            return node
-        parts: list[ast.expr] = []
-        end = 0
-        for conversion in found:
-            parts.append(ast.Constant(pattern[end : conversion.start()] + (conversion[1] or "")))
-            end = conversion.end()
-            if conversion[1] is None:
-                parts.append(_formatted(given.pop(0), *conversion.groups()[1:]))
-        return ast.copy_location(ast.JoinedStr([*parts, ast.Constant(pattern[end:])]), node)
-
-
-def _formatted(value: ast.expr, width: str, precision: str | None, kind: str) -> ast.expr:
-    """``value`` as a part of a formatted string that a conversion with ``%`` makes of it."""
-    is_text = kind in "sra"
-    form = (">" if is_text and width else "") + width + (precision or "") + ("" if kind in "sradiu" else kind)
-    spec = ast.JoinedStr([ast.Constant(form)]) if form else None
-    return ast.FormattedValue(value, ord(kind) if is_text and kind != "s" else -1, spec)
 
 
 def _spans(statement: ast.stmt, line: int) -> bool:

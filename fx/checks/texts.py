@@ -1,147 +1,207 @@
-"""Where text goes that the user's code makes: into a message, or where something may be decided by it."""
+"""Where text goes that the traced code makes of a value: into a message, or where something may be decided by it.
+
+Byte code says where a value goes (:mod:`fx.checks.dataflow`); what is called there is recognized by its identity.
+"""
 
 from __future__ import annotations
 
-import ast
-import re
-from dataclasses import dataclass
-from types import FrameType
+import inspect
+import logging
+import pprint
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any
 
-from fx.checks.syntax import once_a_file
-from fx.frames import callers, is_ours, is_pythons_file, is_users
+import torch
 
-_SHOWN_BY = "print|pprint|debug|info|warn|warning|critical|exception"
-_SHOWS = re.compile(rf"(\w*_)?({_SHOWN_BY})(_once|_only)?|\w*(Error|Exception|Warning)")
-_SAYS = re.compile(
-    rf"(\w*_)?({_SHOWN_BY}|log|error|fatal|fail|write|annotate|mark|range_push|record_function|set_description|set_postfix)"
-    r"(_once|_only|_event)?|_?assert\w*|_check\w*|\w*(Error|Exception|Warning|Exit)"
-)
-"""What functions and classes are called that show the text that they are given, and decide nothing by it."""
-_MAKES = frozenset({"format", "join", "str", "repr", "ascii"})
-_ASKED_BY = {
-    "format": frozenset({"format", "str", "repr"}),
-    "join": frozenset({"str", "repr"}),
-    "str": frozenset({"repr"}),  # of what is in a container
+from fx.checks.dataflow import Call, Dataflow, Method, Names, behind, callee_of, dataflow, value_of
+from fx.frames import callers, is_ours
+
+_LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "exception", "log")
+_SHOW: dict[int, Any] = {
+    id(function): function
+    for function in (
+        *(print, pprint.pprint, pprint.pp, warnings.warn, warnings.warn_explicit, torch._assert, torch._check),
+        *(vars(home)[name] for home in (logging, logging.Logger, logging.LoggerAdapter) for name in _LEVELS
+          if name in vars(home)),
+        torch.profiler.record_function,
+    )
+}  # fmt: skip
+"""What shows the text that it is given, and decides nothing by it, by identity."""
+_MAKE: dict[int, Any] = {
+    id(function): function
+    for function in (*(str, repr, ascii, format, list, tuple, str.join, str.format, pprint.pformat),)
 }
-_KEEPS = frozenset("format join strip lstrip rstrip ljust rjust center upper lower title capitalize replace".split())
+"""What makes text, or a container of text, of what it is given."""
+_METHODS = frozenset("format join strip lstrip rstrip ljust rjust center upper lower title capitalize replace".split())
 """Methods of text that give text."""
+_PYTHONS = {**_SHOW, **_MAKE}
+_CODES = {id(function.__code__): function for function in _PYTHONS.values() if isinstance(function, FunctionType)}
+"""Those of these functions that are written in Python, by their code."""
+_FILES = frozenset({"file", "stream"})
+_DEEPEST = 8
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
-    first: int
-    """The first line of an expression that makes text."""
-    last: int
-    """Its last line."""
-    asks: frozenset[str]
-    """The methods that it asks values by, without the underscores, for text that becomes a part of its own."""
-    is_shown: bool
-    """Whether it is only shown."""
-
-
-def is_only_shown(frame: FrameType, method: str) -> bool:
-    """Return whether text that ``frame`` asks a value for goes into a message, or stays the text of that value.
-
-    So does what functions do that are called in a line that prints or raises. Where there is no source, and in the code
-    of libraries below the user's, all text counts as shown.
+def is_only_shown(frame: FrameType) -> bool:
+    """Return whether text that ``frame`` asks a value for goes into messages alone.
 
     Args:
         frame: the caller of ``__format__``, ``__str__`` or ``__repr__``.
-        method: the one of them that it calls, without the underscores.
     """
-    if is_ours(frame) or not is_users(frame) or is_pythons_file(frame.f_code.co_filename):
+    if is_ours(frame):
         return True
-    made = _made_in(frame.f_code.co_filename)
-    if made is None:
-        return True
-    here = [one for one in made if method in one.asks and one.first <= frame.f_lineno <= one.last]
-    if all(one.is_shown for one in here) and (here or method != "format"):
-        return True
-    return any(map(_shows, callers(frame)))
+    asking = frame
+    for one in (frame, *callers(frame)):
+        function = _CODES.get(id(one.f_code))
+        if function is not None and id(function) in _SHOW:
+            return True
+        if function is not None and one.f_back is not None:
+            asking = one.f_back
+    return any(map(_is_at_message, callers(asking))) or _shown_by(asking)
 
 
-def _shows(frame: FrameType) -> bool:
-    """Return whether what ``frame`` is calling may be for a message."""
-    made = _made_in(frame.f_code.co_filename) or ()
-    return any("show" in one.asks and one.first <= frame.f_lineno <= one.last for one in made)
+def _shown_by(frame: FrameType) -> bool:
+    """Return whether what a frame makes now, of text or for it, is only shown."""
+    flow = dataflow(frame.f_code)
+    if flow is None:
+        return False
+    index = flow.running(frame)
+    if (call := flow.call(index)) is None:
+        return flow.use(index) == "text" and _Uses(flow, Names.of_frame(frame), frame).are_shown(index)
+    function = callee_of(flow, call, Names.of_frame(frame))
+    if isinstance(function, (torch.jit.ScriptFunction, torch._C.ScriptMethod)):
+        return True  # which writes arguments into its errors alone
+    return id(function) in _SHOW or (
+        id(function) in _MAKE and _Uses(flow, Names.of_frame(frame), frame).are_shown(index)
+    )
 
 
-@once_a_file
-def _made_in(tree: ast.Module) -> tuple[_Made, ...]:
-    """The expressions of a file that make text or show some."""
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-    found: list[_Made] = []
-    for node in ast.walk(tree):
-        asks = _asked_by(node)
-        if asks and isinstance(node, ast.expr):
-            shown = "show" in asks or _is_shown(node, parents, frozenset())
-            found.append(_Made(node.lineno, node.end_lineno or node.lineno, asks, shown))
-    return tuple(found)
+def _is_at_message(frame: FrameType) -> bool:
+    """Return whether a frame is calling something that shows text, which asks for more of it meanwhile."""
+    flow = dataflow(frame.f_code)
+    call = None if flow is None else flow.call(flow.running(frame))
+    return call is not None and flow is not None and id(callee_of(flow, call, Names.of_frame(frame))) in _SHOW
 
 
-def _asked_by(node: ast.AST) -> frozenset[str]:
-    """The methods by which an expression asks values for their text, or ``"show"``."""
-    if isinstance(node, ast.JoinedStr):
-        return frozenset({"format", "repr"})
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod):
-        return frozenset({"str", "repr", "format"})  # Python makes an f-string of some
-    if isinstance(node, ast.Call):
-        name = _last_name(node.func)
-        if _SHOWS.fullmatch(name):
-            return frozenset({"show"})
-        return _ASKED_BY.get(name, frozenset())
-    return frozenset()
+class _Uses:
+    """What a function does with text."""
 
+    def __init__(self, flow: Dataflow, names: Names, frame: FrameType | None, depth: int = 0) -> None:
+        """The uses in a function, which runs in ``frame``, if it does, or is called by others, ``depth`` of them."""
+        self._flow, self._names, self._frame, self._depth = flow, names, frame, depth
+        self._seen: set[int] = set()
+        self.is_returned = False
+        """Whether a function that does not run gives it to its caller."""
 
-def _is_shown(node: ast.AST, parents: dict[ast.AST, ast.AST], followed: frozenset[str]) -> bool:
-    """Return whether the value of an expression goes nowhere but into messages."""
-    parent = parents.get(node)
-    # Nothing reads the value of a statement that is an expression (ast.Expr).
-    if isinstance(parent, (ast.Raise, ast.Expr)):
-        return True
-    if isinstance(parent, ast.Assert):
-        return parent.msg is node
-    if isinstance(parent, ast.Call):
-        name = _last_name(parent.func)
-        if name in _MAKES:
-            return _is_shown(parent, parents, followed)
-        return _SAYS.fullmatch(name) is not None
-    if isinstance(parent, ast.Attribute):
-        method = parents.get(parent)
-        if not isinstance(method, ast.Call) or method.func is not parent:
+    def are_shown(self, maker: int) -> bool:
+        """Return whether what an instruction makes goes nowhere but into messages."""
+        if maker in self._seen:
+            return True
+        self._seen.add(maker)
+        return all(self._is_shown(maker, index, depth) for index, depth in self._flow.uses.get(maker, ()))
+
+    def are_shown_from(self, variable: str) -> bool:
+        """Return whether the value of a variable goes nowhere but into messages."""
+        loads = self._flow.loads_of(variable)
+        return loads is not None and all(map(self.are_shown, loads))
+
+    def _is_shown(self, maker: int, index: int, depth: int) -> bool:
+        flow = self._flow
+        use = flow.use(index)
+        if use in ("drop", "raise"):
+            return True
+        if use == "text" or (use == "element" and depth == 2):
+            return self._is_joined_to_text(index, depth) and self.are_shown(index)
+        if use == "append":
+            return all(map(self.are_shown, flow.container(index)))
+        if use == "store":
+            return self.are_shown_from(str(flow.steps[index].value))
+        if use == "attribute":
+            return flow.steps[index].value in _METHODS and self.are_shown(index)
+        if use in ("return", "yield"):
+            return self._is_shown_by_caller(use)
+        call = flow.call(index)
+        if call is None:
             return False
-        return parent.attr in _KEEPS and _is_shown(method, parents, followed)
-    if isinstance(parent, ast.withitem) and isinstance(node, ast.Call):
-        return _SAYS.fullmatch(_last_name(node.func)) is not None
-    if isinstance(parent, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)):
-        targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
-        stored = all(_is_shown_by_name(target, parents, followed) for target in targets)
-        # `:=` has a value as well.
-        return stored and (not isinstance(parent, ast.NamedExpr) or _is_shown(parent, parents, followed))
-    joins = isinstance(parent, ast.BinOp) and isinstance(parent.op, (ast.Add, ast.Mod, ast.Mult))
-    passes = (ast.FormattedValue, ast.JoinedStr, ast.IfExp, ast.BoolOp, ast.Lambda, ast.keyword, ast.Starred,
-              ast.Tuple, ast.List, ast.ListComp, ast.GeneratorExp)  # fmt: skip
-    # In `a if text else b` the text decides and is not shown.
-    if isinstance(parent, ast.IfExp) and parent.test is node:
+        return self.are_shown(index) if maker in call.callee else self._is_shown_by(call, maker, index)
+
+    def _is_shown_by(self, call: Call, maker: int, index: int) -> bool:
+        """Return whether a call that text is given to only shows it."""
+        function = callee_of(self._flow, call, self._names)
+        if id(function) in _SHOW:
+            return self._is_for_people(call)
+        if id(function) in _MAKE or (isinstance(function, type) and issubclass(function, BaseException)):
+            return self.are_shown(index)
+        flow = dataflow(function.__code__) if isinstance(function, FunctionType) else None
+        if not isinstance(function, FunctionType) or flow is None or call.is_spread or self._depth >= _DEEPEST:
+            return False
+        inside = _Uses(flow, Names.of_function(function), None, self._depth + 1)
+        bound = isinstance(_value(self._flow, call, self._names), (Method, MethodType))
+        given = all(map(inside.are_shown_from, _parameters(function.__code__, call, maker, bound)))
+        return given and (not inside.is_returned or self.are_shown(index))
+
+    def _is_for_people(self, call: Call) -> bool:
+        """Return whether what is shown goes to the standard streams, and not into a file of the program's."""
+        try:
+            files = [value_of(self._flow, call.keywords[name], self._names) for name in _FILES & call.keywords.keys()]
+        except LookupError:
+            return False
+        return all(file in (None, sys.stdout, sys.stderr) for file in files)
+
+    def _is_joined_to_text(self, index: int, depth: int) -> bool:
+        """Return whether the other operand of an operator is one of Python's own, which decides nothing."""
+        flow = self._flow
+        kind, operands, _ = flow.expression(frozenset({index}))
+        if kind != "binary":
+            return True
+        other = operands[depth - 1]  # the right one, on top of the stack, is the last
+        try:
+            return type(value_of(flow, other, self._names)) in (str, int, tuple, list)
+        except LookupError:
+            pass
+        with suppress(LookupError):
+            kind, _, call = flow.expression(other)
+            return kind in ("joined", "format", "binary", "tuple", "list") or (
+                kind == "call" and id(callee_of(flow, call, self._names)) in _MAKE
+            )
         return False
-    return parent is not None and (joins or isinstance(parent, passes)) and _is_shown(parent, parents, followed)
+
+    def _is_shown_by_caller(self, use: str) -> bool:
+        """Return whether what the function returns or yields is only shown."""
+        if self._frame is None:
+            self.is_returned = use == "return"
+            return self.is_returned
+        outer = self._frame.f_back
+        flow = None if outer is None or is_ours(outer) else dataflow(outer.f_code)
+        if outer is None or flow is None:
+            return False
+        index, names = flow.running(outer), Names.of_frame(outer)
+        call = flow.call(index)
+        if call is not None:
+            value = _value(flow, call, names)
+            called = value.function if isinstance(value, Method) else behind(value)
+            if use == "return" and self._frame.f_code in (called, getattr(called, "__code__", None)):
+                return _Uses(flow, names, outer).are_shown(index)
+        return _shown_by(outer)
 
 
-def _is_shown_by_name(target: ast.AST, parents: dict[ast.AST, ast.AST], followed: frozenset[str]) -> bool:
-    """Return whether what is stored in a variable of a function goes nowhere but into messages from there."""
-    if not isinstance(target, ast.Name):
-        return False
-    if target.id in followed:
-        return True
-    around: ast.AST | None = target
-    while around is not None and not isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-        around = parents.get(around)
-    if around is None:
-        return False
-    reads = [one for one in ast.walk(around) if isinstance(one, ast.Name) and one.id == target.id]
-    loads = [one for one in reads if isinstance(one.ctx, ast.Load)]
-    return all(_is_shown(one, parents, followed | {target.id}) for one in loads)
+def _value(flow: Dataflow, call: Call, names: Names) -> Any:
+    try:
+        return value_of(flow, call.callee, names)
+    except LookupError:
+        return None
 
 
-def _last_name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+def _parameters(code: CodeType, call: Call, maker: int, bound: bool) -> Iterator[str]:
+    """The parameters by which a function is given what an instruction of its caller makes."""
+    named = code.co_argcount + code.co_kwonlyargcount
+    starred = code.co_varnames[named] if code.co_flags & inspect.CO_VARARGS else ""
+    for place, makers in enumerate(call.positional, int(bound)):
+        if maker in makers:
+            yield code.co_varnames[place] if place < code.co_argcount else starred
+    for name, makers in call.keywords.items():
+        if maker in makers:
+            yield name if name in code.co_varnames[:named] else ""

@@ -63,13 +63,17 @@ def key_error(x: torch.Tensor, y: torch.Tensor) -> None:
 
 
 class SizeError(ValueError):
-    def __init__(self, found: object, *, wanted: object) -> None:
-        super().__init__(f"{found} is not {wanted}")
+    """An exception that adds nothing to what Python does with its arguments."""
 
 
 def own_exception(x: torch.Tensor, y: torch.Tensor) -> None:
     if x.shape[1] != 3:
-        raise SizeError(x.shape[1], wanted=3)
+        raise SizeError(x.shape[1], "is not", 3)
+
+
+def joined(x: torch.Tensor, y: torch.Tensor) -> None:
+    if x.shape[1] != 3:
+        raise ValueError(" ".join(("got", str(x.shape[1]), "of {} {!r}".format(x.ndim, "ranks"))))
 
 
 def message_set_before(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -114,7 +118,7 @@ def of_a_size_asked_for_before(x: torch.Tensor, y: torch.Tensor) -> None:
 
 FORMATTED = [
     formatted, sizes_by_name, raised, percent, percent_of_one, format_method, concatenated, several_arguments,
-    key_error, own_exception, message_set_before, containers, braces, value_itself, named_expression, called,
+    key_error, own_exception, joined, message_set_before, containers, braces, value_itself, named_expression, called,
     called_by_name, of_a_size_asked_for_before,
 ]  # fmt: skip
 """Checks of ``x``, 2x3x4x5, and ``y``, 5 positive numbers, whose messages say what they found."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,94 @@ def test_a_message_that_cannot_be_made_ahead_is_its_source() -> None:
 
     messages = [node.args[1] for node in fx.symbolic_trace(program).graph.find_nodes(target=torch._assert, op=CALL)]
     assert messages == ["got {reported(x.shape)}", "object {object()}", "largest {x.max(0)}"]
+
+
+def alarm(sent: list[str], name: str) -> str:
+    sent.append(name)
+    return name
+
+
+class SentError(ValueError):
+    def __init__(self, sent: list[str]) -> None:
+        super().__init__(alarm(sent, "made"))
+
+
+class Alarming:
+    def __init__(self, sent: list[str]) -> None:
+        self.sent = sent
+
+    @property
+    def name(self) -> str:
+        return alarm(self.sent, "read")
+
+    def __repr__(self) -> str:
+        return alarm(self.sent, "written")
+
+    def __getitem__(self, key: str) -> str:
+        return alarm(self.sent, "element")
+
+    def __eq__(self, other: object) -> bool:
+        return bool(alarm(self.sent, "compared"))
+
+    __hash__ = object.__hash__
+
+
+def test_what_a_message_would_do_is_not_done_while_the_program_is_captured() -> None:
+    sent: list[str] = []
+    alarming = Alarming(sent)
+
+    def program(x: Any) -> Any:
+        if x.dim() != 2:
+            raise ValueError(alarm(sent, "message"))
+        if x.dim() != 2:
+            raise ValueError(f"stops {sys.exit(1)}")
+        if x.dim() != 2:
+            alarm(sent, "statement")
+            raise ValueError(f"got {alarming.name}")
+        if x.dim() != 2:
+            raise ValueError(f"got {alarming}")
+        if x.dim() != 2:
+            raise ValueError("got %s" % alarming["key"])  # noqa: UP031
+        if x.dim() != 2:
+            raise SentError(sent)
+        if x.dim() == 3 and alarm(sent, "condition"):
+            raise ValueError("second condition")
+        return x
+
+    with pytest.raises(fx.TraceError, match='alarm\\(sent, "condition"\\)'):
+        fx.symbolic_trace(program)
+    assert not sent
+
+
+def test_a_message_that_runs_code_stays_as_its_source() -> None:
+    alarming = Alarming([])
+
+    def program(x: Any) -> Any:
+        if x.dim() != 2:
+            raise ValueError(f"got {alarming.name}")
+        if x.dim() != 2:
+            raise SizesError(x.dim(), wanted=2)
+        return x
+
+    class SizesError(ValueError):
+        def __init__(self, found: object, *, wanted: object) -> None:
+            super().__init__(f"{found} is not {wanted}")
+
+    checks = fx.symbolic_trace(program).graph.find_nodes(op=CALL, target=torch._assert)
+    assert [node.args[1] for node in checks] == ["got {alarming.name}", "x.dim()"]
+
+
+def test_literal_text_in_the_form_of_a_traced_value_stays() -> None:
+    def program(x: Any) -> Any:
+        torch._assert(x.dim() == 2, "Proxy(x)")
+        if x.dim() != 2:
+            raise ValueError("Proxy(x.shape) {0}")
+        return {"Proxy(x)": x}
+
+    captured = fx.symbolic_trace(program)
+    checks = captured.graph.find_nodes(op=CALL, target=torch._assert)
+    assert [node.args[1] for node in checks] == ["Proxy(x)", "Proxy(x.shape) {0}"]
+    assert list(captured(torch.ones(1, 1))) == ["Proxy(x)"]
 
 
 def test_a_message_of_real_values_is_what_they_are() -> None:

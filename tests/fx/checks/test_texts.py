@@ -3,8 +3,8 @@
 # ruff: noqa: UP031, UP032 - how text is made is what matters here
 from __future__ import annotations
 
+import io
 import logging
-import string
 import warnings
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import fx
+from fx.assertions import check
 
 TABLE = {"n2": 2.0, "n 2": 2.0, "2": 2.0}
 LOG = logging.getLogger(__name__)
@@ -101,8 +102,7 @@ SHOWING = [
     lambda x: LOG.debug("shape %s", x.shape) or x,
     lambda x: [torch._assert(x.dim() == 2, f"two, not {x.dim()}"), x][1],
     lambda x: [torch._assert(x.dim() == 2, "not " + str(x.dim())), x][1],
-    lambda x: [x, str(x.shape)][0],
-    lambda x: print(string.Template("$a").substitute(a=x.shape)) or x,
+    lambda x: [print(", ".join(f"{part}" for part in (x.shape, x.dtype))), x][1],
     _warned,
     _collected,
     _raising,
@@ -118,7 +118,113 @@ def test_text_that_is_only_shown_is_no_obstacle_and_no_guard(program: Any, capsy
     assert "Proxy(" not in guided.code
 
 
-def test_text_of_a_program_without_source_is_shown_as_ever() -> None:
+# What a function is called, and in which file it stands, says nothing of what it does.
+
+
+def get_info(text: str) -> Any:
+    return TABLE.get(text, 3.0)
+
+
+my_log = _check_shape = mark = write = warning_of = LookupTableError = get_info
+
+
+class Table:
+    info = debug = staticmethod(get_info)
+
+    def print(self, text: str) -> Any:
+        return TABLE.get(text, 3.0)
+
+
+def told(text: str, *more: str) -> None:
+    print(text, *more)
+
+
+def checked(holds: Any, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
+
+
+class Speaking:
+    def tell(self, text: str, level: int = 2) -> None:
+        if level > 1:
+            told("said: " + text)
+
+
+class Label:
+    def __add__(self, text: str) -> Any:
+        return TABLE.get(text, 3.0)
+
+
+def _printed(x: Any) -> Any:
+    said = io.StringIO()
+    print(f"n{x.shape[1]}", file=said, end="")
+    return x * TABLE.get(said.getvalue(), 3.0)
+
+
+OF_ANY_NAME = [
+    lambda x: x * (Label() + f"n{x.shape[1]}"),
+    _printed,
+    lambda x: x * get_info(f"n{x.shape[1]}"),
+    lambda x: x * my_log(f"n{x.shape[1]}"),
+    lambda x: x * _check_shape(f"n{x.shape[1]}"),
+    lambda x: x * mark(f"n{x.shape[1]}"),
+    lambda x: x * write(f"n{x.shape[1]}"),
+    lambda x: x * warning_of(f"n{x.shape[1]}"),
+    lambda x: x * LookupTableError(f"n{x.shape[1]}"),
+    lambda x: x * Table().print(f"n{x.shape[1]}"),
+    lambda x: x * Table.debug(f"n{x.shape[1]}"),
+    lambda x: x * Table.info("n" + str(x.shape[1])),
+    lambda x: x * TABLE.get("".join(["n", repr(x.shape[1])]), 3.0),
+]
+
+
+@pytest.mark.parametrize("program", OF_ANY_NAME)
+def test_text_for_a_function_that_is_called_like_a_logger_decides_as_any_other(program: Any) -> None:
+    with pytest.raises(fx.TraceError, match="cannot decide by the text of a traced value"):
+        fx.symbolic_trace(program)
+    x = torch.ones(1, 2)
+    assert torch.equal(fx.symbolic_trace(program, example_inputs=(x,))(x), program(x))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: told(f"{x.shape}") or x,
+        lambda x: told("a", f"{x.shape}") or x,
+        lambda x: SPEAKING.tell(f"{x.shape}", 1) or x,
+        lambda x: SPEAKING.tell(text=f"{x.shape}") or x,
+        lambda x: checked(x.dim() == 2, f"two, not {x.dim()}") or x,
+    ],
+)
+def test_text_for_a_function_that_only_shows_it_is_no_obstacle(program: Any) -> None:
+    x = torch.ones(3, 2)
+    captured = fx.symbolic_trace(program)
+    assert torch.equal(captured(x), x)
+    if captured.graph.find_nodes(op="call_function", target=check):
+        with pytest.raises(AssertionError, match="two, not 3"):
+            captured(torch.ones(1, 1, 1))
+
+
+SPEAKING = Speaking()
+PROGRAM = """
+def program(x):
+    text = f"n{x.shape[1]}"
+    return x * (2.0 if text.endswith("n2") else 3.0)
+
+def telling(x):
+    print(f"{x.shape}")
+    if x.dim() != 2:
+        raise ValueError(f"two, not {x.dim()}")
+    return x
+"""
+
+
+def test_what_text_does_is_known_without_source() -> None:
     made: dict[str, Any] = {}
-    exec("def program(x):\n    text = f'a{x.shape}'\n    return x if text.islower() else -x", made)
-    assert fx.symbolic_trace(made["program"])(torch.ones(1)).item() == -1.0
+    exec(PROGRAM, made)
+    x = torch.ones(1, 2)
+    with pytest.raises(fx.TraceError, match="cannot decide by the text of a traced value"):
+        fx.symbolic_trace(made["program"])
+    assert fx.symbolic_trace(made["program"], example_inputs=(x,))(x).tolist() == [[2.0, 2.0]]
+    with pytest.raises(AssertionError, match="two, not 3"):
+        fx.symbolic_trace(made["telling"])(torch.ones(1, 1, 1))

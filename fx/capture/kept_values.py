@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import CellType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import BuiltinMethodType, CellType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -31,6 +31,8 @@ class KeptValue:
     """Makes it again what it was."""
     iterator: Any = None
     """The value, where it is an iterator, which cannot be put back."""
+    is_generator: bool = False
+    """Whether it is a generator of random numbers."""
 
 
 def kept_container(container: Any) -> KeptValue:
@@ -129,7 +131,30 @@ def _kept_generator(generator: Any) -> KeptValue:
             generator.set_state(saved)
 
     saved = state()
-    return KeptValue(lambda: repr(state()) != repr(saved), restore)
+    return KeptValue(lambda: repr(state()) != repr(saved), restore, is_generator=True)
+
+
+def generator_of(value: Any) -> Any:
+    """Return the generator of random numbers, of Python's or numpy's, that a value is, or draws from when it is called.
+
+    >>> import random
+    >>> generator_of(partial(random.random)) is random.seed.__self__, generator_of(len)
+    (True, None)
+    """
+    while type(value) is partial:
+        value = value.func
+    if type(value) in (MethodType, BuiltinMethodType):
+        value = value.__self__
+    numpy_random: Any = sys.modules.get("numpy.random")
+    kinds = () if numpy_random is None else (numpy_random.Generator, numpy_random.RandomState)
+    return value if isinstance(value, (random.Random, *kinds)) else None
+
+
+DRAWING = "cannot draw random numbers in Python, or seed a generator, while a program is captured"
+WHY_NO_DRAWING: dict[str, Any] = {
+    "why": "what is drawn now would be a constant of the program, and the state of the generator is everybody's",
+    "remedy": "draw with torch.rand and the like, which are recorded, or mark the function with fx.wrap",
+}
 
 
 def _kept_iterator(iterator: Any) -> KeptValue:
@@ -151,8 +176,8 @@ def keep(value: Any) -> KeptValue | None:
     kind = type(value)
     if kind in CONTAINERS:
         return kept_container(value)
-    if isinstance(value, random.Random):
-        return None if isinstance(value, random.SystemRandom) else _kept_generator(value)
+    if (generator := generator_of(value)) is not None:
+        return None if isinstance(generator, random.SystemRandom) else _kept_generator(generator)
     if kind.__module__.startswith("numpy"):
         return _keep_of_numpy(value)
     if isinstance(value, _OTHERS):
@@ -164,9 +189,7 @@ def keep(value: Any) -> KeptValue | None:
 
 def _keep_of_numpy(value: Any) -> KeptValue | None:
     numpy: Any = sys.modules["numpy"]
-    if isinstance(value, numpy.ndarray):
-        return _kept_array(value)
-    return _kept_generator(value) if type(value).__name__ in ("Generator", "RandomState") else None
+    return _kept_array(value) if isinstance(value, numpy.ndarray) else None
 
 
 def is_plain_object(value: Any) -> bool:

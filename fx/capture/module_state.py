@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from fx.capture.kept_values import KeptValue, elements, keep
+from fx.capture.kept_values import DRAWING, WHY_NO_DRAWING, KeptValue, elements, keep
 from fx.capture.patching import Trace
 from fx.capture.surroundings import Surroundings, called_by
+from fx.checks.bytecode import nested
 from fx.errors import TraceError, type_in_words
 from fx.frames import is_users_file, user_location
 from fx.graph import Graph
@@ -96,6 +97,19 @@ class ModuleState:
             self._saved = {id(entries): saved for entries, saved in (*self._held.pairs(), *self._state.pairs())}
         own = self._saved.get(id(module.__dict__), module.__dict__)
         return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
+
+    def expect_nothing_drawn(self) -> None:
+        """Refuse a program that has drawn from a generator of random numbers which it reaches.
+
+        Raises:
+            TraceError: it has.
+        """
+        kept = [(module, name, one) for module, name, one in self._containers if one.is_generator]
+        kept += [(one.function, one.name, one.kept) for one in self.surroundings.generators()]
+        drawn = next(((owner, name) for owner, name, one in kept if one.is_changed()), None)
+        if drawn is not None:
+            place, value = _place_of([drawn], map(type, self._modules))
+            raise TraceError(DRAWING, where=place, value=value, **WHY_NO_DRAWING)
 
     def find_changes(self) -> list[Change]:
         """Return what is something else now, with its owner: attributes, elements of containers, names of functions."""
@@ -248,16 +262,8 @@ def dependence_on_earlier_call(
         modules: those whose code may have left it.
         second_run: how the run that has left it differs from one before, so that no other one shows what it depends on.
     """
-    kinds = [type(one) for one in modules]
-    places: list[tuple[SourceLocation | str, Change]] = []
-    for owner, name in changes:
-        if isinstance(owner, torch.nn.Module):
-            places.append((_assignment(owner, name, kinds), (owner, name)))
-        else:
-            places.append((_last_mention(owner.__code__, name), (owner, name)))
-    where, (owner, name) = next((one for one in places if not isinstance(one[0], str)), places[0])
-    names = list(dict.fromkeys([name, *(other for _, other in changes)]))
-    of_module = isinstance(owner, torch.nn.Module)
+    where, value = _place_of(changes, map(type, modules))
+    names = list(dict.fromkeys(name for _, name in changes))
     why = "a captured program has no assignment to attributes, so each call would be like the first"
     if second_run:
         why = (
@@ -267,10 +273,24 @@ def dependence_on_earlier_call(
         f"what the program does {'may depend' if second_run else 'depends'} on what an earlier call of it has left in "
         + " or ".join(map(repr, names[:_MOST_NAMES])),
         where=where,
-        value=f"{type(owner).__name__}.{name}" if of_module else f"{name}, which {owner.__qualname__} reaches",
+        value=value,
         why=why,
         remedy="keep it in a buffer that is written in place (self.step.add_(1)), or make the module a leaf",
     )
+
+
+def _place_of(changes: list[Change], kinds: Iterable[type]) -> tuple[SourceLocation | str, str]:
+    """The line of the first change of which one is known, by code of these classes, and what has changed in words."""
+    others = list(kinds)
+    places = [
+        _assignment(owner, name, others) if isinstance(owner, torch.nn.Module) else _last_mention(owner.__code__, name)
+        for owner, name in changes
+    ]
+    number = next((number for number, place in enumerate(places) if not isinstance(place, str)), 0)
+    owner, name = changes[number]
+    of_module = isinstance(owner, torch.nn.Module)
+    value = f"{type(owner).__name__}.{name}" if of_module else f"{name}, which {owner.__qualname__} reaches"
+    return places[number], value
 
 
 def _named_by(kind: type) -> frozenset[str]:
@@ -288,9 +308,9 @@ def _assignment(module: torch.nn.Module, name: str, others: Iterable[type] = ())
                 isinstance(function, FunctionType)
                 and is_users_file(function.__code__.co_filename)
                 and function.__name__ != "__init__"
-                and name in function.__code__.co_names
+                and (codes := [code for code in nested(function.__code__) if name in code.co_names])
             ):
-                return _last_mention(function.__code__, name)
+                return _last_mention(codes[0], name)
     return type(module).__name__
 
 

@@ -6,12 +6,14 @@ like do when they are given a traced dtype. What draws or seeds random numbers i
 
 from __future__ import annotations
 
+import importlib
 import math
+import os
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache, partial
-from types import BuiltinMethodType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -21,9 +23,11 @@ from torch.utils._device import _device_constructors
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.bodies import record_checkpoint
+from fx.capture.kept_values import DRAWING, WHY_NO_DRAWING, generator_of
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.whole_calls import behind_recording, recording
+from fx.checks.dataflow import behind
 from fx.checks.questions import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
 from fx.proxy import Proxy
@@ -33,14 +37,15 @@ from fx.proxy import Proxy
 _device_constructors()
 
 _torch: Any = torch
+_URANDOM = os.urandom
+_IMPORTING = importlib.import_module.__globals__["_bootstrap"].__import__.__code__.co_filename
+"""The file in which Python imports modules."""
+_CALLABLE = (MethodType, BuiltinMethodType, partial)
+_READING = frozenset({"getstate", "get_state"})
+"""The methods of generators that leave their state as it is."""
 _TAKE_DTYPES = ("iinfo", "finfo", "frombuffer", "can_cast", "promote_types")
 _TAKE_SIZES = ("empty", "ones", "rand", "randn", "zeros")
 """Functions whose sizes may be given one by one, of which torch then takes no traced ones."""
-_DRAWING = (
-    "betavariate binomial beta choice choices exponential expovariate gammavariate gauss getrandbits lognormvariate "
-    "normal normalvariate paretovariate permutation poisson rand randbytes randint randn random random_sample "
-    "randrange sample seed shuffle standard_normal triangular uniform vonmisesvariate weibullvariate"
-).split()
 _SETTINGS = (
     "set_default_device",
     "set_default_dtype",
@@ -60,6 +65,9 @@ def replace(trace: Trace) -> None:
     checkpoints = sys.modules.get("torch.utils.checkpoint")
     if checkpoints is not None:
         trace.replace(checkpoints.__dict__, ("checkpoint",), _checkpoint)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        for several in _of_numpy(numpy):
+            trace.replace_all(several)
 
 
 def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
@@ -70,7 +78,11 @@ def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
         whole: the identities of functions that are recorded whole.
     """
     of_torch = trace.stand_ins(*higher_order_calls.HOMES).items()  # from torch import is_grad_enabled, finfo, …
-    return {**dict.fromkeys(whole, recording), **{key: partial(_stand_in, value) for key, value in of_torch}}
+    return {
+        **dict.fromkeys(whole, recording),
+        **{key: partial(_stand_in, value) for key, value in of_torch},
+        id(_URANDOM): _random,
+    }
 
 
 def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Maker]) -> Iterator[dict[str, Any]]:
@@ -89,7 +101,8 @@ def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Mak
     homes: dict[int, dict[str, Any]] = {}
     modules: set[str] = set()
     """The names of modules that classes are of, with those that they inherit from."""
-    for name, value in list(namespace.items()):
+    for name, found in list(namespace.items()):
+        value = behind(found)  # another thread may be tracing
         kind = type(value)
         if id(value) in makers:
             trace.replace(namespace, (name,), makers[id(value)])
@@ -106,12 +119,8 @@ def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Mak
         elif kind is ModuleType:
             if package and _package_of(value.__dict__) == package:
                 homes[id(value.__dict__)] = value.__dict__
-            else:
-                _replace_drawing(trace, value)
-        elif kind in (MethodType, BuiltinMethodType) and name in _DRAWING:
-            home = type(value.__self__).__module__
-            if home.startswith(("random", "numpy.random")):
-                trace.replace(namespace, (name,), _random)
+        elif kind in _CALLABLE and _draws(value):
+            trace.replace(namespace, (name,), _random)
     homes.update((id(home), home) for home in map(_users_module, modules) if home is not None)
     homes.pop(id(namespace), None)
     replace_questions(trace, namespace)
@@ -122,21 +131,20 @@ def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Mak
             replace_questions(trace, home)
 
 
-def _replace_drawing(trace: Trace, module: ModuleType) -> None:
-    """Replace what draws random numbers, in those modules of Python's and numpy's that have such functions."""
-    numpy: Any = sys.modules.get("numpy")
-    if module is random:
-        trace.replace_all(_DRAWN_BY_PYTHON)
-    elif numpy is not None and (module is numpy or module is numpy.random):
-        for several in _of_numpy(numpy):
-            trace.replace_all(several)
+def _draws(value: Any) -> bool:
+    """Return whether a value is a method that changes the state of a generator of random numbers."""
+    return callable(value) and generator_of(value) is not None and getattr(value, "__name__", "") not in _READING
+
+
+def _drawing_of(home: Mapping[str, Any]) -> dict[str, Maker]:
+    """What stands in for the methods of generators in a module."""
+    return {name: _random for name, value in home.items() if _draws(value)}
 
 
 @cache
 def _of_numpy(numpy: Any) -> tuple[Replacement, ...]:
-    drawing = {**dict.fromkeys(_DRAWING, _random), "default_rng": _unseeded}
     return (
-        replaced_together(numpy.random.__dict__, drawing),
+        replaced_together(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _unseeded}),
         replaced_together(numpy.__dict__, {"prod": _product}),
     )
 
@@ -193,7 +201,7 @@ def _while_tracing(stand_in: Callable[..., Any]) -> Maker:
             return original(*args, **kwargs) if tracer is None else stand_in(tracer, original, *args, **kwargs)
 
         called.__name__ = getattr(original, "__name__", "called")
-        called.__wrapped__ = original  # type: ignore[attr-defined]
+        called.__wrapped__ = called._stands_for = original  # type: ignore[attr-defined]
         return called
 
     return make
@@ -250,10 +258,13 @@ def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) 
 
 
 @_while_tracing
-def _unseeded(tracer: Any, original: Any, seed: Any = None, *args: Any) -> Any:
-    if seed is None and is_users(sys._getframe(2)):
-        raise _drawing(tracer, original, sys._getframe(2))
-    return original(seed, *args)
+def _unseeded(tracer: Any, original: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return _random_calls(tracer, original, seed is None, seed, *args, **kwargs)
+
+
+@_while_tracing
+def _unseeded_method(tracer: Any, original: Any, self: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
+    return _random_calls(tracer, original, a is None, self, a, *args, **kwargs)
 
 
 @_while_tracing
@@ -282,24 +293,25 @@ def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
 
 @_while_tracing
 def _random(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
-    if not is_users(sys._getframe(2)):  # torch.compile sets the state that it has found
+    return _random_calls(tracer, original, True, *args, **kwargs)
+
+
+def _random_calls(tracer: Any, original: Any, draws: bool, *args: Any, **kwargs: Any) -> Any:
+    """Call a function, or refuse it where it draws and is called by the user's code, also through Python's own."""
+    frame = sys._getframe(3)
+    while is_pythons_file(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    # torch.compile sets the state that it has found; modules that are imported meanwhile make generators
+    if not draws or not is_users(frame) or frame.f_code.co_filename == _IMPORTING:
         return original(*args, **kwargs)
-    raise _drawing(tracer, original, sys._getframe(2))
-
-
-def _drawing(tracer: Any, original: Any, frame: FrameType) -> Exception:
     name = getattr(original, "__name__", "random")
     home = getattr(original, "__module__", None) or type(getattr(original, "__self__", None)).__module__
-    return tracer._refusal(
-        "cannot draw random numbers in Python, or seed a generator, while a program is captured",
-        where=user_location(frame, {}),
-        value=f"{home}.{name}",
-        why="what is drawn now would be a constant of the program, and the state of the generator is everybody's",
-        remedy="draw with torch.rand and the like, which are recorded, or mark the function with fx.wrap",
-    )
+    raise tracer._refusal(DRAWING, where=user_location(frame, {}), value=f"{home}.{name}", **WHY_NO_DRAWING)
 
 
-_DRAWN_BY_PYTHON = replaced_together(random.__dict__, dict.fromkeys(_DRAWING, _random))
+replaced_always(random.__dict__, {**_drawing_of(vars(random)), "_urandom": _random})
+replaced_always(random.Random, {"seed": _unseeded_method})
+replaced_always(os.__dict__, {"urandom": _random})
 replaced_always(_SingleLevelFunction, {"apply": _make_apply}, absent=True)
 replaced_always(torch.nn.utils.stateless.__dict__, {"_functional_call": _functional_call})
 replaced_always(

@@ -7,7 +7,7 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -23,6 +23,9 @@ _DEEPEST = 4
 _MOST_FUNCTIONS = 400
 """How many functions are looked at for one program."""
 _PLAIN = frozenset({int, float, str, bool, tuple, type(None), torch.Tensor, torch.dtype, torch.device, frozenset})
+
+_REPLACED = frozenset({MethodType, BuiltinMethodType, functools.partial})
+"""The classes of what draws random numbers, for which others stand in globals: see fx.capture.recorded_calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,7 @@ class Surroundings:
                             self._keep(function, inner, held[inner], _DEEPEST)
             elif isinstance(value, type):
                 self._keep_class(function, value)
-            elif kind not in _PLAIN:
+            elif kind not in _PLAIN and kind not in _REPLACED:
                 self._keep(function, name, value, _DEEPEST)
         for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
             yield from self._look_at_cell(function, name, cell)
@@ -216,6 +219,10 @@ class Surroundings:
     def iterators(self) -> list[Any]:
         """The iterators among it."""
         return [one.kept.iterator for one in self._outside if one.kept.iterator is not None]
+
+    def generators(self) -> list[Outside]:
+        """The generators of random numbers among it."""
+        return [one for one in self._outside if one.kept.is_generator]
 
     def changed(self) -> list[Outside]:
         """Return what is something else now."""

@@ -445,6 +445,7 @@ class Tracer(RootTracer):
         lost: Proxy | None = None
         try:
             assigned = self._run(root, function, concrete_args, state)
+            state.expect_nothing_drawn()
             state.expect_parameters_kept()
             if changes := self._of_the_program(state.find_changes()):
                 state.expect_leaves_kept(changes, self.graph, self.submodule_paths or {})

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import os
 import queue
 import random
+import secrets
 import sys
+import threading
+import types
+import uuid
+from os import urandom
 from pathlib import Path
+from random import random as draw
+from random import uniform
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.random import rand as np_rand
 from torch import nn
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
@@ -99,6 +109,104 @@ def test_random_numbers_of_python_and_seeds_are_refused_and_leave_the_generators
     with pytest.raises(fx.TraceError, match=said):
         fx.symbolic_trace(program)
     assert (random.getstate(), torch.get_rng_state().tolist()) == before
+
+
+_DRAW_PARTLY = functools.partial(uniform, 0, 1)
+_DRAWING = {"draw": draw, "own": [random.Random(3).random]}
+_OWN = random.Random(3).random
+_OF_NUMPY = np.random.default_rng(3).random
+_OF_CLASS = random.SystemRandom().random
+
+
+class Held(torch.nn.Module):
+    chosen = staticmethod(random.choice)
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.drawn, self.generator, self.how = draw, random.Random(3), how
+
+    def forward(self, x: Any) -> Any:
+        value = {"attribute": lambda: self.drawn(), "class": lambda: self.chosen([0.1, 0.9]),
+                 "generator": lambda: self.generator.random()}[self.how]()  # fmt: skip
+        return x if value < 0.5 else x + 1
+
+
+def _looping(x: Any) -> Any:
+    for layer in (torch.relu, torch.neg):
+        if draw() < 0.5:
+            continue
+        x = layer(x)
+    return x
+
+
+def _imported_inside(x: Any) -> Any:
+    from random import uniform as chosen
+
+    return x * chosen(0, 1)
+
+
+def _in_closure() -> Any:
+    drawn = draw
+    return lambda x: x * drawn()
+
+
+def _drawn(drawn: Any = draw) -> Any:
+    return drawn()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        _looping,
+        lambda x: x * _DRAW_PARTLY(),
+        lambda x: x * _DRAWING["draw"](),
+        lambda x: x * _DRAWING["own"][0](),
+        lambda x: x * _OWN(),
+        lambda x: x * float(_OF_NUMPY()),
+        lambda x: x * float(np_rand()),
+        lambda x: x * _OF_CLASS(),
+        lambda x: x * secrets.randbelow(4),
+        lambda x: x * os.urandom(1)[0],
+        lambda x: x * urandom(1)[0],
+        lambda x: x * uuid.uuid4().int,
+        lambda x: x * random.Random().random(),
+        _imported_inside,
+        _in_closure(),
+        lambda x: x * _drawn(),
+        Held("attribute"),
+        Held("class"),
+        Held("generator"),
+    ],
+)
+def test_random_numbers_are_refused_wherever_their_function_is_from_and_whatever_it_is_called(program: Any) -> None:
+    generators = random, program.generator if isinstance(program, Held) else random, _OWN.__self__
+    for seed in range(3):  # of which some would decide a branch as the run before has
+        random.seed(seed)
+        before = [generator.getstate() for generator in generators]
+        with pytest.raises(
+            fx.TraceError, match=r"(?s)cannot draw random numbers in Python.*test_recorded_calls.py:\d+"
+        ):
+            fx.symbolic_trace(program)
+        assert [generator.getstate() for generator in generators] == before
+    assert not isinstance(draw, types.FunctionType)
+
+
+def test_random_numbers_of_a_generator_that_the_program_makes_and_seeds_are_constants() -> None:
+    assert fx.symbolic_trace(lambda x: x * random.Random(3).random())(torch.ones(1)).item() == pytest.approx(
+        random.Random(3).random()
+    )
+    state = fx.symbolic_trace(lambda x: x * len(random.getstate()))
+    assert state(torch.ones(1)).item() == 3
+
+
+def test_another_thread_draws_random_numbers_while_a_program_is_captured() -> None:
+    def program(x: Any) -> Any:
+        thread = threading.Thread(target=lambda: (draw(), random.random(), os.urandom(1)))  # an error would be seen
+        thread.start()
+        thread.join()
+        return x + 1
+
+    assert fx.symbolic_trace(program)(torch.ones(1)).item() == 2
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,15 @@ import enum
 import functools
 import inspect
 import itertools
+import linecache
 import operator
 import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType, GetSetDescriptorType, NoneType
+from types import FrameType, FunctionType, GetSetDescriptorType, NoneType
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -25,7 +27,7 @@ from fx.assertions import KINDS, READ_ATTRIBUTES, check, check_kind, check_value
 from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count, unpack_ends
 from fx.checks.dataflow import Names, dataflow, is_calling, value_of
 from fx.checks.flow import Comparison
-from fx.checks.messages import MessageTemplate, Reading, Text, message_of, text_of
+from fx.checks.messages import MessageTemplate, Reading, Text, message_made_by, message_of, text_of
 from fx.checks.questions import IDENTITIES, asks_for_class, count_of, is_compared_by_identity, kind_of
 from fx.checks.recognition import (
     Check,
@@ -426,12 +428,16 @@ class TracerBase:
         return not found.raises_if
 
     def record_assertion(self, condition: Any, message: Any) -> Proxy:
-        """Record a check, with the message that the program gives it."""
-        try:
-            written = text_of(self._shown_in_messages(message)).template()
-        except LookupError:
-            written = MessageTemplate(str(message))
-        return self._assert(condition, written)
+        """Record a check, with the message that the program gives it, or a function that makes one."""
+        written = None
+        if isinstance(message, FunctionType):
+            written = message_made_by(message, self._shown_in_messages)
+            code = message.__code__
+            message = linecache.getline(code.co_filename, code.co_firstlineno).strip() or "a check has failed"
+        else:
+            with suppress(LookupError):
+                written = text_of(self._shown_in_messages(message)).template()
+        return self._assert(condition, written or MessageTemplate(str(message)))
 
     def _assert(self, condition: Any, message: MessageTemplate) -> Proxy:
         values = [Proxy(node, self) for node in message.values]

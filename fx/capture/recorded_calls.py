@@ -281,6 +281,17 @@ def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @_while_tracing
+def _check_with(tracer: Any, original: Any, error_type: Any, cond: Any, message: Any) -> None:
+    """Record ``torch._check`` and the others that are made of this one."""
+    if not isinstance(cond, Proxy):
+        return original(error_type, cond, message)
+    if message is None:
+        message = f"the condition of torch._check does not hold: {user_location(sys._getframe(2), {})}"
+    tracer.record_assertion(cond, message)
+    return None
+
+
+@_while_tracing
 def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
     raise tracer._refusal(
         "cannot capture hooks on tensors that are saved for the backward pass",
@@ -319,6 +330,7 @@ replaced_always(
     {
         **dict.fromkeys((*_TAKE_DTYPES, *_TAKE_SIZES), _of_dtype),
         **dict.fromkeys(_SEEDING, _random),
+        "_check_with": _check_with,
         "is_tensor": make_is_tensor,
         **dict.fromkeys(_SETTINGS, _setting),
     },

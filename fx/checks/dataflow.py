@@ -525,7 +525,9 @@ def callee_of(flow: Dataflow, call: Call, names: Names) -> Any:
         value = value_of(flow, call.callee, names)
     except LookupError:
         return _method_of_result(flow, call, names)
-    return behind(value.function if isinstance(value, Method) else value)
+    if isinstance(value, Method):
+        value = value.function
+    return behind(value.__func__ if type(value) is MethodType else value)
 
 
 def _method_of_result(flow: Dataflow, call: Call, names: Names) -> Any:
@@ -541,8 +543,6 @@ def _method_of_result(flow: Dataflow, call: Call, names: Names) -> Any:
 
 def behind(value: Any) -> Any:
     """Return what a function stands in for while a program is captured; other values are themselves."""
-    if type(value) is MethodType:
-        value = value.__func__
     held = getattr(value, "__dict__", None)
     return held["_stands_for"] if isinstance(held, dict) and "_stands_for" in held else value
 

@@ -9,6 +9,7 @@ import operator
 import re
 import string
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -118,6 +119,16 @@ def message_of(raised: Raise, names: Names, shown: Shown) -> MessageTemplate | N
         reader = _Reader(flow, names, shown, stored)
         error = reader.value(flow.raised(raised.end))
         return _said(error).template() if isinstance(error, _Raised) else None
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def message_made_by(function: FunctionType, shown: Shown) -> MessageTemplate | None:
+    """The template of what a function of no arguments returns, as ``torch._check`` is given one, likewise."""
+    flow = dataflow(function.__code__)
+    try:
+        reader = None if flow is None else _Reader(flow, Names.of_function(function), shown, {})
+        return None if reader is None or flow is None else text_of(reader.value(flow.result())).template()
     except (LookupError, TypeError, ValueError):
         return None
 

@@ -105,6 +105,32 @@ def test_batch_norm_of_one_dimension_is_traced_without_leaf_modules() -> None:
         traced(torch.randn(1, 3, 2, 2))
 
 
+def test_checks_of_torch_are_recorded_with_their_message() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        rows, columns = x.shape
+        torch._check(rows > 1, lambda: f"more than one row, not {rows} of {x.shape}")
+        torch._check(columns == 3)
+        torch._check_value(x.dim() == 2, lambda: "two")
+        torch._check(2 > 1, lambda: str(1 / 0))
+        torch._check(x.numel() < 100, lambda: str(1 // 0))
+        _check(x.is_floating_point())
+        return x * 2
+
+    _check = torch._check
+    captured = fx.symbolic_trace(program)
+    assert torch.equal(captured(torch.ones(2, 3)), program(torch.ones(2, 3)))
+    said = {
+        (1, 3): r"^more than one row, not 1 of torch.Size\(\[1, 3\]\)",
+        (2, 2): r"the condition of torch._check does not hold: .*test_checks.py:\d+",
+        (50, 3): r"torch._check\(x.numel\(\) < 100, lambda: str\(1 // 0\)\)",
+    }
+    for shape, message in said.items():
+        with pytest.raises(AssertionError, match=message):
+            captured(torch.ones(shape))
+    with pytest.raises(AssertionError, match="does not hold"):
+        captured(torch.ones(2, 3, dtype=torch.int64))
+
+
 def fails_when_odd(x: torch.Tensor) -> torch.Tensor:
     if x.shape[0] % 2 != 0:
         raise ValueError("odd")

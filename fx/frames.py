@@ -65,9 +65,10 @@ def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLo
     ``known`` has the locations met before, by code and instruction, so that nodes of one line share one.
     """
     fallback: FrameType | None = None
+    kind_of = _kinds.get
     while frame is not None:
         code = frame.f_code
-        kind = _kinds.get(code.co_filename)
+        kind = kind_of(code.co_filename)
         if kind is None:
             kind = _kind(code.co_filename)
         if kind == _USER:
@@ -79,17 +80,17 @@ def user_location(frame: FrameType | None, known: dict[tuple[int, int], SourceLo
         elif fallback is None:
             fallback = frame
         frame = frame.f_back
-    frame = frame or fallback
-    if frame is None:
+    if frame is None and (frame := fallback) is None:
         return None
-    if (origin_of := GENERATED_FILES.get(frame.f_code.co_filename)) is not None:
-        origin = origin_of(frame.f_lineno)
-        if origin is not None:
-            return origin  # a program that is traced again: what its code was made from says more
-    key = (id(frame.f_code), frame.f_lasti)
+    code = frame.f_code
+    key = (id(code), frame.f_lasti)
     location = known.get(key)
     if location is None:
-        location = known[key] = SourceLocation(frame.f_code, frame.f_lasti)
+        origin_of = GENERATED_FILES.get(code.co_filename)
+        origin = None if origin_of is None else origin_of(frame.f_lineno)
+        if origin is not None:
+            return origin  # a program that is traced again: what its code was made from says more
+        location = known[key] = SourceLocation(code, frame.f_lasti)
     return location
 
 

@@ -236,9 +236,12 @@ class Graph:
             raise refusal("args must be a tuple", args, remedy="(value,) for a single argument")
         if kwargs is not None and not isinstance(kwargs, dict):
             raise refusal("kwargs must be a dict", kwargs)
-        if name is not None and not isinstance(name, str):
+        if name is None:
+            wish = self._target_to_str(target)
+        elif isinstance(name, str):
+            wish = name
+        else:
             raise refusal("the name of a node is a string", name)
-        wish = name if name is not None else self._target_to_str(target)
         if self.before_edit is not None:
             self._before_edit()
         node = Node(self, self._namespace.create_name(wish), op, target, args or (), kwargs or {}, type_expr)

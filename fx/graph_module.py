@@ -590,7 +590,7 @@ def _copy_attributes(
     pairs: dict[str, tuple[Any, torch.nn.Module]] = {"": (root, module)}  # modules and their counterparts, by path
     for target in targets:
         prefix, _, name = target.rpartition(".")
-        source, owner = _pair(pairs, prefix)
+        source, owner = pairs.get(prefix) or _pair(pairs, prefix)
         if source is owner:
             continue
         child = source._modules.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from numbers import Integral
 from operator import attrgetter
 from types import NoneType
@@ -132,7 +133,8 @@ def _substitute(a: Argument, old: Node, new: Node) -> Argument:
 # What edits are given. Each check costs a comparison or two; the answer is worked out when it fails.
 
 
-def _fits(op: str, target: Any) -> bool:
+@lru_cache(maxsize=65536)
+def _fits(op: str, target: str) -> bool:
     """Return whether a target that is a string can be one for ``op``."""
     if op == "get_attr" or op == "call_module":
         return bool(target) and ".." not in target and target[0] != "." and target[-1] != "."
@@ -422,7 +424,8 @@ class Node:
             return
         if not isinstance(x, Node):
             raise refusal("prepend and append take a node to move", x)
-        if x.graph is not self.graph:
+        graph = self.graph
+        if x.graph is not graph:
             raise GraphError(
                 "cannot move a node between graphs",
                 where=x.source,
@@ -433,8 +436,9 @@ class Node:
             raise erased_error(x if x._erased else self)
         if x._op == "root":
             raise end_error(x)
-        self.graph.about_to_change()
-        x._prev._next, x._next._prev = x._next, x._prev
+        graph.about_to_change()
+        if x._next is not x:  # which a new one is
+            x._prev._next, x._next._prev = x._next, x._prev
         before = self._prev
         before._next, x._prev, x._next, self._prev = x, before, self, x
         if self._op == "root" and before is not self:

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType, FunctionType, GetSetDescriptorType, NoneType
+from types import BuiltinFunctionType, FrameType, FunctionType, GetSetDescriptorType, NoneType
 from typing import Any, ClassVar, NoReturn
 
 import torch
@@ -194,7 +194,7 @@ class TracerBase:
         if meta is not None:
             node.meta.update(meta)
         if self.module_stack:
-            node._meta = {**(node._meta or {}), "nn_module_stack": self.module_stack}
+            node.meta["nn_module_stack"] = self.module_stack
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
             self.attribute_used(node, str(args[0]._target))
         if self._caught is not None and (names := self._caught.names_at(sys._getframe(1))):
@@ -302,7 +302,7 @@ class TracerBase:
             return a
         try:
             if kind is tuple:
-                return tuple([self.create_arg(element) for element in a])
+                return tuple(map(self.create_arg, a))
             if kind is list:
                 return [self.create_arg(element) for element in a]
             if kind is dict or kind is immutable_dict:
@@ -861,7 +861,9 @@ class Proxy:
         args = args or ()
         kwargs = kwargs or {}
         tracer = _only_tracer(orig_method, args, kwargs)
-        if isinstance(orig_method, torch._C.ScriptMethod):
+        kind = type(orig_method)
+        is_function = kind is BuiltinFunctionType or kind is FunctionType  # as most are, of which less is asked
+        if not is_function and isinstance(orig_method, torch._C.ScriptMethod):
             return tracer.create_proxy("call_method", orig_method.name, (orig_method.owner, *args), kwargs)  # type: ignore[attr-defined]
         if orig_method in _tensor_methods() or orig_method.__name__ == "__get__":
             if orig_method is torch.Tensor.__getitem__ and _has_slice(args[1]):  # of a real tensor, by a traced size
@@ -870,7 +872,7 @@ class Proxy:
         if orig_method is torch._assert:
             condition, message = (*args, *kwargs.values())
             return tracer.record_assertion(condition, message)
-        if isinstance(orig_method, torch._ops.HigherOrderOperator):
+        if not is_function and isinstance(orig_method, torch._ops.HigherOrderOperator):
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
 

@@ -9,7 +9,6 @@ import torch
 
 from fx.checks.questions import kind_of
 from fx.graph import Graph
-from fx.modules.attributes import find_attribute
 from fx.node import Node, nodes_in
 from fx.operators.python import IN_PLACE_OF
 from fx.operators.sharing import Sharing, find_sharing, module_sharing
@@ -85,8 +84,8 @@ def _of_other_dtypes(graph: Graph) -> set[Node]:
     found: set[Node] = set()
     autocast = False
     for node in graph.nodes:
-        autocast = autocast or node.target is _AUTOCAST
-        converts = "dtype" in node.kwargs or (node.op == "call_method" and node.target in _CONVERSIONS)
+        autocast = autocast or node._target is _AUTOCAST
+        converts = "dtype" in node._kwargs or (node._op == "call_method" and node._target in _CONVERSIONS)
         if autocast or converts or (found and not found.isdisjoint(node._input_nodes)):
             found.add(node)
     return found
@@ -107,8 +106,10 @@ def sources(node: Node, root: torch.nn.Module) -> Iterator[Node]:
 
 def _sharing(node: Node, root: torch.nn.Module) -> Sharing | None:
     if node.op == "call_module":
-        module: Any = find_attribute(root, str(node.target))
-        if getattr(module, "inplace", False):
+        module: torch.nn.Module | None = root
+        for name in str(node.target).split("."):  # not as attributes, which the trace would be told of
+            module = None if module is None else module._modules.get(name)
+        if module is None or vars(module).get("inplace", getattr(type(module), "inplace", False)):
             return None
-        return module_sharing(module) if isinstance(module, torch.nn.Module) else None
+        return module_sharing(module)
     return find_sharing(node.target) if node.op in ("call_function", "call_method") else None

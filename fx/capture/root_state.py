@@ -193,7 +193,7 @@ def paths_below(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
         if module in paths:
             continue
         paths[module] = path
-        if not isinstance(module, torch.jit.ScriptModule) and module._modules:
+        if module._modules and not isinstance(module, torch.jit.ScriptModule):
             prefix = f"{path}." if path else ""
             children = [(prefix + name, child) for name, child in module._modules.items() if child is not None]
             pending.extend(reversed(children))

@@ -44,7 +44,7 @@ from fx.naming.printing import describe
 from fx.node import Node, Target
 from fx.operators.asynchronous import remote_calls
 from fx.provenance import SourceLocation
-from fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager, caller_location
+from fx.proxy import ParameterProxy, Proxy, Scope, caller_location
 from fx.wrapping import wrapped_globals
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
@@ -175,8 +175,13 @@ class Tracer(RootTracer):
                     why="they get their shapes from the first input, when the module runs",
                     remedy="call the model on an input before it is captured, or make the module a leaf",
                 )
-            with ScopeContextManager(self.scope, Scope(path, type(m))):
+            scope = self.scope
+            around = scope.module_path, scope.module_type
+            scope.module_path, scope.module_type = path, type(m)
+            try:
                 return forward(*args, **kwargs)
+            finally:
+                scope.module_path, scope.module_type = around
         finally:
             self.module_stack = outer
 
@@ -701,8 +706,8 @@ def symbolic_trace(
     """
     tracer = Tracer()
     graph = tracer.trace(root, concrete_args, example_inputs)
-    name = getattr(root, "__name__", type(root).__name__)
-    name = type(root).__name__ if isinstance(root, torch.nn.Module) else name
+    kind = type(root).__name__
+    name = kind if isinstance(root, torch.nn.Module) else getattr(root, "__name__", kind)
     return GraphModule.of_capture(tracer.root, graph, name, keeps_state=True)
 
 

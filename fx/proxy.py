@@ -1105,6 +1105,8 @@ def _unread(consequence: str) -> str:
 
 def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:
     """The tracer of all proxies among the arguments of a call."""
+    if len(args) == 1 and type(args[0]) is Proxy and not kwargs:  # as most
+        return args[0].tracer
     tracers: dict[int, TracerBase] = {}
     pending: list[Any] = [*args, *kwargs.values()]
     for value in pending:

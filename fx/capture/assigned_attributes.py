@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from fx.capture import patching
-from fx.capture.module_state import Change, ModuleState
 from fx.capture.patching import Trace
+from fx.capture.restore.record import Change, Record
 
 _READS_OF_ALL = frozenset({"__dict__", "vars"})
 """Names by which code reads attributes past their descriptors."""
@@ -26,9 +26,9 @@ class AssignedAttributes:
         self._assigned: set[tuple[int, str]] = set()
         self._read_before: set[tuple[int, str]] = set()
 
-    def watch(self, trace: Trace, state: ModuleState) -> None:
+    def watch(self, trace: Trace, state: Record) -> None:
         """Let modules tell which attributes are read and assigned, as long as the trace runs."""
-        around = state.surroundings
+        around = state.facts
         if _READS_OF_ALL.isdisjoint(around.read):
             for name in around.stored:
                 if not name.startswith("__") and not hasattr(torch.nn.Module, name):
@@ -43,9 +43,9 @@ class AssignedAttributes:
         """Note that an attribute is set."""
         self._assigned.add((id(module), name))
 
-    def seen_by_next_call(self, changes: list[Change], state: ModuleState) -> list[Change]:
+    def seen_by_next_call(self, changes: list[Change], state: Record) -> list[Change]:
         """Return those of the changes that the next call of the program may see before it makes them itself."""
-        held = {(id(owner), name) for owner, name in state.changed_containers()}
+        held = {(id(owner), name) for owner, name in state.changed_holders()}
         unseen = self._assigned - self._read_before - held
         return [(owner, name) for owner, name in changes if (id(owner), name) not in unseen]
 

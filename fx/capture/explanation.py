@@ -18,8 +18,8 @@ import torch
 from fx.analysis.guards import GUARDS, guards_of
 from fx.capture.guided import GuidedProxy
 from fx.capture.misuse import explain_misuse
-from fx.capture.module_state import Change, ModuleState
 from fx.capture.python_functions import called_method
+from fx.capture.restore.record import Change, Record
 from fx.capture.tracer import Root, Tracer
 from fx.errors import FxError, TracedValueError, TraceError
 from fx.frames import user_location, users_frame
@@ -235,7 +235,7 @@ class _Run(Tracer):
             what = f"the program raises {type(error).__name__}: {error}"
             self._obstacle(TraceError(what, where=_raised_at(error), remedy="call the program as it is first"), path)
 
-    def _run_again(self, root: Root, concrete_args: Any, state: ModuleState, changes: list[Change]) -> None:
+    def _run_again(self, root: Root, concrete_args: Any, state: Record, changes: list[Change]) -> None:
         try:
             super()._run_again(root, concrete_args, state, changes)
         except TraceError as error:

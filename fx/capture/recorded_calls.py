@@ -23,9 +23,9 @@ from torch.utils._device import _device_constructors
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.bodies import record_checkpoint
-from fx.capture.kept_values import DRAWING, WHY_NO_DRAWING, generator_of
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
 from fx.capture.replacements import Maker, Replacement
+from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING, generator_of
 from fx.capture.whole_calls import behind_recording, recording
 from fx.checks.dataflow import behind
 from fx.checks.questions import kind_of

@@ -11,8 +11,8 @@ import torch
 
 from fx.arguments import expect
 from fx.capture.bodies import Body
-from fx.capture.module_state import ModuleState
 from fx.capture.real_tensors import RealTensors
+from fx.capture.restore.record import Record
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable
 from fx.container_kinds import NAMED_TUPLE, call_of_named_tuple, container_kind
 from fx.errors import ForeignModuleError, TraceError
@@ -29,7 +29,7 @@ class RootTracer(TracerBase):
     """The module that is traced; an empty one while a function is."""
     root_module_name: str
     submodule_paths: dict[torch.nn.Module, str] | None = None
-    _state: ModuleState | None = None
+    _state: Record | None = None
     _body: Body | None = None
     """What is captured now, where it is a function that the program hands to another one."""
     _real: RealTensors | None = None

@@ -124,7 +124,7 @@ class Signature:
         args = [*root, *made.values()]
         function = self._all_positional(guide is not None)
         is_leaf = None if guide is None else guide.is_container
-        if guide is None and all(type(one) is Proxy for one in made.values()):  # as nearly always
+        if all(issubclass(type(one), Proxy) for one in made.values()):  # as nearly always
             return function, self._marked(tracer, args)
         flat, spec = pytree.tree_flatten(tuple(args), is_leaf=is_leaf)
         if all(child.is_leaf() for child in spec.children()):

@@ -23,11 +23,19 @@ from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_hooks import awaits_input, leaves_something
 from fx.capture.misuse import explain_misuse, note_other_run
-from fx.capture.module_state import Change, ModuleState, dependence_on_earlier_call, forget_traced_values, same_program
 from fx.capture.needs import NO_NEEDS, Needs
 from fx.capture.patching import Trace
 from fx.capture.python_functions import called_method, calls_classes, record_classes, record_methods
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
+from fx.capture.restore import leftovers
+from fx.capture.restore.earlier_calls import (
+    dependence_on_earlier_call,
+    expect_leaves_kept,
+    expect_nothing_drawn,
+    expect_parameters_kept,
+    same_program,
+)
+from fx.capture.restore.record import Change, Record, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
 from fx.capture.session import TracerSession
 from fx.capture.signature import PH, ConcreteArgs, PHBase, PHWithMeta, Signature, function_calling, not_traceable
@@ -115,6 +123,8 @@ class Tracer(RootTracer):
         self._runs = 0
         self._examples: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None
         self._fake_mode: Any = None
+        self._has_raised = False
+        """Whether a run has ended with an exception, whose traceback holds traced values."""
         self._forget_run()
 
     # What to override.
@@ -189,7 +199,7 @@ class Tracer(RootTracer):
         """Return whether a leaf is looked into, since its hooks leave something for the traced code."""
         if self._state is None or _is_compiled(module):
             return False
-        opened = leaves_something(module, self.submodule_paths or {}, self._state.held, self._state.surroundings.read)
+        opened = leaves_something(module, self.submodule_paths or {}, self._state.held, self._state.facts.read)
         if opened and self._flags is not None:
             self._flags.opened.add(id(module))
         return opened
@@ -446,21 +456,35 @@ class Tracer(RootTracer):
             m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
         }
         behind = getattr(function, "_fx_calls", function)
-        state = ModuleState(of_python, behind if isinstance(behind, FunctionType) else None)
+        state = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
         lost: Proxy | None = None
+        references = sys.getrefcount(self)  # each traced value has one
         try:
             assigned = self._run(root, function, concrete_args, state)
-            state.expect_nothing_drawn()
-            state.expect_parameters_kept()
+            expect_nothing_drawn(state, of_python)
+            expect_parameters_kept(state, of_python)
             if changes := self._of_the_program(state.find_changes()):
-                state.expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
+                expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
                 if seen := assigned.seen_by_next_call(changes, state):
                     self._run_again(root, concrete_args, state, seen)
+        except BaseException:
+            self._has_raised = True  # what it has left may go at any time, and the references with it
+            raise
         finally:
             try:
                 lost = self._finish(state)
             finally:
                 self._finish(state)  # the one before may have been interrupted
+            is_held = self._has_raised or sys.getrefcount(self) != references
+            held = leftovers.take_out_traced(self) if is_held else []
+        if held:
+            raise TraceError(
+                "cannot take a traced value out of a generator",
+                where=user_location(held[0].gi_frame, {}),
+                value=held[0].__qualname__,
+                why="a generator that is older than the trace holds it from then on, and nothing else can be put there",
+                remedy="make the generator in the call, or put the line in a function marked fx.wrap",
+            )
         if lost is not None:
             raise TraceError(
                 "cannot assign a traced value to a buffer or parameter of a module",
@@ -480,7 +504,7 @@ class Tracer(RootTracer):
         self.graph.constants.update((name, self.root._modules[name]) for name in put)
         return [(owner, name) for owner, name in changes if owner is not self.root or name not in put]
 
-    def _run_again(self, root: Root, concrete_args: ConcreteArgs, state: ModuleState, changes: list[Change]) -> None:
+    def _run_again(self, root: Root, concrete_args: ConcreteArgs, state: Record, changes: list[Change]) -> None:
         """Let the program find what it has left in its modules: it must do the same, as a graph cannot remember.
 
         Raises:
@@ -499,10 +523,10 @@ class Tracer(RootTracer):
         raise dependence_on_earlier_call(changes, self.submodule_paths or ()) from cause
 
     def _run(
-        self, root: Root, function: Callable[..., Any], concrete_args: ConcreteArgs, state: ModuleState
+        self, root: Root, function: Callable[..., Any], concrete_args: ConcreteArgs, state: Record
     ) -> AssignedAttributes:
         self._runs += 1
-        self._flags = flags = TrainingFlags(self, self.follows_training and not state.surroundings.compares_with_truth)
+        self._flags = flags = TrainingFlags(self, self.follows_training and not state.facts.compares_with_truth)
         is_default = getattr(self.getattr, "__func__", None) is Tracer.getattr
         session = TracerSession(self, flags, modules_are_themselves=is_default)
         self._state = state
@@ -516,7 +540,7 @@ class Tracer(RootTracer):
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
-            around = state.surroundings
+            around = state.facts
             caught = self._caught = Caught(around.handling, around.managers) if around.handling else None
             if self._examples is not None and self._fake_mode is not None:
                 self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
@@ -546,7 +570,7 @@ class Tracer(RootTracer):
             flags.expect_kept()
 
         try:
-            patching.run(session, program)
+            patching.run(session, lambda trace: state.context.run(program, trace))
             if self._refused is not None:  # the traced program caught it, and went on as it would not have
                 raise self._refused
         except Exception as error:
@@ -556,6 +580,7 @@ class Tracer(RootTracer):
             raise
         finally:
             leave_ended()
+            session.trace = None
             self._finished = True
             session.modes.restore()
         return session.assigned
@@ -566,7 +591,7 @@ class Tracer(RootTracer):
             if not node._erased and not node.users and node.graph is self.graph:
                 self.graph.erase_node(node)
 
-    def _finish(self, state: ModuleState) -> Proxy | None:
+    def _finish(self, state: Record) -> Proxy | None:
         """Leave everything as it was. To be called again where the exception of a signal's handler interrupts."""
         leave_ended()
         forget_ended()
@@ -582,7 +607,7 @@ class Tracer(RootTracer):
         self._real: RealTensors | None = None
         self._modes: modes.Modes | None = None
         self._flags: TrainingFlags | None = None
-        self._state: ModuleState | None = None
+        self._state: Record | None = None
         self._caught: Caught | None = None
         self.guide = self._body = None
         self._flag_defaults = set()
@@ -639,7 +664,7 @@ class Tracer(RootTracer):
         recorded_calls.replace(trace)
         higher_order_calls.replace(trace)
         if self._needs.calls and self._state is not None:
-            around = self._state.surroundings
+            around = self._state.facts
             record_methods(trace, self._needs.methods | around.read)
             for namespace in (*self._needs.namespaces, *around.namespaces.values()):
                 record_classes(trace, namespace)

@@ -21,7 +21,8 @@ import torch
 from torch import nn
 
 import fx
-from fx.capture import module_state, patching, real_tensors, replacements, tracer
+from fx.capture import patching, real_tensors, replacements, tracer
+from fx.capture.restore import record
 from fx.gradients import without_gradients
 
 
@@ -56,7 +57,7 @@ def test_nothing_is_left_of_exceptions_at_random_moments() -> None:
     assert interrupted > 25
 
 
-FILES = {module.__file__ for module in (patching, replacements, tracer, real_tensors, module_state)}
+FILES = {module.__file__ for module in (patching, replacements, tracer, real_tensors, record)}
 EVERY_STEP = "FX_EVERY_STEP" in os.environ
 """Whether a capture is interrupted at each of its steps, which ``make interrupts`` asks for, or at a tenth of them."""
 
@@ -138,12 +139,12 @@ def test_a_capture_that_is_interrupted_twice_while_it_ends_leaves_nothing_to_the
         assert (vars(nn.Module)["__call__"], vars(nn.Module)["__getattr__"]) == methods
         assert vars(math) == functions
         assert not torch._C._len_torch_function_stack()
-        assert patching.are_patches_restored() and not patching._replacements and not module_state._unrestored
+        assert patching.are_patches_restored() and not patching._replacements and not record._unrestored
 
 
 def test_a_traced_value_that_is_left_in_a_module_is_taken_out_and_the_rest_stays() -> None:
     model = Writing()
-    state = module_state.ModuleState([model])
+    state = record.Record([model])
     state.keep_until_restored(ended := patching.Trace(None, lambda trace: None))  # type: ignore[arg-type]
     model.last = fx.Proxy(fx.Graph().placeholder("x"))
     model.name = "assigned since"

@@ -1,0 +1,164 @@
+"""Programs whose calls change what later calls do, which no graph can hold: how they are told, and refused."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterable, Mapping
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING
+from fx.capture.restore.record import Change, Record
+from fx.checks.bytecode import nested
+from fx.errors import TraceError, type_in_words
+from fx.frames import is_users_file
+from fx.graph import Graph
+from fx.graph_module import GraphModule
+from fx.modules.attributes import prefixes
+from fx.node import Node, map_arg
+from fx.provenance import SourceLocation
+
+_MOST_NAMES = 3
+
+
+def same_program(one: Graph, other: Graph) -> bool:
+    """Return whether two graphs of one tracer have the same nodes, and constants that are equal."""
+    if len(one.nodes) != len(other.nodes) or one.constants.keys() != other.constants.keys():
+        return False
+    if not all(map(_same_node, one.nodes, other.nodes)):
+        return False
+    return all(_same_constant(value, other.constants[name]) for name, value in one.constants.items())
+
+
+def _same_node(one: Node, other: Node) -> bool:
+    if (one.op, one.name) != (other.op, other.name) or (one.target is not other.target and one.target != other.target):
+        return False
+    described = [repr(map_arg((node.args, node.kwargs), lambda used: used.name)) for node in (one, other)]
+    return described[0] == described[1]
+
+
+def _same_constant(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        with torch._C.DisableTorchFunction():
+            return one is other or (one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other))
+    if isinstance(one, GraphModule) and isinstance(other, GraphModule):
+        return one is other or same_program(one.graph, other.graph)
+    return one is other
+
+
+def dependence_on_earlier_call(
+    changes: list[Change], modules: Iterable[torch.nn.Module] = (), second_run: str = ""
+) -> TraceError:
+    """The refusal of a program that does something else once it has been called, or may do so.
+
+    Args:
+        changes: what a call has left; which of it matters is not known.
+        modules: those whose code may have left it.
+        second_run: how the run that has left it differs from one before, so that no other one shows what it depends on.
+    """
+    where, value = _place_of(changes, map(type, modules))
+    names = list(dict.fromkeys(name for _, name in changes))
+    why = "a captured program has no assignment to attributes, so each call would be like the first"
+    if second_run:
+        why = (
+            f"it was run twice, the second time {second_run}, and a third run would have to show that it does the same"
+        )
+    return TraceError(
+        f"what the program does {'may depend' if second_run else 'depends'} on what an earlier call of it has left in "
+        + " or ".join(map(repr, names[:_MOST_NAMES])),
+        where=where,
+        value=value,
+        why=why,
+        remedy="keep it in a buffer that is written in place (self.step.add_(1)), or make the module a leaf",
+    )
+
+
+def _place_of(changes: list[Change], kinds: Iterable[type]) -> tuple[SourceLocation | str, str]:
+    """The line of the first change of which one is known, by code of these classes, and what has changed in words."""
+    others = list(kinds)
+    places = [
+        _assignment(owner, name, others) if isinstance(owner, torch.nn.Module) else _last_mention(owner.__code__, name)
+        for owner, name in changes
+    ]
+    number = next((number for number, place in enumerate(places) if not isinstance(place, str)), 0)
+    owner, name = changes[number]
+    of_module = isinstance(owner, torch.nn.Module)
+    value = f"{type(owner).__name__}.{name}" if of_module else f"{name}, which {owner.__qualname__} reaches"
+    return places[number], value
+
+
+def expect_nothing_drawn(record: Record, modules: Iterable[torch.nn.Module]) -> None:
+    """Refuse a program that has drawn from a generator of random numbers which it reaches.
+
+    Raises:
+        TraceError: it has.
+    """
+    if drawn := record.drawn():
+        place, value = _place_of(drawn[:1], map(type, modules))
+        raise TraceError(DRAWING, where=place, value=value, **WHY_NO_DRAWING)
+
+
+def expect_leaves_kept(changes: list[Change], graph: Graph, paths: Mapping[torch.nn.Module, str]) -> None:
+    """Refuse a program that has changed what a module which it calls as one operation does.
+
+    Raises:
+        TraceError: it has set an attribute that the module's code names.
+    """
+    called = {str(node.target) for node in graph.nodes if node.op == "call_module"}
+    for owner, name in changes:
+        if not isinstance(owner, torch.nn.Module) or (path := paths.get(owner)) is None:
+            continue
+        if called.intersection(prefixes(path)) and name in _named_by(type(owner)):
+            raise TraceError(
+                f"cannot set {name!r} of a module that is one operation of the program",
+                where=_assignment(owner, name, map(type, paths)),
+                value=f"{path}, {type_in_words(owner)}",
+                why="a captured program has no assignment to attributes, so it would run with the one from before",
+                remedy="call the function of torch.nn.functional with the value, or set it before the capture",
+            )
+
+
+def expect_parameters_kept(record: Record, modules: Iterable[torch.nn.Module]) -> None:
+    """Refuse a program that has put other parameters or buffers in the place of a module's own.
+
+    Raises:
+        TraceError: it has; traced values are the affair of :meth:`Record.restore`.
+    """
+    if (change := record.changed_parameter()) is not None:
+        module, name = change
+        raise TraceError(
+            f"cannot replace the parameter or buffer {name!r} of a module while it is captured",
+            where=_assignment(module, name, map(type, modules)),
+            value=f"{type(module).__name__}.{name}",
+            why="a captured program has no assignment to attributes, so it would use the one from before",
+            remedy="write in place (self.weight.copy_(value)), or use torch.func.functional_call",
+        )
+
+
+def _named_by(kind: type) -> frozenset[str]:
+    """The names in the code of a class, and of those that it inherits from."""
+    classes = [one for one in kind.__mro__ if one is not torch.nn.Module]
+    functions = [value for one in classes for value in vars(one).values() if isinstance(value, FunctionType)]
+    return frozenset(name for function in functions for name in function.__code__.co_names)
+
+
+def _assignment(owner: Any, name: str, others: Iterable[type] = ()) -> SourceLocation | str:
+    """The line of a method that names the attribute last; the class where there is none."""
+    for kind in (*type(owner).__mro__, *others):
+        for function in vars(kind).values():
+            if (
+                isinstance(function, FunctionType)
+                and is_users_file(function.__code__.co_filename)
+                and function.__name__ != "__init__"
+                and (codes := [code for code in nested(function.__code__) if name in code.co_names])
+            ):
+                return _last_mention(codes[0], name)
+    return type(owner).__name__
+
+
+def _last_mention(code: CodeType, name: str) -> SourceLocation:
+    """The line of some code that names something last; its first where none does."""
+    named = [step.offset for step in dis.get_instructions(code) if step.argval == name]
+    return SourceLocation(code, named[-1] if named else 0)

@@ -1,0 +1,118 @@
+"""Values that a capture has handed to the program and that something still holds: they are found, and taken out.
+
+What is recorded has been put back before. Here are the places that nobody knew of: registries of libraries, caches that
+are written in C. A value that is there was put there by the capture, and what it may have replaced is not known: the
+place is left empty, as it is where the program has not been called yet.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, TracebackType
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+
+from fx.capture.restore.holders import slots_of
+from fx.proxy import Proxy
+
+_FAKE = (FakeTensor, FunctionalTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+_PASSED_ON = (tuple, frozenset, functools.partial, MethodType, Proxy)
+"""Classes of what cannot be changed, and goes with a value that it holds."""
+_RUNNING = (FrameType, TracebackType)
+_CACHE = functools._lru_cache_wrapper
+_MOST_WAVES = 6
+
+
+def take_out_traced(tracer: Any) -> list[GeneratorType[Any, Any, Any]]:
+    """Take out the values of a tracer, but for what it holds itself. Return the generators that still hold some."""
+    values = [one for one in gc.get_referrers(tracer) if issubclass(type(one), Proxy)]
+    return take_out(values, [vars(tracer), *vars(tracer).values()]) if values else []
+
+
+def fake_values(belongs: Callable[[Any], bool]) -> list[Any]:
+    """The fake tensors and symbolic numbers that something refers to and that belong to a run."""
+    return [one for one in gc.get_objects() if issubclass(type(one), _FAKE) and belongs(one)]
+
+
+def take_out(values: Collection[Any], others: Iterable[Any] = ()) -> list[GeneratorType[Any, Any, Any]]:
+    """Take values out of whatever refers to them, but for ``others``. Return the generators that still hold some."""
+    known: dict[int, Any] = {id(value): value for value in values}
+    seen: dict[int, Any] = {id(one): one for one in others}
+    generators: list[GeneratorType[Any, Any, Any]] = []
+    wave: list[Any] = list(values)
+    for own in (values, known, seen, generators):
+        seen[id(own)] = own
+    for _ in range(_MOST_WAVES):
+        if not wave:
+            break
+        seen[id(wave)] = wave
+        following: list[Any] = []
+        for holder in gc.get_referrers(*wave):
+            if id(holder) in seen or id(holder) in known or isinstance(holder, _RUNNING):
+                continue
+            if issubclass(type(holder), _PASSED_ON):
+                known[id(holder)] = holder
+                following.append(holder)
+            elif isinstance(holder, GeneratorType):
+                generators.append(holder)
+            else:
+                seen[id(holder)] = holder
+                with suppress(Exception):  # a class may decide itself what its attributes are
+                    _take_from(holder, known)
+        wave = following
+    return generators
+
+
+def _take_from(holder: Any, known: dict[int, Any]) -> None:
+    """Take known values out of one holder."""
+    if isinstance(holder, dict):
+        _take_entries(holder, known)
+    elif isinstance(holder, (list, set, deque)):
+        kind: Any = list if isinstance(holder, list) else set if isinstance(holder, set) else deque
+        elements: Any = holder
+        rest = [one for one in kind.__iter__(elements) if id(one) not in known]
+        kind.clear(elements)
+        (kind.update if kind is set else kind.extend)(elements, rest)
+    elif isinstance(holder, CellType):
+        del holder.cell_contents
+    elif isinstance(holder, _CACHE):
+        holder.cache_clear()  # which may leave out any of its entries at any time
+    elif isinstance(holder, FunctionType):
+        holder.__defaults__ = tuple(None if id(one) in known else one for one in holder.__defaults__ or ()) or None
+    else:
+        for slot in slots_of(type(holder)):
+            with suppress(AttributeError):
+                if id(slot.__get__(holder)) in known:
+                    slot.__delete__(holder)
+        if isinstance(attributes := getattr(holder, "__dict__", None), dict):
+            _take_entries(attributes, known)
+
+
+def _take_entries(entries: dict[Any, Any], known: dict[int, Any]) -> None:
+    # by identity alone: a traced value that is a key may be equal to another one
+    taken = [key for key, value in entries.items() if id(key) in known or id(value) in known]
+    if any(id(key) in known for key in taken):
+        rest = [(key, value) for key, value in entries.items() if id(key) not in known and id(value) not in known]
+        dict.clear(entries)
+        for key, value in rest:
+            dict.__setitem__(entries, key, value)
+        return
+    owner = _class_with(entries) if taken and "__module__" in entries else None
+    for key in taken:
+        if owner is None:
+            dict.__delitem__(entries, key)
+        else:  # which remembers what it has found
+            type.__delattr__(owner, key)
+
+
+def _class_with(entries: dict[Any, Any]) -> type | None:
+    """Return the class whose attributes a dictionary holds."""
+    holders = (one for one in gc.get_referrers(entries) if isinstance(one, type))
+    return next((one for one in holders if any(held is entries for held in gc.get_referents(one))), None)

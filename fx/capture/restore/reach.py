@@ -1,0 +1,160 @@
+"""What code reaches by name: globals, variables of outer functions, methods; and how it handles exceptions."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from fx.checks.bytecode import nested, once_for_code
+from fx.checks.handlers import ATTRIBUTE, SUPPRESS, handling, swallowed_by, swallowing
+from fx.checks.questions import compares_with_truth
+from fx.frames import is_pythons_file, is_users_file
+from fx.provenance import GENERATED_FILES
+
+PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, slice})
+"""Classes of what holds nothing that can be assigned."""
+_NAMELESS = PLAIN | {torch.Tensor, tuple, frozenset}
+"""Classes of what swallows no exceptions, and is looked into by nobody who looks for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Names in the code of a function, and of the functions that are written in it."""
+
+    read: tuple[str, ...]
+    """Names of globals, and of attributes."""
+    assigned: frozenset[str]
+    """Globals that are assigned."""
+    stored: frozenset[str]
+    """Attributes that are assigned or deleted."""
+
+
+_STORE_GLOBAL = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
+_STORE_ATTR = {dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]}
+
+
+@once_for_code
+def names_of(code: CodeType) -> Names:
+    """Return the names in some code."""
+    codes = nested(code)
+    read = dict.fromkeys(name for one in codes for name in one.co_names)
+    return Names(tuple(read), _arguments(codes, _STORE_GLOBAL), _arguments(codes, _STORE_ATTR))
+
+
+def _arguments(codes: Iterable[CodeType], instructions: set[int]) -> frozenset[str]:
+    with_them = [one for one in codes if not instructions.isdisjoint(one.co_code[::2])]
+    steps = (step for one in with_them for step in dis.get_instructions(one))
+    return frozenset(step.argval for step in steps if step.opcode in instructions)
+
+
+class Facts:
+    """What a capture has to know of the code that it will run."""
+
+    def __init__(self) -> None:
+        self.handling: list[CodeType] = []
+        """The code that handles exceptions."""
+        self.managers: dict[str, tuple[str, ...]] = dict(SUPPRESS)
+        """What context managers that swallow exceptions are called there, with the classes of these."""
+        self.read: set[str] = set()
+        """What names of globals and attributes are in it."""
+        self.stored: set[str] = set()
+        """What attributes it assigns or deletes."""
+        self.namespaces: dict[int, dict[str, Any]] = {}
+        """The globals of the functions, by identity."""
+        self.compares_with_truth = False
+        """Whether some of it compares with ``True`` or ``False`` by identity."""
+        self._codes: list[CodeType] = []
+
+    def add(self, function: FunctionType) -> Names:
+        """Look at the code of a function. Return the names in it."""
+        code = function.__code__
+        self.namespaces[id(function.__globals__)] = function.__globals__
+        self.handling += handling(code)
+        self._codes.append(code)
+        self.compares_with_truth = self.compares_with_truth or compares_with_truth(code)
+        names = names_of(code)
+        self.read.update(names.read)
+        self.stored.update(names.stored)
+        return names
+
+    def add_decorator(self, function: Any) -> None:
+        """Look at what a decorator handles, which is not looked into otherwise."""
+        code = getattr(function, "__code__", None)
+        if code is not None and is_users_own(code.co_filename):
+            self.handling += handling(code)
+
+    def add_manager(self, name: str, value: Any) -> None:
+        """Note what swallows exceptions in a ``with`` statement."""
+        if type(value) not in _NAMELESS and not isinstance(value, torch.nn.Module):
+            names = swallowed_by(value)
+            if names is not None:
+                self.managers[name] = names
+
+    def complete(self, kinds: Iterable[type]) -> None:
+        """Look for ``with`` statements, when all code is known, and ``kinds``, the classes of objects that are held."""
+        # `with self.guard:` names no class: any attribute may hold such an object.
+        if any(swallowed_by(kind) is not None for kind in kinds):
+            self.managers[ATTRIBUTE] = ("BaseException",)
+        if len(self.managers) > len(SUPPRESS):
+            self.handling += [one for code in self._codes for one in swallowing(code, self.managers)]
+
+
+def methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
+    """The functions that the user's classes among ``kinds``, and those they inherit from, define, by name."""
+    found: dict[str, list[FunctionType]] = {}
+    for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
+        if kind is not object and not kind.__module__.startswith(("torch.", "fx.")):
+            for name, value in vars(kind).items():
+                if type(value) is not FunctionType:
+                    if type(value) in _NAMELESS:
+                        continue
+                    value = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                if isinstance(value, FunctionType):
+                    found.setdefault(name, []).append(value)
+    return found
+
+
+def modules_named(namespaces: Iterable[dict[str, Any]], names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the globals of modules that code with these names reaches, as ``torch.nn.functional``, from its own."""
+    seen: set[int] = set()
+    pending = list(namespaces)
+    for held in pending:
+        for name in names:
+            if type(value := held.get(name)) is ModuleType and id(value) not in seen:
+                seen.add(id(value))
+                pending.append(vars(value))
+                yield vars(value)
+
+
+def called_by(value: Any) -> FunctionType | None:
+    """Return the function that a value is, or that a ``functools.partial`` calls; None for other values."""
+    while type(value) is functools.partial:
+        value = value.func
+    return value if isinstance(value, FunctionType) else None
+
+
+def behind(value: Any) -> Any:
+    """Return the function behind a method, or behind what a decorator of Python's made, as ``functools.lru_cache``."""
+    if isinstance(value, MethodType):
+        return value.__func__
+    return getattr(value, "__wrapped__", None) if type(value).__module__ == "functools" else None
+
+
+def is_users_class(kind: type) -> bool:
+    """Return whether a class is the user's, as a method says that it defines itself; or its module."""
+    if kind.__module__.startswith(("torch", "fx.", "builtins")):
+        return False
+    files = (value.__code__.co_filename for value in vars(kind).values() if isinstance(value, FunctionType))
+    return is_users_own(next(files, getattr(sys.modules.get(kind.__module__), "__file__", None)))
+
+
+def is_users_own(file: str | None) -> bool:
+    """Return whether a file is the user's: neither Python's, nor torch's, nor generated."""
+    return file is not None and is_users_file(file) and not is_pythons_file(file) and file not in GENERATED_FILES

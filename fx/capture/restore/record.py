@@ -1,0 +1,354 @@
+"""What a capture touches, as it was before: modules, and what their code reaches outside of them."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
+from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+
+from fx.capture.patching import Trace
+from fx.capture.restore.holders import (
+    CONTAINERS,
+    Held,
+    Kept,
+    contents_of,
+    generator_of,
+    held_by,
+    kept_cell,
+    kept_names,
+    kept_of_function,
+)
+from fx.capture.restore.reach import (
+    PLAIN,
+    Facts,
+    behind,
+    called_by,
+    is_users_class,
+    is_users_own,
+    methods_of,
+    modules_named,
+)
+from fx.errors import TraceError
+from fx.frames import user_location
+from fx.modules.containers import QuickModule
+from fx.node import Node
+from fx.proxy import Proxy
+
+Owner = torch.nn.Module | FunctionType
+Change = tuple[Owner, str]
+"""A module, or a function, and what it calls that which has changed."""
+_REPLACED = frozenset({MethodType, BuiltinMethodType, partial})
+"""The classes of what draws random numbers, for which others stand in globals: see fx.capture.recorded_calls."""
+_OF_METHODS = frozenset({FunctionType, staticmethod, classmethod, property})
+"""Classes of what is looked at where code names it."""
+_OF_EVERY_MODULE = frozenset(vars(torch.nn.Module()))
+_MOST_FUNCTIONS = 400
+"""How many functions are looked at for one program."""
+_MOST_VALUES = 20_000
+"""How many values that may change are looked at for one program, the nearest first."""
+
+
+class Record:
+    """What a capture touches, as it was: whatever the code assigns meanwhile is not part of the model."""
+
+    def __init__(self, modules: Iterable[torch.nn.Module], functions: Iterable[FunctionType] = ()) -> None:
+        """Keep what ``modules`` hold, and what their methods and ``functions`` reach outside of them."""
+        self._modules = list(modules)
+        self._trace: Trace | None = None
+        self._saved: dict[int, dict[str, Any]] | None = None
+        self._is_as_before = False
+        """Whether nothing is known to have changed."""
+        self._other_parameters: list[int] = []
+        owns = [module.__dict__ for module in self._modules]
+        self._held = _Entries([entries for own in owns for entries in (own, own["_modules"])])
+        self._state = _Entries([entries for own in owns for entries in (own["_parameters"], own["_buffers"])])
+        self.context = contextvars.copy_context()
+        """In which the code runs, so that what it sets of context variables ends with it."""
+        self._kept: list[tuple[Change, Kept]] = []
+        self._seen: dict[int, Any] = {id(module): module for module in self._modules}
+        """What was looked at, by identity, which it has as long as it is held here."""
+        self._pending: list[tuple[Owner, str, Any]] = []
+        self._functions: list[FunctionType] = []
+        self._classes: set[type] = set()
+        self._kinds: dict[type, None] = {}
+        """The classes of objects that are held."""
+        for module, own in zip(self._modules, owns, strict=True):
+            # Torch's own modules hold nothing that calls change, but for what a hook leaves in them.
+            has_hooks = own["_forward_hooks"] or own["_forward_pre_hooks"]
+            if has_hooks or not type(module).__module__.startswith("torch."):
+                pending = [(module, name, value) for name, value in own.items() if name not in _OF_EVERY_MODULE]
+                self._pending += [one for one in pending if type(one[2]) not in PLAIN]
+        self.held: set[int] = set()
+        """The identities of the containers and objects that modules hold."""
+        self._look_at_values()
+        self.facts = Facts()
+        """What is known of the code."""
+        kinds = list(dict.fromkeys(map(type, self._modules)))
+        self._methods = methods_of((*kinds, *self._kinds))
+        self._functions = [*self._methods.get("forward", ()), *functions, *self._functions]
+        for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
+            # Messages name a function that reaches what is kept: for a class, any of its own.
+            method = next((value for value in vars(kind).values() if isinstance(value, FunctionType)), None)
+            if method is not None:
+                self._look_at_class(method, kind)
+        self._look_at_functions()
+        self.facts.complete(self._kinds)
+
+    # What is there.
+
+    def _look_at_values(self) -> None:
+        """Keep what is pending, and what is in it."""
+        for owner, name, value in self._pending:
+            if type(value) in PLAIN or id(value) in self._seen or len(self._seen) > _MOST_VALUES:
+                continue
+            self._seen[id(value)] = value
+            if (called := called_by(value) or called_by(behind(value))) is not None:
+                self._functions.append(called)
+            if isinstance(value, type):
+                self._look_at_class(owner, value)
+                continue
+            kept, inside = self._held_by(value)
+            self._kept += (((owner, name), one) for one in kept)
+            if kept and isinstance(owner, torch.nn.Module):
+                self.held.add(id(value))
+            if kept:
+                self._look_at_kind(owner, type(value))
+            self._pending += ((owner, name, one) for one in inside if type(one) not in PLAIN)
+        self._pending = []
+
+    def _held_by(self, value: Any) -> Held:
+        try:
+            return held_by(value)
+        except Exception:  # of a class that decides itself what its attributes are, and elements
+            return [], ()
+
+    def _look_at_kind(self, owner: Owner, kind: type) -> None:
+        if kind not in self._kinds:
+            self._kinds[kind] = None
+            for base in kind.__mro__:
+                self._look_at_class(owner, base)
+
+    def _look_at_class(self, owner: Owner, kind: type) -> None:
+        if kind in self._classes or not is_users_class(kind):
+            return
+        self._classes.add(kind)
+        self._kept.append(((owner, kind.__name__), kept_names(kind)))
+        held = [(name, value) for name, value in vars(kind).items() if not name.startswith("__")]
+        self._pending += [(owner, name, value) for name, value in held if type(value) not in _OF_METHODS]
+        self._pending.append((owner, kind.__name__, type(kind)))
+
+    def _look_at_functions(self) -> None:
+        looked_at: set[int] = set()
+        self._look_at_values()
+        for function in self._functions:
+            inner: Any = function
+            while hasattr(inner, "__wrapped__"):
+                self.facts.add_decorator(inner)
+                self._look_into(inner)
+                inner = inner.__wrapped__
+            if id(inner) not in looked_at and len(looked_at) < _MOST_FUNCTIONS:
+                looked_at.add(id(inner))
+                self._seen[id(inner)] = inner
+                self._look_at(inner)
+                self._look_at_values()
+
+    def _look_at(self, function: Any) -> None:
+        code = getattr(function, "__code__", None)
+        if code is None or not is_users_own(code.co_filename):
+            return
+        names, namespace = self.facts.add(function), function.__globals__
+        self._kept += (((function, name), kept_names(namespace, (name,))) for name in names.assigned)
+        for name in names.read:
+            methods = self._methods.get(name, ())
+            self._functions += methods
+            for value in (*methods, namespace.get(name)):
+                self.facts.add_manager(name, value)
+            value = namespace.get(name)  # None of most, which are names of attributes
+            draws = type(value) in _REPLACED and generator_of(value) is not None
+            if type(value) not in PLAIN and type(value) is not ModuleType and not draws:
+                self._pending.append((function, name, value))
+        closed = dict(zip(code.co_freevars, map(contents_of, function.__closure__ or ()), strict=True))
+        for held in modules_named((namespace, closed), (*names.read, *closed)):
+            is_own = is_users_own(held.get("__file__"))
+            self._kept += (((function, name), kept_names(held, (name,))) for name in names.stored)
+            inside = [(name, held[name]) for name in names.read if name in held]
+            self._pending += [(function, name, one) for name, one in inside if is_own or type(one) in CONTAINERS]
+        self._look_into(function)
+
+    def _look_into(self, function: Any) -> None:
+        """Keep what a function holds itself: the variables of outer functions, defaults, attributes."""
+        if not isinstance(function, FunctionType):
+            return
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            self._kept.append(((function, name), kept_cell(cell)))
+            value = contents_of(cell)
+            self.facts.add_manager(name, value)
+            self._pending.append((function, name, value))
+        self._kept += (((function, function.__name__), one) for one in kept_of_function(function))
+        given = {**function.__dict__, **(function.__kwdefaults__ or {})}
+        self._pending += ((function, name, value) for name, value in given.items())
+        self._pending += ((function, function.__name__, value) for value in function.__defaults__ or ())
+
+    def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
+        """Return what stood in the ``__dict__`` of a module; with buffers as they were."""
+        if self._saved is None:
+            self._saved = {id(entries): saved for entries, saved in (*self._held.pairs(), *self._state.pairs())}
+        own = self._saved.get(id(module.__dict__), module.__dict__)
+        return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
+
+    # What has changed.
+
+    def expect_fresh(self, iterator: object) -> None:
+        """Refuse to take an element of an iterator that was there before the trace.
+
+        Raises:
+            TraceError: it was.
+        """
+        if any(kept.iterator is iterator for _, kept in self._kept if kept.iterator is not None):
+            raise TraceError(
+                "cannot take the next element of an iterator that is older than the trace",
+                where=user_location(sys._getframe(1), {}),
+                value=f"{iterator!r:.80}",
+                why="each call of the program takes another one, and a captured program would have that of this call",
+                remedy="index a list with a buffer that counts, or put the line in a function marked fx.wrap",
+            )
+
+    def find_changes(self) -> list[Change]:
+        """Return what is something else now, with its owner: attributes, elements of containers, names of functions."""
+        changes: list[Change] = []
+        differing = self._held.differing()
+        for number in differing:
+            entries, saved = self._held.pair(number)
+            module = self._modules[number // 2]
+            # a QuickModule has its children there, too, once it has run
+            children = module._modules if isinstance(module, QuickModule) else ()
+            names = [name for name in dict.fromkeys((*saved, *entries)) if name not in children]
+            changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
+        changes += self.changed_holders()
+        owner: Owner | None = next(iter([*self._functions, *self._modules]), None)
+        if owner is not None:
+            changes += [(owner, one.name) for one in self.context if self.context[one] is not one.get(self)]
+        self._is_as_before = not changes and not differing and not self._other_parameters
+        return changes
+
+    def changed_holders(self) -> list[Change]:
+        """Return who reaches a container, object, class or variable that is something else now, with its name there."""
+        return [change for change, kept in self._kept if kept.is_changed()]
+
+    def drawn(self) -> list[Change]:
+        """Return who reaches a generator of random numbers that was drawn from or seeded, with its name there."""
+        return [change for change, kept in self._kept if kept.is_generator and kept.is_changed()]
+
+    def changed_parameter(self) -> Change | None:
+        """Return a parameter or buffer of a module in whose place another one is, which is no traced value."""
+        self._other_parameters = self._state.differing()
+        for number in self._other_parameters:
+            entries, saved = self._state.pair(number)
+            for name in dict.fromkeys((*saved, *entries)):
+                now = entries.get(name, self)
+                if now is not saved.get(name, self) and not isinstance(now, Proxy):
+                    return self._modules[number // 2], name
+        return None
+
+    # The end.
+
+    def keep_until_restored(self, trace: Trace) -> None:
+        """Let :func:`forget_traced_values` do what it can, should nothing be put back though ``trace`` has ended."""
+        self._trace = trace
+        _unrestored[id(self)] = self
+
+    def forget_traced_values(self) -> None:
+        """Put back what traced values stand for, if the trace has ended.
+
+        Other attributes may have been assigned since.
+        """
+        if self._trace is not None and self._trace.is_running():
+            return
+        for entries, saved in (*self._held.pairs(), *self._state.pairs()):
+            for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
+                if name in saved:
+                    entries[name] = saved[name]
+                else:
+                    entries.pop(name, None)
+        _unrestored.pop(id(self), None)
+
+    def restore(self) -> Proxy | None:
+        """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
+        lost: Proxy | None = None
+        for entries, saved in () if self._is_as_before else (*self._held.pairs(), *self._state.pairs()):
+            if _differs(entries, saved):
+                if any(entries is state for state, _ in self._state.pairs()):
+                    values = ((name, value) for name, value in entries.items() if isinstance(value, Proxy))
+                    lost = next((value for name, value in values if not _is_written_in_place(name, value)), lost)
+                # entry by entry: other threads may be using the module
+                for name in entries.keys() - saved.keys():
+                    del entries[name]
+                for name, value in saved.items():
+                    if entries.get(name, self) is not value:
+                        entries[name] = value
+        for _, kept in self._kept:
+            if kept.is_changed():
+                kept.restore()
+        self._held = self._state = _Entries([])
+        self._kept, self._seen, self._functions, self._trace = [], {}, [], None
+        self.context = contextvars.Context()
+        _unrestored.pop(id(self), None)
+        return lost
+
+
+_unrestored: dict[int, Record] = {}
+"""What is recorded of modules that are being traced; or were, where signals have kept it from being put back."""
+
+
+def forget_traced_values() -> None:
+    """Take the traced values of traces that have ended out of modules."""
+    for record in list(_unrestored.values()):
+        record.forget_traced_values()
+
+
+def _is_written_in_place(name: str, value: Proxy) -> bool:
+    """Return whether a value is what an in-place operation on attribute ``name`` returned: ``self.count += 1``."""
+    node = value.node
+    while node.op == "call_method" and str(node.target).endswith("_") and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
+
+
+_NONE: dict[str, Any] = {}
+
+
+class _Entries:
+    """Dictionaries, and what was in each."""
+
+    def __init__(self, entries: list[dict[str, Any]]) -> None:
+        self._entries = entries
+        self._saved = [one.copy() if one else _NONE for one in entries]
+
+    def pair(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """One of them, and what was in it."""
+        return self._entries[number], self._saved[number]
+
+    def pairs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Each of them, and what was in it."""
+        return list(zip(self._entries, self._saved, strict=True))
+
+    def differing(self) -> list[int]:
+        """The numbers of those that have other entries now."""
+        try:
+            if self._entries == self._saved:  # values that are the same object are not compared further
+                return []
+        except Exception:  # comparing a traced value or a tensor may raise
+            pass
+        return [number for number, (entries, saved) in enumerate(self.pairs()) if _differs(entries, saved)]
+
+
+def _differs(entries: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
+    try:
+        return entries != saved  # values that are the same object are not compared further
+    except Exception:  # comparing a traced value or a tensor may raise; that it came to that says enough
+        return True

@@ -1,0 +1,527 @@
+"""Places in which a program can keep a value of a call: each with how it is written there, and how it is read."""
+
+from __future__ import annotations
+
+import collections
+import contextvars
+import copyreg
+import dataclasses
+import enum
+import functools
+import queue
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place that is empty."""
+
+    put: Callable[[Any], None]
+    """Keeps a value there."""
+    get: Callable[[], Any]
+    """Returns the value that is kept there, or ``None``."""
+    owner: nn.Module | None = None
+    """The module that the place belongs to, if it is one that a model has to have."""
+    line: int = 0
+    """The line that keeps the value, where a message names it."""
+    may_be_emptied: bool = False
+    """Whether what it held may be gone after a capture that has replaced it, as from a cache at any time."""
+
+
+PLACES: dict[str, Callable[[], Place]] = {}
+
+
+def place(make: Callable[[], Place]) -> Callable[[], Place]:
+    PLACES[make.__name__] = make
+    return make
+
+
+def _of_attribute(owner: Any, name: str = "kept") -> Place:
+    return Place(lambda value: setattr(owner, name, value), lambda: getattr(owner, name, None))
+
+
+def _of_entry(entries: Any) -> Place:
+    def put(value: Any) -> None:
+        entries["kept"] = value
+
+    return Place(put, lambda: entries.get("kept"))
+
+
+class Plain:
+    """An object with attributes."""
+
+    def keep(self, value: Any) -> None:
+        self.kept = value
+
+
+@place
+def attribute_of_an_object() -> Place:
+    return _of_attribute(Plain())
+
+
+@place
+def attribute_of_a_module_below() -> Place:
+    owner = nn.Identity()
+    return dataclasses.replace(_of_attribute(owner), owner=owner)
+
+
+@place
+def attribute_of_a_module_elsewhere() -> Place:
+    return _of_attribute(nn.Linear(2, 2))
+
+
+@place
+def attribute_of_a_parameter() -> Place:
+    return _of_attribute(nn.Parameter(torch.ones(1)))
+
+
+@place
+def attribute_of_a_namespace() -> Place:
+    return _of_attribute(types.SimpleNamespace())
+
+
+@place
+def attribute_of_a_python_module() -> Place:
+    module = sys.modules["kept_places_of_a_module"] = types.ModuleType("kept_places_of_a_module")
+
+    def put(value: Any) -> None:
+        module.kept = value  # type: ignore[attr-defined]
+
+    return Place(put, lambda: getattr(module, "kept", None))
+
+
+@place
+def attribute_of_a_function() -> Place:
+    def put(value: Any) -> None:
+        put.kept = value  # type: ignore[attr-defined]
+
+    return Place(put, lambda: getattr(put, "kept", None))
+
+
+@place
+def attribute_of_a_class() -> Place:
+    class Own:
+        @classmethod
+        def keep(cls, value: Any) -> None:
+            cls.kept = value
+
+    return Place(Own.keep, lambda: getattr(Own, "kept", None))
+
+
+@place
+def attribute_of_a_metaclass() -> Place:
+    class Meta(type):
+        pass
+
+    class Own(metaclass=Meta):
+        pass
+
+    def put(value: Any) -> None:
+        type(Own).kept = value  # type: ignore[attr-defined]
+
+    return Place(put, lambda: getattr(Own, "kept", None))
+
+
+@place
+def attribute_of_an_enum_member() -> Place:
+    class Mode(enum.Enum):
+        FIRST = 1
+
+    return _of_attribute(Mode.FIRST)
+
+
+@place
+def attribute_of_an_exception() -> Place:
+    return _of_attribute(ValueError("kept"))
+
+
+@place
+def slot() -> Place:
+    class Slotted:
+        __slots__ = ("kept",)
+
+    return _of_attribute(Slotted())
+
+
+@place
+def field_of_a_dataclass() -> Place:
+    @dataclass
+    class Record:
+        kept: Any = None
+
+    return _of_attribute(Record())
+
+
+@place
+def field_of_a_frozen_dataclass() -> Place:
+    @dataclass(frozen=True, slots=True)
+    class Record:
+        kept: Any = None
+
+    record = Record()
+    return Place(lambda value: object.__setattr__(record, "kept", value), lambda: record.kept)
+
+
+@place
+def object_of_a_bound_method() -> Place:
+    keep = Plain().keep
+    return Place(keep, lambda: getattr(keep.__self__, "kept", None))  # type: ignore[attr-defined]
+
+
+@place
+def cached_property() -> Place:
+    class Holder:
+        given: Any = None
+
+        @functools.cached_property
+        def doubled(self) -> Any:
+            return self.given
+
+    holder = Holder()
+
+    def put(value: Any) -> None:
+        holder.__dict__.pop("doubled", None)
+        holder.given = value
+        holder.doubled
+
+    return Place(put, lambda: vars(holder).get("doubled"))
+
+
+@place
+def dictionary() -> Place:
+    return _of_entry({})
+
+
+@place
+def nested_dictionary() -> Place:
+    entries: dict[str, Any] = {"a": {"b": [{}]}}
+
+    def put(value: Any) -> None:
+        entries["a"]["b"][0]["kept"] = value
+
+    return Place(put, lambda: entries["a"]["b"][0].get("kept"))
+
+
+@place
+def dictionary_in_a_tuple() -> Place:
+    return _of_entry((1, ({},))[1][0])
+
+
+@place
+def dictionary_by_a_mapping_proxy() -> Place:
+    entries: dict[str, Any] = {}
+    shown = types.MappingProxyType(entries)
+
+    def put(value: Any) -> None:
+        entries["kept"] = value
+
+    return Place(put, lambda: shown.get("kept"))
+
+
+@place
+def dictionary_of_a_class_of_its_own() -> Place:
+    class Registry(dict[str, Any]):
+        pass
+
+    return _of_entry(Registry())
+
+
+@place
+def ordered_dictionary() -> Place:
+    return _of_entry(collections.OrderedDict())
+
+
+@place
+def user_dictionary() -> Place:
+    return _of_entry(collections.UserDict())
+
+
+@place
+def chain_map() -> Place:
+    return _of_entry(collections.ChainMap({}, {}))
+
+
+@place
+def default_dictionary() -> Place:
+    entries: Any = collections.defaultdict(list)
+
+    def put(value: Any) -> None:
+        entries["kept"].append(value)
+
+    return Place(put, lambda: entries["kept"][-1] if "kept" in entries else None)
+
+
+def _of_sequence(elements: Any) -> Place:
+    def put(value: Any) -> None:
+        elements.clear()
+        elements.append(value)
+
+    return Place(put, lambda: elements[-1] if elements else None)
+
+
+@place
+def list_() -> Place:
+    return _of_sequence([])
+
+
+@place
+def list_of_a_class_of_its_own() -> Place:
+    class Values(list[Any]):
+        pass
+
+    return _of_sequence(Values())
+
+
+@place
+def deque() -> Place:
+    return _of_sequence(collections.deque(maxlen=3))
+
+
+@place
+def queue_() -> Place:
+    waiting: queue.Queue[Any] = queue.Queue()
+
+    def put(value: Any) -> None:
+        waiting.queue.clear()
+        waiting.put(value)
+
+    return Place(put, lambda: waiting.queue[0] if waiting.queue else None, may_be_emptied=True)
+
+
+class Named(NamedTuple):
+    """A tuple with a name for its element."""
+
+    kept: Any
+
+
+@place
+def named_tuple_in_a_list() -> Place:
+    elements: list[Named] = []
+
+    def put(value: Any) -> None:
+        elements[:] = [Named(value)]
+
+    return Place(put, lambda: elements[0].kept if elements else None)
+
+
+@place
+def set_() -> Place:
+    class Kept:
+        def __init__(self, value: Any) -> None:
+            self.value = value
+
+    elements: set[Kept] = set()
+
+    def put(value: Any) -> None:
+        elements.clear()
+        elements.add(Kept(value))
+
+    return Place(put, lambda: next(iter(elements)).value if elements else None)
+
+
+@place
+def array_of_objects() -> Place:
+    array = np.array([None, None], dtype=object)
+
+    def put(value: Any) -> None:
+        array[0] = [value]
+
+    return Place(put, lambda: array[0][0] if array[0] else None)
+
+
+@place
+def weak_key_dictionary() -> Place:
+    key, entries = Plain(), weakref.WeakKeyDictionary[Any, Any]()
+
+    def put(value: Any) -> None:
+        entries[key] = value
+
+    return Place(put, lambda: entries.get(key))
+
+
+@place
+def weak_value_dictionary() -> Place:
+    entries = weakref.WeakValueDictionary[str, Any]()
+    alive: list[Any] = []
+
+    def put(value: Any) -> None:
+        kept = Plain()
+        kept.keep(value)
+        entries["kept"] = kept
+        alive[:] = [kept]
+
+    return Place(put, lambda: entries["kept"].kept if "kept" in entries else None)
+
+
+@place
+def weak_set() -> Place:
+    elements, alive = weakref.WeakSet[Any](), []
+
+    def put(value: Any) -> None:
+        kept = Plain()
+        kept.keep(value)
+        alive[:] = [kept]
+        elements.clear()
+        elements.add(kept)
+
+    return Place(put, lambda: next((one.kept for one in elements), None))
+
+
+@place
+def variable_of_an_outer_function() -> Place:
+    kept: Any = None
+
+    def put(value: Any) -> None:
+        nonlocal kept
+        kept = value
+
+    return Place(put, lambda: kept)
+
+
+_kept: Any = None
+
+
+@place
+def global_variable() -> Place:
+    def put(value: Any) -> None:
+        global _kept  # noqa: PLW0603 - which is what is tried
+        _kept = value
+
+    put(None)
+    return Place(put, lambda: _kept)
+
+
+@place
+def default_of_a_parameter() -> Place:
+    def put(value: Any, kept: list[Any] = []) -> None:  # noqa: B006 - which is what is tried
+        kept[:] = [value]
+
+    held: list[Any] = (put.__defaults__ or ([],))[0]
+    return Place(put, lambda: held[0] if held else None)
+
+
+@place
+def replaced_defaults() -> Place:
+    def scaled(value: Any, by: Any = None) -> Any:
+        return by
+
+    def put(value: Any) -> None:
+        scaled.__defaults__ = (value,)
+
+    return Place(put, lambda: scaled(1))
+
+
+@place
+def default_of_a_keyword() -> Place:
+    def scaled(*, by: Any = None) -> Any:
+        return by
+
+    def put(value: Any) -> None:
+        scaled.__kwdefaults__["by"] = value  # type: ignore[index]
+
+    return Place(put, scaled)
+
+
+@place
+def keywords_of_a_partial() -> Place:
+    call = functools.partial(dict)
+
+    def put(value: Any) -> None:
+        call.keywords["kept"] = value
+
+    return Place(put, lambda: call().get("kept"))
+
+
+@place
+def context_variable() -> Place:
+    variable = contextvars.ContextVar[Any]("kept", default=None)
+
+    def put(value: Any) -> None:
+        variable.set(value)
+
+    return Place(put, variable.get)
+
+
+@place
+def thread_local() -> Place:
+    return _of_attribute(threading.local())
+
+
+@place
+def registry_of_a_library() -> Place:
+    registry: Any = copyreg.dispatch_table
+    registry.pop(Named, None)
+
+    def put(value: Any) -> None:
+        copyreg.dispatch_table[Named] = value  # type: ignore[index]
+
+    return Place(put, lambda: registry.get(Named))
+
+
+@place
+def registry_of_torch() -> Place:
+    torch.nn.functional.__dict__.pop("kept_by_a_test", None)
+
+    def put(value: Any) -> None:
+        torch.nn.functional.kept_by_a_test = value  # type: ignore[attr-defined]
+
+    return Place(put, lambda: getattr(torch.nn.functional, "kept_by_a_test", None))
+
+
+@place
+def cache_of_a_function() -> Place:
+    given: list[Any] = [None]
+
+    @functools.lru_cache(maxsize=4)
+    def cached(key: int) -> Any:
+        return given[0]
+
+    def put(value: Any) -> None:
+        cached.cache_clear()
+        given[0] = value
+        cached(1)
+        given[0] = None
+
+    return Place(put, lambda: cached(1) if cached.cache_info().currsize else None, may_be_emptied=True)
+
+
+@place
+def cache_without_a_bound() -> Place:
+    given: list[Any] = [None]
+
+    @functools.cache
+    def cached(key: int) -> Any:
+        return given[0]
+
+    def put(value: Any) -> None:
+        cached.cache_clear()
+        given[0] = value
+        cached(1)
+        given[0] = None
+
+    return Place(put, lambda: cached(1) if cached.cache_info().currsize else None, may_be_emptied=True)
+
+
+def frame_of_a_generator() -> Place:
+    """The only place that cannot be put back."""
+
+    def keeping() -> Any:
+        kept: Any = None
+        while True:
+            given = yield kept
+            kept = kept if given is None else given
+
+    kept = keeping()
+    next(kept)
+    line = keeping.__code__.co_firstlineno + 3
+    return Place(lambda value: kept.send(value), lambda: kept.gi_frame.f_locals.get("kept"), line=line)

@@ -1,0 +1,225 @@
+"""A capture is a transaction: whichever way it goes, eager gives what it gave, and nothing that was traced is left."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import gc
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import kept_places
+import pytest
+import torch
+from kept_places import PLACES, Place, frame_of_a_generator
+from torch import nn
+from torch._subclasses import FakeTensor
+
+import fx
+import fx.analysis.cost
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+class Keeping(nn.Module):
+    """Keeps a value of each call, and does not use it."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.inner = place.owner
+        self.put, self.get = place.put, place.get
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.put(x * 2)
+        return x + 1
+
+
+class Remembering(Keeping):
+    """Computes a value in its first call, and uses it in all."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.get() is None:
+            self.put(torch.arange(x.shape[-1], device=x.device) * 2.0)
+        return x + self.get()
+
+
+class Refused(Keeping):
+    """Keeps a value, and does what no capture takes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.put(x * 2)
+        return x + 1 if x.sum() > 0 else x - float(x.numpy().sum())
+
+
+def of_function(model: nn.Module) -> fx.GraphModule:
+    """A program that calls a function as a whole."""
+
+    def whole(x: Any) -> Any:
+        return model.forward(x)
+
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch.relu, (graph.call_function(whole, (x,)),)))
+    return fx.GraphModule(nn.Module(), graph)
+
+
+def of_module(model: nn.Module) -> fx.GraphModule:
+    """A program that calls a module as a whole."""
+    root = nn.Module()
+    root.whole = model
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_module("whole", (x,)))
+    return fx.GraphModule(root, graph)
+
+
+WAYS: dict[str, Callable[[nn.Module], Any]] = {
+    "symbolic": fx.symbolic_trace,
+    "guided": lambda model: fx.symbolic_trace(model, example_inputs=(X,)),
+    "explain": lambda model: fx.explain(model, (X,)),
+    "export": lambda model: fx.capture(model, (X,), how="export"),
+    "auto": lambda model: fx.capture(model, (X,)),
+    "fake shapes": lambda model: fx.passes.ShapeProp(of_function(model), fake=True).propagate(X),
+    "fake shapes of a leaf": lambda model: fx.passes.ShapeProp(of_module(model), fake=True).propagate(X),
+    "lowering": lambda model: fx.lower(of_function(model), "onednn", (X,)),
+    "estimated cost": lambda model: fx.analysis.cost.estimate_cost(of_function(model), X),
+}
+
+
+def is_traced(value: Any) -> bool:
+    return isinstance(value, (fx.Proxy, FakeTensor, torch.SymInt))
+
+
+KINDS = {"keeps": Keeping, "remembers": Remembering, "refused": Refused}
+
+
+def expect_as_before(place: Place, way: str, kind: Any, is_warm: bool) -> None:
+    """Capture a model, which may be refused: eager gives what it gave, and nothing traced is left."""
+    model = kind(place)
+    if is_warm:
+        model(X)
+    before = model.get()
+    with suppress(Exception):
+        WAYS[way](model)
+    held = model.get()
+    assert not is_traced(held)
+    if isinstance(before, torch.Tensor) and not (held is None and place.may_be_emptied):
+        assert isinstance(held, torch.Tensor) and torch.equal(held, before)
+    else:
+        assert held is None
+    values: list[Any] = []
+    expected = kind(Place(values.append, lambda: values[-1] if values else None))(X)
+    assert torch.equal(model(X), expected)
+    assert not is_traced(model.get())
+
+
+@pytest.mark.parametrize("way", ["symbolic", "guided", "explain"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_is_as_it_was_after_a_capture_that_is_refused(place: str, way: str) -> None:
+    expect_as_before(PLACES[place](), way, Refused, is_warm=True)
+
+
+@pytest.mark.parametrize("way", ["symbolic", "guided", "explain"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_is_empty_after_a_capture_that_has_filled_it(place: str, way: str) -> None:
+    expect_as_before(PLACES[place](), way, Remembering, is_warm=False)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["symbolic", "guided", "explain"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_place_is_as_it_was_after_each_capture(place: str, way: str, kind: str, is_warm: bool) -> None:
+    expect_as_before(PLACES[place](), way, KINDS[kind], is_warm)
+
+
+@functools.lru_cache
+def arranged(size: Any, dtype: Any, device: Any, rank: Any) -> tuple[Any, ...]:
+    return size, dtype, device, rank, size * 2
+
+
+class Cached(nn.Module):
+    """Asks a cache by what is traced of a tensor, as einops does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1) * arranged(x.shape[1], x.dtype, x.device, x.ndim)[-1]
+
+
+@pytest.mark.parametrize("way", ["guided", "auto", "explain", "symbolic", "export"])
+@pytest.mark.parametrize("size", [None, 3, 5])
+def test_a_cache_that_is_asked_by_traced_values_serves_eager_code_afterwards(way: str, size: int | None) -> None:
+    arranged.cache_clear()
+    model = Cached()
+    if size is not None:
+        model(torch.ones(1, size))
+    with suppress(fx.TraceError):
+        WAYS[way](model)
+    assert torch.equal(model(X), X.reshape(-1) * 6)
+    assert arranged(3, torch.float32, X.device, 2) == (3, torch.float32, X.device, 2, 6)
+    assert not any(map(is_traced, arranged(3, torch.float32, X.device, 2)))
+
+
+def test_entries_of_a_cache_without_a_bound_that_are_older_than_the_capture_stay() -> None:
+    cached = functools.cache(lambda size: object())
+
+    def program(x: Any) -> Any:
+        cached(x.shape[1])
+        return x + 1
+
+    before = cached(7)
+    fx.symbolic_trace(program, example_inputs=(X,))
+    assert cached(7) is before
+    assert cached.cache_info().currsize == 1
+
+
+def test_a_generator_that_is_given_a_traced_value_is_refused_by_its_line() -> None:
+    place = frame_of_a_generator()
+    with pytest.raises(fx.TraceError) as info:
+        fx.symbolic_trace(Keeping(place))
+    assert str(info.value).replace("frame_of_a_generator.keeping:", "keeping:").splitlines() == [
+        "cannot take a traced value out of a generator",
+        f"  where  {kept_places.__file__}:{place.line}, in keeping:  given = yield kept",
+        "  value  frame_of_a_generator.<locals>.keeping",
+        "  why    a generator that is older than the trace holds it from then on, and nothing else can be put there",
+        "  try    make the generator in the call, or put the line in a function marked fx.wrap",
+    ]
+
+
+def test_a_context_variable_that_the_program_counts_in_is_told_as_what_it_depends_on() -> None:
+    count = contextvars.ContextVar("count", default=1)
+
+    def program(x: Any) -> Any:
+        count.set(count.get() + 1)
+        return x * count.get()
+
+    with pytest.raises(fx.TraceError, match="depends on what an earlier call of it has left in 'count'"):
+        fx.symbolic_trace(program)
+    assert count.get() == 1
+
+
+def test_no_traced_value_is_left_by_a_capture_that_nothing_is_wrong_with() -> None:
+    class Many(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.drop = nn.Linear(3, 3), nn.Dropout()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.shape[0] > 0
+            with torch.no_grad():
+                y = x.relu()
+            return torch.nn.functional.dropout(self.linear(x), 0.5, self.training) + y * torch.ones(3)
+
+    def proxies() -> list[Any]:
+        return [one for one in gc.get_objects() if issubclass(type(one), fx.Proxy)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = proxies()  # of other tests
+        program = fx.symbolic_trace(Many())
+        assert len(proxies()) == len(before)
+    finally:
+        gc.enable()
+    assert program(X).shape == X.shape

@@ -35,7 +35,7 @@ from fx.capture.restore.earlier_calls import (
     expect_parameters_kept,
     same_program,
 )
-from fx.capture.restore.record import Change, Record, forget_traced_values
+from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
 from fx.capture.session import TracerSession
 from fx.capture.signature import PH, ConcreteArgs, PHBase, PHWithMeta, Signature, function_calling, not_traceable
@@ -477,14 +477,7 @@ class Tracer(RootTracer):
                 self._finish(state)  # the one before may have been interrupted
             is_held = self._has_raised or sys.getrefcount(self) != references
             held = leftovers.take_out_traced(self) if is_held else []
-        if held:
-            raise TraceError(
-                "cannot take a traced value out of a generator",
-                where=user_location(held[0].gi_frame, {}),
-                value=held[0].__qualname__,
-                why="a generator that is older than the trace holds it from then on, and nothing else can be put there",
-                remedy="make the generator in the call, or put the line in a function marked fx.wrap",
-            )
+        expect_none_stuck([*state.stuck, *held])
         if lost is not None:
             raise TraceError(
                 "cannot assign a traced value to a buffer or parameter of a module",

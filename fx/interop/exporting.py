@@ -6,7 +6,7 @@ import copy
 import io
 import logging
 import warnings
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
@@ -17,6 +17,8 @@ from torch.export import export as torch_export
 from torch.utils import _pytree as pytree
 
 from fx.canonical.forms import Form, to_functional
+from fx.capture.restore.record import undone
+from fx.errors import InteropError
 from fx.graph_module import GraphModule
 from fx.interop.torch_export import from_export
 from fx.modules.attributes import find_attribute
@@ -24,6 +26,7 @@ from fx.modules.attributes import find_attribute
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
+_NO_BATCH = "none: no argument is a tensor with dimensions"
 _FEWEST_SAMPLES = 2
 """Samples that a model is exported with at least: export takes a size of 1 for a constant."""
 _TOLERANCE = 1e-2
@@ -107,26 +110,47 @@ def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
-    """The program of ``module``, and whether its batch is free: ``"free"``, or a sentence that says why it is not."""
+    """The program of ``module``, and whether its batch is free: ``"free"``, or a sentence that says why it is not.
+
+    Raises:
+        InteropError: a program that takes these inputs only computes something else for them than the module.
+    """
     given = _told_apart(given, module)
     size = batch_size(given)
-    if size is None:
-        return _imported(module, given, None), "none: no argument is a tensor with dimensions"
+    program, batch = _with_free_batch(module, given, size) if size else (None, _NO_BATCH)
+    if program is not None and batch == "free":
+        return program, batch
+    program = program or _imported(module, given, None)
+    expected = _output(module, given)
+    other = None if isinstance(expected, Exception) else _difference(expected, program, given)
+    if other is not None:
+        raise InteropError(
+            f"torch.export makes another program of {type(module).__name__} than eager runs",
+            value=f"the example inputs {other}",
+            why="its code does something else while it is exported, as where it asks torch.compiler.is_compiling()",
+            remedy="let it do the same in both cases, or make what differs a function under fx.wrap",
+        )
+    return program, batch
+
+
+def _with_free_batch(module: nn.Module, given: Call, size: int) -> tuple[GraphModule | None, str]:
+    """The program for any number of samples; or one for ``size`` of them, if that is what comes of it, and why."""
     samples = max(size, _FEWEST_SAMPLES)
-    example = with_batch(given, size, samples)
     try:
-        program = _imported(module, example, samples)
+        program = _imported(module, with_batch(given, size, samples), samples)
     except Exception as error:
-        why = f"with it free, torch.export raises {_first_line(error)}"
+        return None, f"fixed at {size}: with it free, torch.export raises {_first_line(error)}"
+    if not _is_free(program):
+        return program if samples == size else None, f"fixed at {size}: the model's code, or torch's, decides by it"
+    call = with_batch(given, size, samples + 1)
+    expected = _output(module, call)
+    if isinstance(expected, Exception):
+        why = f"for {samples + 1} samples the model itself raises {_first_line(expected)}"
+    elif (other := _difference(expected, program, call)) is not None:
+        why = f"exported with it free, {samples + 1} samples {other}"
     else:
-        is_free, other = _is_free(program), with_batch(given, size, samples + 1)
-        decided = "the model's code, or torch's, decides by it"
-        why = _refused(module, program, other, samples + 1) if is_free else decided
-        if why is None:
-            return program, "free"
-        if not is_free and samples == size:
-            return program, f"fixed at {size}: {why}"
-    return _imported(module, given, None), f"fixed at {size}: {why}"
+        return program, "free"
+    return None, f"fixed at {size}: {why}"
 
 
 def _told_apart(call: Call, module: nn.Module) -> Call:
@@ -173,7 +197,11 @@ def _imported(module: nn.Module, call: Call, samples: int | None) -> GraphModule
         if samples is not None and _has_samples(leaf, samples):
             shapes[leaf] = {0: Dim.AUTO}
     with _quiet():
-        exported = torch_export(module, call[0], call[1], dynamic_shapes=shapes if samples else None, strict=False)
+        exported = undone(
+            lambda: torch_export(module, call[0], call[1], dynamic_shapes=shapes if samples else None, strict=False),
+            module.modules(),
+            error=InteropError,
+        )
     return from_export(exported, "aten")
 
 
@@ -211,16 +239,13 @@ def _is_free(program: GraphModule) -> bool:
     return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
-def _refused(module: nn.Module, program: GraphModule, call: Call, samples: int) -> str | None:
-    """Return why ``program`` cannot stand for ``module`` in a call with so many samples; None if it can."""
-    expected = _output(module, call)
-    if isinstance(expected, Exception):
-        return f"for {samples} samples the model itself raises {_first_line(expected)}"
+def _difference(expected: list[Any], program: GraphModule, call: Call) -> str | None:
+    """Return what a call of ``program`` does instead of returning these leaves; None if it returns them."""
     actual = _output(program, call)
     if isinstance(actual, Exception):
-        return f"exported with it free, {samples} samples raise {_first_line(actual)}"
+        return f"raise {_first_line(actual)}"
     agree = len(expected) == len(actual) and all(map(_same, expected, actual))
-    return None if agree else f"exported with it free, {samples} samples get other outputs"
+    return None if agree else "get other outputs"
 
 
 def _first_line(error: Exception) -> str:
@@ -230,13 +255,13 @@ def _first_line(error: Exception) -> str:
 def _output(module: nn.Module, call: Call) -> Any:
     """The leaves of what ``module`` returns, or what it raises. Its buffers, and its attributes, stay as they are."""
     parameters: dict[int, Any] = {id(one): one for one in module.parameters()}
-    own: Callable[..., Any] = copy.deepcopy(module, parameters)
+    own: Any = copy.deepcopy(module, parameters)
     args, kwargs = pytree.tree_map(lambda leaf: leaf.detach().clone() if _is_tensor(leaf) else leaf, call)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with torch.no_grad(), _same_random_numbers([*pytree.tree_leaves(call), *parameters.values()]):
-                return pytree.tree_leaves(own(*args, **kwargs))
+                return undone(lambda: pytree.tree_leaves(own(*args, **kwargs)), own.modules())
     except Exception as error:
         return error
 

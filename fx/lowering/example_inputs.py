@@ -17,13 +17,14 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal, shown
+from fx.capture.restore.record import undone
 from fx.errors import LoweringError, PassError, type_in_words
 from fx.graph_module import GraphModule
 from fx.interpreter import Interpreter
 from fx.lowering.support import dtype_name
 from fx.naming.printing import describe
 from fx.node import Node
-from fx.passes.shape_prop import ShapeProp
+from fx.passes.shape_prop import ShapeProp, functions_of
 
 _SAYS_NOTHING_OF_INPUTS = (
     DataDependentOutputException,
@@ -73,11 +74,13 @@ def find_misfit(graph_module: GraphModule, example_inputs: Sequence[Any], failur
     if isinstance(failure, _SAYS_NOTHING_OF_INPUTS) or not has_elements:
         return None
     done: list[Node] = []
-    running = Interpreter(copy.deepcopy(graph_module), listeners=[lambda node, value: done.append(node)])
+    copied = copy.deepcopy(graph_module)
+    running = Interpreter(copied, listeners=[lambda node, value: done.append(node)])
     devices = sorted({one.device.index for one in tensors if one.is_cuda})
+    inputs = pytree.tree_map_only(torch.Tensor, torch.clone, list(example_inputs))
     with torch.no_grad(), torch.random.fork_rng(devices):
         try:
-            running.run(*pytree.tree_map_only(torch.Tensor, torch.clone, list(example_inputs)))
+            undone(lambda: running.run(*inputs), copied.modules(), functions_of(copied.graph), LoweringError)
         except Exception as error:
             return _misfit(graph_module, example_inputs, len(done), error)
     return None

@@ -17,8 +17,10 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect
 from fx.capture.example_values import without_elements
+from fx.capture.restore.record import undone
 from fx.code.pytree_codegen import PyTreeCodeGen
 from fx.errors import PassError, add_note
+from fx.graph import Graph
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import Interpreter
 from fx.node import Argument, Node, Target, map_aggregate
@@ -82,14 +84,18 @@ class ShapeProp(Interpreter):
         self._fake_values, self._copied = {}, {}
         try:
             inputs = pytree.tree_map_only(torch.Tensor, mode.from_tensor, args)
-            with mode:
-                return self.run(*inputs)
+            modules, functions = self.module.modules(), functions_of(self.graph)
+            return undone(lambda: self._run_in(mode, inputs), modules, functions, PassError)
         except UnsupportedOperatorException as error:
             add_note(error, f"{error} has no fake implementation.\n  try    register one: @torch.library.register_fake")
             raise
         finally:
             self.fake_mode = given
             self._fake_values, self._copied = {}, {}
+
+    def _run_in(self, mode: Any, inputs: Any) -> Any:
+        with mode:
+            return self.run(*inputs)
 
     def run_node(self, n: Node) -> Any:
         """Run one node and write its notes."""
@@ -136,6 +142,11 @@ class ShapeProp(Interpreter):
                 value=_signature(inputs),
                 remedy="call propagate with one value for each parameter, in their order",
             )
+
+
+def functions_of(graph: Graph) -> list[Any]:
+    """The functions that a program calls, among them those of the user's."""
+    return [node.target for node in graph.find_nodes(op="call_function")]
 
 
 def _public_class(value: Any) -> type:

@@ -295,12 +295,9 @@ def _of_object(value: Any) -> Held:
     kind = type(value)
     if isinstance(value, torch.Tensor):
         own: Any = value.__dict__
-        return ([kept_entries(own)], list(own.values())) if own else _NOTHING
+        return [kept_entries(own)], list(own.values())
     is_module = isinstance(value, torch.nn.Module) and not isinstance(value, torch.jit.ScriptModule)
-    if not is_module and (
-        kind.__module__.startswith(("torch", "fx."))
-        or (_is_of_python(kind) and not isinstance(value, _HOLDERS_OF_PYTHON))
-    ):
+    if not is_module and is_of_library(kind):
         return _NOTHING
     kept: list[Kept] = []
     inside: list[Any] = []
@@ -313,7 +310,12 @@ def _of_object(value: Any) -> Held:
     return kept, inside
 
 
-def _is_of_python(kind: type) -> bool:
-    """Return whether a class is one of the standard library's."""
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return kind.__module__ != "builtins" and (file is None or is_pythons_file(file)) and kind.__module__ in sys.modules
+def is_of_library(kind: type) -> bool:
+    """Return whether objects of a class are more than what they hold, as those of torch and most of Python's are."""
+    if kind.__module__.startswith(("torch", "fx.")):
+        return True
+    if kind.__module__ == "builtins" or issubclass(kind, _HOLDERS_OF_PYTHON):
+        return False
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    return module is not None and (file is None or is_pythons_file(file))

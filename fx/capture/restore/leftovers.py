@@ -10,23 +10,30 @@ from __future__ import annotations
 import functools
 import gc
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
-from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, TracebackType
+from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType, TracebackType
 from typing import Any
 
 import torch
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from fx.capture.restore.holders import slots_of
+from fx.capture.restore.holders import is_of_library, slots_of
+from fx.capture.restore.reach import PLAIN
 from fx.proxy import Proxy
 
-_FAKE = (FakeTensor, FunctionalTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+CACHE = functools._lru_cache_wrapper
+"""The class of a function that ``functools.lru_cache`` or ``functools.cache`` has made."""
+_SYMBOLIC = (Proxy, FakeTensor, FunctionalTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+_CHANGED = (dict, list, set, deque)
+_SEARCHED = (*_CHANGED, tuple, frozenset, functools.partial, MethodType, CellType)
+_NOT_SEARCHED = (torch.Tensor, torch.nn.Module, ModuleType, FunctionType, type, CACHE)
+_MOST_INSIDE = 500
+"""How many values are searched in one that may hold a traced value."""
 _PASSED_ON = (tuple, frozenset, functools.partial, MethodType, Proxy)
 """Classes of what cannot be changed, and goes with a value that it holds."""
 _RUNNING = (FrameType, TracebackType)
-_CACHE = functools._lru_cache_wrapper
 _MOST_WAVES = 6
 
 
@@ -34,11 +41,6 @@ def take_out_traced(tracer: Any) -> list[GeneratorType[Any, Any, Any]]:
     """Take out the values of a tracer, but for what it holds itself. Return the generators that still hold some."""
     values = [one for one in gc.get_referrers(tracer) if issubclass(type(one), Proxy)]
     return take_out(values, [vars(tracer), *vars(tracer).values()]) if values else []
-
-
-def fake_values(belongs: Callable[[Any], bool]) -> list[Any]:
-    """The fake tensors and symbolic numbers that something refers to and that belong to a run."""
-    return [one for one in gc.get_objects() if issubclass(type(one), _FAKE) and belongs(one)]
 
 
 def take_out(values: Collection[Any], others: Iterable[Any] = ()) -> list[GeneratorType[Any, Any, Any]]:
@@ -70,6 +72,39 @@ def take_out(values: Collection[Any], others: Iterable[Any] = ()) -> list[Genera
     return generators
 
 
+def is_left(value: Any) -> bool:
+    """Return whether a value means nothing to eager code, as traced and fake ones do, or holds such a value."""
+    seen: dict[int, Any] = {}
+    pending = [value]
+    for one in pending:
+        kind = type(one)
+        if kind in PLAIN or id(one) in seen or len(seen) > _MOST_INSIDE:
+            continue
+        if issubclass(kind, _SYMBOLIC):
+            return True
+        seen[id(one)] = one
+        if issubclass(kind, _SEARCHED) or not (is_of_library(kind) or isinstance(one, _NOT_SEARCHED)):
+            pending += gc.get_referents(one)
+    return False
+
+
+def clean(holder: Any) -> None:
+    """Take what is left out of what is not put back: a cache of ``functools``, or an object of Python's."""
+    if isinstance(holder, CACHE) and holder.cache_info().maxsize is not None:
+        if any(map(is_left, gc.get_referents(holder))):
+            holder.cache_clear()  # any of its entries may go at any time
+        return
+    is_cache = isinstance(holder, CACHE)
+    for held in gc.get_referents(holder) if is_cache else (vars(holder), *vars(holder).values()):
+        if isinstance(held, _CHANGED):
+            values: list[Any] = [*held, *(held.values() if isinstance(held, dict) else ())]
+            known = {id(value): value for value in values if is_left(value)}
+            if not is_cache:  # whose elements are taken out one by one
+                known = {key: value for key, value in known.items() if not isinstance(value, _CHANGED)}
+            if known:
+                _take_from(held, known)
+
+
 def _take_from(holder: Any, known: dict[int, Any]) -> None:
     """Take known values out of one holder."""
     if isinstance(holder, dict):
@@ -82,8 +117,8 @@ def _take_from(holder: Any, known: dict[int, Any]) -> None:
         (kind.update if kind is set else kind.extend)(elements, rest)
     elif isinstance(holder, CellType):
         del holder.cell_contents
-    elif isinstance(holder, _CACHE):
-        holder.cache_clear()  # which may leave out any of its entries at any time
+    elif isinstance(holder, CACHE):
+        holder.cache_clear()  # any of its entries may go at any time
     elif isinstance(holder, FunctionType):
         holder.__defaults__ = tuple(None if id(one) in known else one for one in holder.__defaults__ or ()) or None
     else:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import BuiltinMethodType, FunctionType, GeneratorType, MethodType, ModuleType
+from typing import Any, TypeVar
 
 import torch
 
@@ -19,10 +20,12 @@ from fx.capture.restore.holders import (
     contents_of,
     generator_of,
     held_by,
+    is_of_library,
     kept_cell,
     kept_names,
     kept_of_function,
 )
+from fx.capture.restore.leftovers import CACHE, clean, is_left
 from fx.capture.restore.reach import (
     PLAIN,
     Facts,
@@ -33,12 +36,13 @@ from fx.capture.restore.reach import (
     methods_of,
     modules_named,
 )
-from fx.errors import TraceError
+from fx.errors import FxError, TraceError
 from fx.frames import user_location
 from fx.modules.containers import QuickModule
 from fx.node import Node
 from fx.proxy import Proxy
 
+T = TypeVar("T")
 Owner = torch.nn.Module | FunctionType
 Change = tuple[Owner, str]
 """A module, or a function, and what it calls that which has changed."""
@@ -56,8 +60,13 @@ _MOST_VALUES = 20_000
 class Record:
     """What a capture touches, as it was: whatever the code assigns meanwhile is not part of the model."""
 
-    def __init__(self, modules: Iterable[torch.nn.Module], functions: Iterable[FunctionType] = ()) -> None:
-        """Keep what ``modules`` hold, and what their methods and ``functions`` reach outside of them."""
+    def __init__(
+        self,
+        modules: Iterable[torch.nn.Module],
+        functions: Iterable[FunctionType] = (),
+        values: Iterable[Any] = (),
+    ) -> None:
+        """Keep what ``modules`` hold, and what their methods, ``functions`` and ``values`` reach outside of them."""
         self._modules = list(modules)
         self._trace: Trace | None = None
         self._saved: dict[int, dict[str, Any]] | None = None
@@ -70,6 +79,10 @@ class Record:
         self.context = contextvars.copy_context()
         """In which the code runs, so that what it sets of context variables ends with it."""
         self._kept: list[tuple[Change, Kept]] = []
+        self.stuck: list[GeneratorType[Any, Any, Any]] = []
+        """Generators that still hold traced values when all else is put back."""
+        self._unkept: list[Any] = []
+        """What is not put back, and is cleaned of traced values: caches, and objects of Python's."""
         self._seen: dict[int, Any] = {id(module): module for module in self._modules}
         """What was looked at, by identity, which it has as long as it is held here."""
         self._pending: list[tuple[Owner, str, Any]] = []
@@ -85,6 +98,7 @@ class Record:
                 self._pending += [one for one in pending if type(one[2]) not in PLAIN]
         self.held: set[int] = set()
         """The identities of the containers and objects that modules hold."""
+        self._pending += [(module, "", value) for module in self._modules[:1] for value in values]
         self._look_at_values()
         self.facts = Facts()
         """What is known of the code."""
@@ -113,6 +127,8 @@ class Record:
                 self._look_at_class(owner, value)
                 continue
             kept, inside = self._held_by(value)
+            if isinstance(value, CACHE) or (not kept and is_of_library(type(value)) and hasattr(value, "__dict__")):
+                self._unkept.append(value)
             self._kept += (((owner, name), one) for one in kept)
             if kept and isinstance(owner, torch.nn.Module):
                 self.held.add(id(value))
@@ -294,11 +310,53 @@ class Record:
         for _, kept in self._kept:
             if kept.is_changed():
                 kept.restore()
+        for holder in self._unkept:
+            clean(holder)
+        generators = [kept.iterator for _, kept in self._kept if isinstance(kept.iterator, GeneratorType)]
+        self.stuck = [one for one in generators if any(map(is_left, gc.get_referents(one)))]
         self._held = self._state = _Entries([])
+        self._unkept = []
         self._kept, self._seen, self._functions, self._trace = [], {}, [], None
         self.context = contextvars.Context()
         _unrestored.pop(id(self), None)
         return lost
+
+
+def undone(
+    compute: Callable[[], T],
+    modules: Iterable[torch.nn.Module],
+    values: Iterable[Any] = (),
+    error: type[FxError] = TraceError,
+) -> T:
+    """Return ``compute()``, and put back what it changes of modules, and of what these and ``values`` reach.
+
+    Raises:
+        FxError: a generator is left with a value that has no elements; of class ``error``.
+    """
+    of_python = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
+    record = Record(of_python, values=values)
+    try:
+        result = record.context.run(compute)
+    finally:
+        record.restore()
+    expect_none_stuck(record.stuck, error)
+    return result
+
+
+def expect_none_stuck(generators: list[GeneratorType[Any, Any, Any]], error: type[FxError] = TraceError) -> None:
+    """Refuse a program that has given traced values to generators, which nobody can put back.
+
+    Raises:
+        FxError: there is one; of class ``error``.
+    """
+    if generators:
+        raise error(
+            "cannot take a traced value out of a generator",
+            where=user_location(generators[0].gi_frame, {}),
+            value=generators[0].__qualname__,
+            why="a generator that is older than the trace holds it from then on, and nothing else can be put there",
+            remedy="make the generator in the call, or put the line in a function marked fx.wrap",
+        )
 
 
 _unrestored: dict[int, Record] = {}

@@ -34,8 +34,8 @@ class Place:
     """The module that the place belongs to, if it is one that a model has to have."""
     line: int = 0
     """The line that keeps the value, where a message names it."""
-    may_be_emptied: bool = False
-    """Whether what it held may be gone after a capture that has replaced it, as from a cache at any time."""
+    is_cache: bool = False
+    """Whether what it held may be gone after a capture, or be there though it was not."""
 
 
 PLACES: dict[str, Callable[[], Place]] = {}
@@ -60,8 +60,13 @@ def _of_entry(entries: Any) -> Place:
 class Plain:
     """An object with attributes."""
 
+    kept: Any = None
+
     def keep(self, value: Any) -> None:
         self.kept = value
+
+    def read(self) -> Any:
+        return self.kept
 
 
 @place
@@ -174,8 +179,8 @@ def field_of_a_frozen_dataclass() -> Place:
 
 @place
 def object_of_a_bound_method() -> Place:
-    keep = Plain().keep
-    return Place(keep, lambda: getattr(keep.__self__, "kept", None))  # type: ignore[attr-defined]
+    owner = Plain()
+    return Place(owner.keep, owner.read)
 
 
 @place
@@ -295,7 +300,7 @@ def queue_() -> Place:
         waiting.queue.clear()
         waiting.put(value)
 
-    return Place(put, lambda: waiting.queue[0] if waiting.queue else None, may_be_emptied=True)
+    return Place(put, lambda: waiting.queue[0] if waiting.queue else None, is_cache=True)
 
 
 class Named(NamedTuple):
@@ -492,7 +497,7 @@ def cache_of_a_function() -> Place:
         cached(1)
         given[0] = None
 
-    return Place(put, lambda: cached(1) if cached.cache_info().currsize else None, may_be_emptied=True)
+    return Place(put, lambda: cached(1) if cached.cache_info().currsize else None, is_cache=True)
 
 
 @place
@@ -509,7 +514,7 @@ def cache_without_a_bound() -> Place:
         cached(1)
         given[0] = None
 
-    return Place(put, lambda: cached(1) if cached.cache_info().currsize else None, may_be_emptied=True)
+    return Place(put, lambda: cached(1) if cached.cache_info().currsize else None, is_cache=True)
 
 
 def frame_of_a_generator() -> Place:

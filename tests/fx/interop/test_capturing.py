@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 import logging
+import operator
 import pickle
 import re
 from typing import Any
@@ -396,6 +397,57 @@ def test_a_call_that_does_not_fit_is_refused_before_anything_is_tried(
 def test_a_way_that_there_is_not_is_refused_with_those_there_are() -> None:
     with pytest.raises(TraceError, match=r"^there is no way 'exported' to capture Scaled"):
         first_way({"symbolic": lambda: None}, "exported", "Scaled")  # type: ignore[dict-item, return-value]
+
+
+class Anchored(nn.Module):
+    """Keeps anchors for the last shape in a class attribute, and makes them anew for another one."""
+
+    shape: Any = None
+    anchors = torch.empty(0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 2, 1)
+
+    def forward(self, x: Any) -> Any:
+        x = self.conv(x)
+        if self.shape != x.shape[2:]:
+            self.anchors = torch.arange(x.shape[3], dtype=x.dtype) + 0.5
+            type(self).anchors, type(self).shape = self.anchors, x.shape[2:]
+        return x + type(self).anchors
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_model_that_keeps_anchors_for_a_shape_in_its_class_is_exported(is_warm: bool) -> None:
+    Anchored.shape, Anchored.anchors = None, torch.empty(0)
+    model, x = Anchored(), torch.rand(2, 1, 3, 5)
+    if is_warm:
+        model(x)
+    before = Anchored.shape, Anchored.anchors, vars(model).get("anchors")
+    program = fx.capture(model, (x,), how="export")
+    assert all(map(operator.is_, (Anchored.shape, Anchored.anchors, vars(model).get("anchors")), before))
+    assert torch.equal(program(x), model(x))
+    assert type(Anchored.anchors) is torch.Tensor
+
+
+class OtherWhenExported(nn.Module):
+    def forward(self, x: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return x * 2
+        return x * 3 if int(x.shape[0]) else x
+
+
+@pytest.mark.parametrize("args", [(X,), (X[:1],), (torch.tensor(2.0),)], ids=["rows", "row", "number"])
+def test_an_exported_program_that_differs_from_eager_is_refused(args: Any) -> None:
+    class Other(OtherWhenExported):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) if x.dim() else (x * 2 if torch.compiler.is_compiling() else x * 3)
+
+    with pytest.raises(CaptureError) as info:
+        fx.capture(Other(), args, how="export")
+    [refusal] = info.value.refusals
+    assert refusal.cause == "torch.export makes another program of Other than eager runs"
+    assert "the example inputs get other outputs" in refusal.message
 
 
 class FromLibrary(nn.Module):

@@ -98,7 +98,7 @@ class Body:
                 if (
                     called := called_by(function.__func__ if isinstance(function, MethodType) else function)
                 ) is not None:
-                    running_session().autowrap(called.__globals__)
+                    running_session().autowrap_function(called)
                 names = _names(function, len(args))
                 given = [self._input(names[place], value, inner(place), varying) for place, value in enumerate(args)]
                 named = {name: self._input(name, value, inner(name), varying) for name, value in kwargs.items()}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from fx.capture.misuse import misuse
 from fx.capture.patching import Trace
-from fx.checks.handlers import SUPPRESS, handled_at
+from fx.checks.handlers import handled_at
 from fx.errors import TraceError
 from fx.proxy import TracerBase
 
@@ -36,15 +36,9 @@ _tools: list[int] = []
 class Caught:
     """What functions that handle exceptions do with those of a trace."""
 
-    def __init__(self, codes: Iterable[CodeType], managers: Mapping[str, tuple[str, ...]] = SUPPRESS) -> None:
-        """Watch functions.
-
-        Args:
-            codes: those of functions that handle exceptions, as ``fx.checks.handlers.handling`` finds them.
-            managers: what context managers that swallow exceptions are called in these.
-        """
+    def __init__(self, codes: Iterable[CodeType]) -> None:
+        """Watch functions that handle exceptions, whose codes ``fx.checks.handlers.handling`` finds."""
         self._codes = {id(code): code for code in codes}
-        self._managers = managers
         self._trace: Trace | None = None
         self._tracer: TracerBase | None = None
         self._names: dict[tuple[int, int], tuple[str, ...]] = {}
@@ -150,7 +144,7 @@ class Caught:
                 place = id(code), one.f_lasti
                 names = self._names.get(place)
                 if names is None:
-                    names = self._names[place] = handled_at(one, self._managers)
+                    names = self._names[place] = handled_at(one)
                 found += names
             one = one.f_back
         return found

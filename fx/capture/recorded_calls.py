@@ -82,6 +82,7 @@ def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
         **dict.fromkeys(whole, recording),
         **{key: partial(_stand_in, value) for key, value in of_torch},
         id(_URANDOM): _random,
+        **({} if (numpy := sys.modules.get("numpy")) is None else {id(behind(numpy.prod)): _product}),
     }
 
 
@@ -107,6 +108,10 @@ def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Mak
         if id(value) in makers:
             trace.replace(namespace, (name,), makers[id(value)])
         if kind is FunctionType:
+            inner = vars(value).get("__wrapped__")  # of a decorator that stands somewhere else
+            while isinstance(inner, FunctionType) and is_users_file(inner.__code__.co_filename):
+                homes[id(inner.__globals__)] = inner.__globals__
+                inner = vars(inner).get("__wrapped__")
             if (home := value.__globals__) is not namespace and id(home) not in homes:
                 if is_users_file(value.__code__.co_filename):
                     homes[id(home)] = home

@@ -39,7 +39,7 @@ class TracerSession:
         """Let the tracer decide: ``module(*args, **kwargs)`` was called."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            self.autowrap(getattr(type(module).forward, "__globals__", {}))
+            self.autowrap_function(type(module).forward)
             return original(module, *args, **kwargs)
 
         caught = self.tracer._caught
@@ -53,6 +53,12 @@ class TracerSession:
     def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
         """Let the tracer decide: ``module.name`` was read and found to be ``value``."""
         return self.tracer.getattr(name, value, self.parameter_proxies)
+
+    def autowrap_function(self, function: Any) -> None:
+        """Do so in the globals of a function, and of all that its decorators call."""
+        while function is not None:
+            self.autowrap(getattr(function, "__globals__", {}))
+            function = getattr(function, "__wrapped__", None)
 
     def autowrap(self, namespace: dict[str, Any]) -> None:
         """Record the tracer's autowrap functions where ``namespace``, or one that it reaches, refers to them."""

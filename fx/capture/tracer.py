@@ -533,8 +533,8 @@ class Tracer(RootTracer):
             self._real = RealTensors(self, session.modes, trace.is_running)
             enter(self._real)
             self._wrap_functions(session, trace, function)
-            around = state.facts
-            caught = self._caught = Caught(around.handling, around.managers) if around.handling else None
+            handling = state.facts.handling
+            caught = self._caught = Caught(handling) if handling else None
             if self._examples is not None and self._fake_mode is not None:
                 self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
@@ -668,7 +668,7 @@ class Tracer(RootTracer):
             session.autowrap(vars(sys.modules["torch.distributed.rpc"]))
         for module in self._autowrap_search:
             session.autowrap(module.__dict__)
-        session.autowrap(getattr(function, "__globals__", {}))
+        session.autowrap_function(function)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
         """A tracer with the same settings and results; modules of functions are shared."""

@@ -63,6 +63,7 @@ _EXPRESSIONS = {
 }
 _COMPARING = frozenset({"COMPARE_OP", "IS_OP", "CONTAINS_OP"})
 _ENTER = frozenset({"BEFORE_WITH", "SETUP_WITH"})
+_IDENTITY = frozenset(name for name in dis.opmap if name == "IS_OP" or name.endswith(("IF_NONE", "IF_NOT_NONE")))
 _JUMPING = frozenset(dis.opname[number] for number in (*dis.hasjrel, *dis.hasjabs))
 
 
@@ -136,6 +137,50 @@ class Dataflow:
             return None
         loading = enumerate(self.steps)
         return [index for index, step in loading if step.name.startswith("LOAD_FAST") and step.value == variable]
+
+    def asks_truth(self, index: int) -> bool:
+        """Return whether an instruction asks what it takes for its truth."""
+        name = self.steps[index].name
+        return name in self._known.branches or name in self._known.conversions or name == "UNARY_NOT"
+
+    def compares_elements(self, index: int) -> bool:
+        """Return whether what an instruction makes is gone through by an expression that asks elements for their
+        identity or truth.
+        """
+        for use, _ in self.uses.get(index, ()):
+            inner: CodeType | None = None
+            if self.steps[use].name == "GET_ITER":
+                for taking, _ in self.uses.get(use, ()):
+                    call = self.call(taking)
+                    inner = self.code_of(call.callee) if call is not None else None
+                    flow = self if inner is None else dataflow(inner)
+                    if flow is not None and any(map(flow.asks_truth_or_identity, flow.elements(taking, inner))):
+                        return True
+        return False
+
+    def code_of(self, makers: frozenset[int]) -> CodeType | None:
+        """The code of a function that the function makes, such as a generator expression; None for other values."""
+        try:
+            value = self.expression(makers).detail
+        except LookupError:
+            return None
+        return value if isinstance(value, CodeType) else None
+
+    def elements(self, loop: int, inner: CodeType | None) -> list[int]:
+        """The instructions that load the elements of a loop: that of a comprehension, or the one at ``loop``."""
+        loops = [i for i, step in enumerate(self.steps) if step.name == "FOR_ITER"][:1] if inner is not None else [loop]
+        stores = [use for one in loops for use, _ in self.uses.get(one, ()) if self.use(use) == "store"]
+        return [one for store in stores for one in self.loads_of(str(self.steps[store].value)) or ()]
+
+    def asks_truth_or_identity(self, index: int) -> bool:
+        """Return whether the truth or identity of what an instruction makes is asked for."""
+        asking = (use for use, _ in self.uses.get(index, ()))
+        return any(self.asks_truth(one) or self.steps[one].name in _IDENTITY for one in asking)
+
+    def loads(self, name: str) -> list[int]:
+        """The instructions that load a variable, also where inner functions see it."""
+        loading = enumerate(self.steps)
+        return [i for i, step in loading if step.name.startswith(("LOAD_FAST", "LOAD_DEREF")) and step.value == name]
 
     def container(self, index: int) -> frozenset[int]:
         """The instructions that make the list which the one at ``index`` adds to."""
@@ -227,6 +272,10 @@ class Dataflow:
             for index in between
             if self.steps[index].name.startswith("STORE_") and self.steps[index].name != "STORE_SUBSCR"
         }
+
+    def operand_at(self, offset: int) -> frozenset[int]:
+        """The instructions that make what lies on top of the stack at an offset."""
+        return self.operand(self._at(offset), 1)
 
     def call(self, index: int) -> Call | None:
         """The call that an instruction makes; None where it makes none."""
@@ -545,6 +594,18 @@ def behind(value: Any) -> Any:
     """Return what a function stands in for while a program is captured; other values are themselves."""
     held = getattr(value, "__dict__", None)
     return held["_stands_for"] if isinstance(held, dict) and "_stands_for" in held else value
+
+
+def parameters_given(code: CodeType, call: Call, maker: int, bound: bool) -> Iterator[str]:
+    """The parameters by which a function is given what an instruction of its caller makes; empty for starred ones."""
+    named = code.co_argcount + code.co_kwonlyargcount
+    starred = code.co_varnames[named] if code.co_flags & inspect.CO_VARARGS else ""
+    for place, makers in enumerate(call.positional, int(bound)):
+        if maker in makers:
+            yield code.co_varnames[place] if place < code.co_argcount else starred
+    for name, makers in call.keywords.items():
+        if maker in makers:
+            yield name if name in code.co_varnames[:named] else ""
 
 
 def is_calling(frame: FrameType, function: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import dis
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -185,23 +185,67 @@ class Flow:
 
     def _after_raise(self, offset: int, lets_through: Callable[[int], bool]) -> list[int] | None:
         """Return what follows a raise at ``offset``: an enclosing handler, or nothing."""
-        inside = [(end - start, target) for start, end, target in self._handlers if start <= offset < end]
-        if not inside:
-            return []
-        target = min(inside)[1]
-        handler = self._at[target]
-        opening = self._steps[handler : handler + 3]
-        if not any(step.name == "WITH_EXCEPT_START" for step in opening):
-            return [handler]
-        if not lets_through(target):  # whose line is that of the with, which what raises again may lack
+        handlers = self._handlers_of(offset)
+        if not handlers or not self._is_with(handlers[0]):
+            return handlers
+        if not lets_through(self._steps[handlers[0]].offset):
             return None
-        following = enumerate(self._steps[handler:], handler)
+        following = enumerate(self._steps[handlers[0] :], handlers[0])
         return [next(index for index, step in following if step.name == "RERAISE")]
 
     def leaves(self, offset: int, lets_through: Callable[[int], bool]) -> bool:
         """Return whether an exception that the instruction at ``offset`` raises leaves the function."""
         following = self._after_raise(offset, lets_through)
         return following is not None and all(self.raises(index, lets_through) for index in following)
+
+    def handles(self) -> bool:
+        """Return whether the function may go on where it handles an exception, beside ``with`` blocks."""
+        targets = {self._at[target] for _, _, target in self._handlers}
+        return any(not self._is_with(index) and not self.raises(index, lambda _: False) for index in targets)
+
+    def clauses(self, offset: int) -> Iterator[tuple[str, int]]:
+        """Yield what may handle an exception that the instruction at ``offset`` raises, from the inside.
+
+        That is ``with`` and where its handler stands, ``except`` and where its classes are compared, if the function
+        may go on there, or ``all`` and where the function goes on after any exception.
+        """
+        pending, seen = self._handlers_of(offset), set[int]()
+        while pending:
+            index = pending.pop(0)
+            if index in seen or index >= len(self._steps):
+                continue
+            seen.add(index)
+            step, following = self._steps[index], self._steps[index + 1 : index + 2]
+            if self._is_with(index):
+                yield "with", step.offset
+                rest = enumerate(self._steps[index:], index)
+                again = next(place for place, one in rest if one.name == "RERAISE")
+                pending += self._handlers_of(self._steps[again].offset)
+            elif step.name in ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH"):
+                sides = (index + 1, self._at[step.value]) if step.name.startswith("JUMP") else self._sides(index + 1)
+                if sides is None or not self.raises(sides[0], lambda _: False):
+                    yield "except", step.offset
+                pending += sides[1:] if sides else ()
+            elif step.name in self._known.raises:
+                pending += self._handlers_of(step.offset)
+            elif step.name in self._known.ends or (
+                step.name == "POP_EXCEPT" and all(one.name != "RERAISE" for one in following)
+            ):
+                yield "all", step.offset
+            elif step.name in self._known.jumps:
+                pending.append(self._at[step.value])
+            else:
+                branches = step.name in self._known.branches or step.name in self._known.other_branches
+                pending += [index + 1, *([self._at[step.value]] if branches else [])]
+
+    def _handlers_of(self, offset: int) -> list[int]:
+        """The instruction that goes on after an exception at ``offset``; none where it leaves the function."""
+        inside = [(end - start, target) for start, end, target in self._handlers if start <= offset < end]
+        return [self._at[min(inside)[1]]] if inside else []
+
+    def _is_with(self, index: int) -> bool:
+        """Return whether the handler of a ``with`` stands there."""
+        return any(step.name == "WITH_EXCEPT_START" for step in self._steps[index : index + 3])
 
     def raise_offset(self, index: int) -> int:
         """Return where the first ``raise`` from instruction ``index`` on stands."""

@@ -5,19 +5,17 @@ Byte code says where a value goes (:mod:`fx.checks.dataflow`); what is called th
 
 from __future__ import annotations
 
-import inspect
 import logging
 import pprint
 import sys
 import warnings
-from collections.abc import Iterator
 from contextlib import suppress
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 import torch
 
-from fx.checks.dataflow import Call, Dataflow, Method, Names, behind, callee_of, dataflow, value_of
+from fx.checks.dataflow import Call, Dataflow, Method, Names, behind, callee_of, dataflow, parameters_given, value_of
 from fx.frames import callers, is_ours
 
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "exception", "log")
@@ -140,7 +138,7 @@ class _Uses:
             return False
         inside = _Uses(flow, Names.of_function(function), None, self._depth + 1)
         bound = isinstance(_value(self._flow, call, self._names), (Method, MethodType))
-        given = all(map(inside.are_shown_from, _parameters(function.__code__, call, maker, bound)))
+        given = all(map(inside.are_shown_from, parameters_given(function.__code__, call, maker, bound)))
         return given and (not inside.is_returned or self.are_shown(index))
 
     def _is_for_people(self, call: Call) -> bool:
@@ -193,15 +191,3 @@ def _value(flow: Dataflow, call: Call, names: Names) -> Any:
         return value_of(flow, call.callee, names)
     except LookupError:
         return None
-
-
-def _parameters(code: CodeType, call: Call, maker: int, bound: bool) -> Iterator[str]:
-    """The parameters by which a function is given what an instruction of its caller makes."""
-    named = code.co_argcount + code.co_kwonlyargcount
-    starred = code.co_varnames[named] if code.co_flags & inspect.CO_VARARGS else ""
-    for place, makers in enumerate(call.positional, int(bound)):
-        if maker in makers:
-            yield code.co_varnames[place] if place < code.co_argcount else starred
-    for name, makers in call.keywords.items():
-        if maker in makers:
-            yield name if name in code.co_varnames[:named] else ""

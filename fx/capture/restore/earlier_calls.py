@@ -147,7 +147,8 @@ def _named_by(kind: type) -> frozenset[str]:
 def _assignment(owner: Any, name: str, others: Iterable[type] = ()) -> SourceLocation | str:
     """The line of a method that names the attribute last; the class where there is none."""
     for kind in (*type(owner).__mro__, *others):
-        for function in vars(kind).values():
+        for value in vars(kind).values():
+            function = inspect.unwrap(value) if isinstance(value, FunctionType) else value
             if (
                 isinstance(function, FunctionType)
                 and is_users_file(function.__code__.co_filename)

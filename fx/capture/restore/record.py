@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -107,7 +108,8 @@ class Record:
         self._functions = [*self._methods.get("forward", ()), *functions, *self._functions]
         for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
             # Messages name a function that reaches what is kept: for a class, any of its own.
-            method = next((value for value in vars(kind).values() if isinstance(value, FunctionType)), None)
+            methods = (inspect.unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType))
+            method = next((each for each in methods if isinstance(each, FunctionType)), None)
             if method is not None:
                 self._look_at_class(method, kind)
         self._look_at_functions()

@@ -194,3 +194,27 @@ def test_a_debugger_that_the_program_starts_goes_on_behind_its_capture() -> None
         assert sys.gettrace() is debugger
     finally:
         sys.settrace(before)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    ["except (ValueError, RuntimeError)", "except RuntimeError as error", "except", "with quiet", "with Quiet()",
+     "with contextlib.suppress(RuntimeError)", "finally"],
+)  # fmt: skip
+def test_what_is_handled_is_known_without_source(handler: str) -> None:
+    way = "try:" if "with" not in handler else f"{handler}:"
+    behind = f"    {handler}:\n        " if "with" not in handler else "    if True:\n        "
+    end = "return x * 3" if handler != "finally" else "x = x * 3"
+    namespace = {"contextlib": contextlib, "Quiet": Quiet, "quiet": Quiet()}
+    exec(f"def program(x):\n    {way}\n        return x.view(3, 5)\n{behind}{end}\n    return x", namespace)
+    captured = fx.symbolic_trace(namespace["program"])
+    with pytest.raises(RuntimeError if handler == "finally" else GuardError, match=r"invalid for input|raised nothing"):
+        captured(torch.ones(2))
+
+
+class Quiet:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> bool:
+        return True

@@ -206,3 +206,20 @@ def test_a_static_forward_of_any_number_of_arguments_is_refused_by_its_line() ->
     )
     with pytest.raises(TraceError, match=said):
         fx.symbolic_trace(StaticStarred())
+
+
+def test_what_a_function_asks_is_answered_under_a_decorator_that_stands_in_another_file() -> None:
+    namespace: dict[str, Any] = {"functools": functools}
+    text = "def handed_on(function):\n    @functools.wraps(function)\n    def wrapper(*args, **kwargs):\n"
+    exec(f"{text}        return function(*args, **kwargs)\n    return wrapper", namespace)
+
+    def program(x: Any) -> Any:
+        return x * 2 if isinstance(x, torch.Tensor) and len(dir(x)) > 100 else x * 3
+
+    decorated = namespace["handed_on"](namespace["handed_on"](program))
+    assert fx.symbolic_trace(decorated)(torch.ones(1)).item() == 2
+
+    class Model(torch.nn.Module):
+        forward = namespace["handed_on"](lambda self, x: decorated(x) + max(x.shape[0], 1))
+
+    assert fx.symbolic_trace(torch.nn.Sequential(Model()))(torch.ones(2)).tolist() == [4, 4]

@@ -259,3 +259,31 @@ class WithHelpers(WithHelper):
 def test_an_input_is_followed_into_methods_of_every_kind(root):
     x = torch.ones(2)
     assert torch.equal(fx.symbolic_trace(root)(x), x)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "any(part is not None for part in (mask,))",
+        "any([part for part in (mask, None) if part])",
+        "mask",
+        "not mask",
+        "isinstance(mask, torch.Tensor)",
+        "(lambda: mask is not None)()",
+        "helper(1, given=mask)",
+    ],
+)
+def test_an_input_that_is_asked_for_is_optional_without_source_too(asked: str) -> None:
+    namespace: dict[str, Any] = {"torch": torch}
+    text = f"""
+def helper(x, given):
+    return given is not None
+
+def program(x, mask=None):
+    return x * 2 if {asked} else x * 3
+"""
+    exec(text, namespace)
+    traced = fx.symbolic_trace(namespace["program"])
+    assert traced(torch.ones(1)).item() == namespace["program"](torch.ones(1)).item()
+    with pytest.raises(GuardError, match="mask is not given"):
+        traced(torch.ones(1), torch.ones(1))

@@ -22,7 +22,7 @@ def main() -> None:
     given = parser.parse_args()
     library = importlib.import_module(given.library)
     for file in sorted(HERE.glob("*.py")):
-        if not file.stem.startswith(("_", "test_", "judge", "programs", "source_programs")):
+        if not file.stem.startswith(("_", "test_", "judge", "programs", "retold", "source_programs")):
             importlib.import_module(f"{__package__}.{file.stem}")
     verdicts = {name: judge(one, library) for name, one in REGISTRY.items() if given.k in name}
     for name, verdict in verdicts.items():

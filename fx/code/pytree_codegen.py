@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +42,13 @@ def _info_from_text(orig_args: list[str], in_spec: str, out_spec: str | None) ->
     return PyTreeInfo(orig_args, pytree.treespec_loads(in_spec), out)
 
 
+def _default(parameter: str) -> str:
+    """The default of a parameter, with its sign, as source."""
+    definition: Any = ast.parse(f"def program(*, {parameter}): ...").body[0]
+    default = definition.args.kw_defaults[0]
+    return "" if default is None else f" = {ast.unparse(default)}"
+
+
 class PyTreeCodeGen(CodeGen):
     """Generates a function that takes and returns structured values around a body of flat ones."""
 
@@ -65,12 +74,26 @@ class PyTreeCodeGen(CodeGen):
     def gen_fn_def(self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False) -> str:
         """The original signature, and a line that unpacks its leaves."""
         parameters = [name for name in self.pytree_info.orig_args if name != "self"]
-        definition = super().gen_fn_def(parameters, maybe_return_annotation, expanded_def=expanded_def)
+        written = self._with_defaults(parameters, free_vars)
+        definition = super().gen_fn_def(written, maybe_return_annotation, expanded_def=expanded_def)
         leaves = [variable.partition(" ")[0].lstrip("*") for variable in free_vars if variable != "*"]
         if not leaves:
             return definition
         arguments = ", ".join(name.lstrip("*") for name in parameters if name != "*")
         return f"{definition}\n    {', '.join(leaves)}, = fx_pytree.tree_flatten_spec([{arguments}], self._in_spec)"
+
+    def _with_defaults(self, parameters: list[str], free_vars: list[str]) -> list[str]:
+        """The parameters with their defaults, as far as the order of parameters allows them."""
+        variables = iter([variable for variable in free_vars if variable != "*"])
+        parts = iter(self.pytree_info.in_spec.children())
+        written: list[str] = []
+        for name in parameters:
+            leaves = [] if name == "*" else list(itertools.islice(variables, next(parts).num_leaves))
+            # All parts of a container have the default of the container.
+            written.append(name + (_default(leaves[0]) if leaves and name[0] != "*" else ""))
+        count = next((place for place, name in enumerate(parameters) if name[0] == "*"), len(parameters))
+        needed = max((place for place in range(count) if written[place] == parameters[place]), default=0)
+        return [*parameters[:needed], *written[needed:]]
 
     def generate_output(
         self, output_args: Argument, *, descs: Any | None = None, repr_fn: Callable[[Any], str] | None = None

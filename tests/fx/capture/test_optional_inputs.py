@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import Any
 
@@ -30,7 +31,7 @@ def test_a_program_is_that_without_its_optional_input_and_refuses_to_run_with_on
         traced(torch.ones(2), torch.zeros(2))
     assert str(info.value).splitlines() == [
         "the program was captured where mask is not given (concrete_args={'mask': fx.PH} captures it with): "
-        f"{HERE}:18, in masked:  if mask is not None:",
+        f"{HERE}:19, in masked:  if mask is not None:",
         "  value  it is of <class 'torch.Tensor'> now",
         "  why    what the program does was decided by it, once, while it was captured",
         "  try    leave it out, or capture the program with it (concrete_args)",
@@ -54,7 +55,7 @@ def test_the_way_out_captures_the_program_with_its_optional_input() -> None:
         traced(torch.ones(2))
     assert str(info.value).splitlines() == [
         "the program was captured where mask is given (concrete_args={'mask': None} captures it without): "
-        f"{HERE}:18, in masked:  if mask is not None:",
+        f"{HERE}:19, in masked:  if mask is not None:",
         "  value  it is None",
         "  why    what the program does was decided by it, once, while it was captured",
         "  try    pass it, or capture the program without it (concrete_args)",
@@ -287,3 +288,35 @@ def program(x, mask=None):
     assert traced(torch.ones(1)).item() == namespace["program"](torch.ones(1)).item()
     with pytest.raises(GuardError, match="mask is not given"):
         traced(torch.ones(1), torch.ones(1))
+
+
+PART = {"a": fx.PH, "b": [fx.PH]}
+
+
+def _of_parts(x, pair, scale=2.0, *, flag=True):
+    return (x + pair["a"] + pair["b"][0]) * scale if flag else x
+
+
+def _with_default_parts(x, pair={"a": 1.0, "b": [2.0]}, scale=2.0):  # noqa: B006
+    return (x + pair["a"] + pair["b"][0]) * scale
+
+
+def _behind_a_default(x=1.0, pair=None, *, scale=3.0):
+    return (x + pair["a"]) * scale
+
+
+@pytest.mark.parametrize(
+    "function, fixed, signature",
+    [
+        (_of_parts, {"flag": True}, "(x, pair, scale=2.0, *, flag=True)"),
+        (_with_default_parts, {}, "(x, pair={'a': 1.0, 'b': [2.0]}, scale=2.0)"),
+        (_behind_a_default, {}, "(x=1.0, pair=None, *, scale=3.0)"),
+        (lambda x=1.0, pair=(), *rest, scale=3.0: x * pair["b"][0] * scale, {}, "(x=1.0, pair=(), *rest, scale=3.0)"),
+    ],
+)
+def test_a_program_whose_container_is_taken_apart_has_the_defaults_of_the_function(function, fixed, signature):
+    program = fx.symbolic_trace(function, concrete_args={"pair": PART, **fixed})
+    assert str(inspect.signature(program.forward)) == signature
+    x, pair = torch.ones(2), {"a": torch.ones(2), "b": [torch.ones(2)]}
+    assert torch.equal(program(x, pair), function(x, pair))
+    assert torch.equal(program(x, pair, scale=4.0), function(x, pair, scale=4.0))

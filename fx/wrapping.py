@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 from fx.arguments import shown
 from fx.errors import TraceError, UnsupportedTraceError
 
+_OF_METHODS = "put the lines of the method into a function of the module, mark that, and call it from the method"
 F = TypeVar("F", bound="str | Callable[..., Any]")
 
 _registered: dict[tuple[int, str], dict[str, Any]] = {}
@@ -55,11 +56,16 @@ def wrap(fn_or_name: F) -> F:
             f"fx.wrap takes a function or the name of one, not {shown(fn_or_name)}",
             remedy='write @fx.wrap above the function, or fx.wrap("name") at the top level of the module',
         )
-    if frame.f_code.co_name != "<module>":
+    owner, _, _ = str(getattr(fn_or_name, "__qualname__", "")).rpartition(".")
+    is_method = isinstance(fn_or_name, (FunctionType, MethodType)) and owner and not owner.endswith("<locals>")
+    is_global = frame.f_globals.get(name) is fn_or_name
+    if frame.f_code.co_name != "<module>" or (is_method and not is_global):
+        inside = "on a method" if frame.f_code.co_name == "<module>" else f"inside {frame.f_code.co_name}"
+        move = f'move fx.wrap("{name}") to the top level of the module'
         raise UnsupportedTraceError(
-            f"fx.wrap must be called at the top level of a module, not inside {frame.f_code.co_name}",
+            f"fx.wrap must be called at the top level of a module, not {inside}",
             why=f"it replaces the global {name!r} while a program is traced, so it is declared once, where globals are",
-            remedy=f'move fx.wrap("{name}") to the top level of the module',
+            remedy=_OF_METHODS if is_method else move,
         )
     _registered[id(frame.f_globals), name] = frame.f_globals
     if definer is not None and definer.__dict__ is not frame.f_globals and definer.__dict__.get(name) is fn_or_name:

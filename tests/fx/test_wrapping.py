@@ -12,6 +12,7 @@ import torch
 
 import fx
 from fx import wrapping
+from fx.errors import UnsupportedTraceError
 
 
 @fx.wrap
@@ -135,3 +136,42 @@ def test_wrapping_inside_a_function_is_refused() -> None:
 def test_wrapping_what_is_no_function_is_refused() -> None:
     with pytest.raises(RuntimeError, match="takes a function or the name of one, not 3"):
         fx.wrap(3)  # type: ignore[type-var]
+
+
+METHODS = """
+import fx
+
+
+class Holder:
+    {decorator}
+    def helper(self, x):
+        return x if x.sum() > 0 else -x
+
+
+{call}
+"""
+
+
+@pytest.mark.parametrize(
+    "decorator, call, place",
+    [
+        ("@fx.wrap", "", "inside Holder"),
+        ("", "fx.wrap(Holder.helper)", "on a method"),
+        ("", "fx.wrap(Holder().helper)", "on a method"),
+    ],
+)
+def test_a_method_is_refused_with_a_way_out_that_works(decorator: str, call: str, place: str) -> None:
+    with pytest.raises(UnsupportedTraceError) as info:
+        exec(METHODS.format(decorator=decorator, call=call), {"__name__": "holds_methods"})
+    assert str(info.value).splitlines() == [
+        f"fx.wrap must be called at the top level of a module, not {place}",
+        "  why    it replaces the global 'helper' while a program is traced, so it is declared once, where globals are",
+        "  try    put the lines of the method into a function of the module, mark that, and call it from the method",
+    ]
+
+
+def test_a_static_method_that_is_a_global_too_is_recorded_by_that_name() -> None:
+    namespace = {"__name__": "holds_methods"}
+    exec(METHODS.format(decorator="@staticmethod", call="helper = Holder.helper").replace("self, ", ""), namespace)
+    exec("fx.wrap(helper)\ndef program(x): return helper(x)\n", namespace)
+    assert targets(fx.symbolic_trace(namespace["program"])) == [namespace["helper"]]

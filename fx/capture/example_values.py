@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from fx.arguments import refusal
 from fx.capture import patching
 from fx.capture.leaf_hooks import awaits_input
-from fx.container_kinds import map_parts
+from fx.container_kinds import leaves_of, map_parts
 from fx.errors import FxError, TraceError
 from fx.graph import Graph
 from fx.node import Node
@@ -45,11 +45,12 @@ class UnknownValueError(Exception):
 
 
 def _changes_more_than_elements(node: Node) -> bool:
-    """Return whether a node writes to its first argument so that more than elements of a tensor become others."""
+    """Return whether a node writes to an argument so that more than elements of a tensor become others."""
     if node._op == "call_method":
         name = str(node._target)
         return changes_layout(name) or name in CONTAINER_WRITES or name == "requires_grad_"
-    return node._op == "call_function" and node._target in (operator.setitem, operator.delitem, operator.iconcat)
+    writes = node._target in (operator.setitem, operator.delitem, operator.iconcat) or "out" in node._kwargs
+    return writes and node._op == "call_function"
 
 
 def fake_mode_for(given: Any) -> FakeTensorMode:
@@ -158,7 +159,7 @@ class ExampleValues:
                 write
                 for write in self._writes
                 if not write._erased and write not in found and write not in self._known and write not in self._unknown
-                and any(given in found or given in self._known for given in write.all_input_nodes[:1])
+                and any(given in found or given in self._known for given in _resized_by(write))
             ]  # fmt: skip
         return sorted(found)
 
@@ -222,6 +223,12 @@ class ExampleValues:
 
     def _with_values(self, argument: Any) -> Any:
         return self._known[argument] if isinstance(argument, Node) else map_parts(self._with_values, argument)
+
+
+def _resized_by(node: Node) -> list[Node]:
+    """Return what a node writes to that changes more than elements."""
+    outputs = [one for one in leaves_of(node._kwargs.get("out")) if isinstance(one, Node)]
+    return outputs or node.all_input_nodes[:1]
 
 
 def outside_of_trace(compute: Callable[[], T]) -> T:

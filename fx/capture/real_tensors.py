@@ -31,7 +31,7 @@ from fx.node import Node
 from fx.operators.effect_rules import Effect, changes_layout, find_rule
 from fx.operators.python import OPERATORS
 from fx.operators.sharing import attribute_kind
-from fx.operators.tensor_queries import METHODS
+from fx.operators.tensor_queries import METHODS, names_of
 from fx.proxy import IMMEDIATE_TYPES, Attribute, ParameterProxy, Proxy, TracerBase, is_tensor_method
 
 _torch: Any = torch
@@ -39,6 +39,7 @@ _UNWRITTEN = frozenset({"__repr__", "__format__", "untyped_storage", "type"}).un
     row.name for row in METHODS.values() if row.reads not in ("value", "values")
 )
 """Methods that tell what a write leaves as it is."""
+_OF_SIZES = names_of("sizes", "memory") | {"__len__"}
 _OF_VALUES = frozenset(
     "argwhere bincount masked_select nonzero repeat_interleave unique unique_consecutive where".split()
 )
@@ -101,6 +102,8 @@ class RealTensors(TorchFunctionMode):
         self._made: dict[int, torch.Tensor] = {}
         self._fixed: dict[int, torch.Tensor] = {}
         self._stale: dict[int, torch.Tensor] = {}
+        self._resized: dict[int, torch.Tensor] = {}
+        """Tensors whose sizes are another in the program, which carries out the write that sets them."""
         self._nodes: list[Node] = []
         self._of_clients = _methods_of_clients(type(tracer))
 
@@ -166,12 +169,13 @@ class RealTensors(TorchFunctionMode):
     def _with_traced(self, kind: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call that a traced value takes part in."""
         real = list(_tensors((args, kwargs)))
+        name = getattr(func, "__name__", "")
         written = _written_by(_effect(func, args, kwargs), args, kwargs, real) if real else ()
-        for tensor in written:
-            self._record_history(tensor)
+        if name == "__set__" and isinstance(args[0], torch.Tensor):  # y.data = x
+            written = args[:1]
+        self._will_write(name, written, kwargs)
         if kind not in _PLAIN:
             return func(*args, **kwargs)
-        name = getattr(func, "__name__", "")
         if name in _AUGMENTED and written:
             self._record(func, args, kwargs)
             return args[0]
@@ -182,6 +186,8 @@ class RealTensors(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         # To read `x.shape` calls `__get__` of a descriptor, which is called as the attribute is.
         attribute = func.__self__.__name__ if name in ("__get__", "__set__") else None
+        if args and id(args[0]) in self._resized and (attribute or name) in _OF_SIZES:
+            return len(self._traced(args[0])) if name == "__len__" else self._record(func, args, kwargs)
         if name in _UNWRITTEN or (name == "__get__" and attribute_kind(attribute) == "number"):
             return func(*args, **kwargs)
         tensors = list(_tensors((args, kwargs)))
@@ -289,8 +295,7 @@ class RealTensors(TorchFunctionMode):
                 why="what follows would see the tensor as it was",
                 remedy="use the function that returns a new tensor, or make the module a leaf",
             )
-        for tensor in written:
-            self._record_history(tensor)
+        self._will_write(name, written, kwargs)
         recorded = self._record(func, args, kwargs)
         return args[0] if name in _AUGMENTED else None if name == "__setitem__" else recorded
 
@@ -305,6 +310,13 @@ class RealTensors(TorchFunctionMode):
                 remedy="write in place (copy_, requires_grad_), or make the module a leaf",
             )
         return func(*args)
+
+    def _will_write(self, name: str, written: tuple[torch.Tensor, ...], kwargs: dict[str, Any]) -> None:
+        """Record what leads to tensors that a call is about to write to, and note whether it gives them other sizes."""
+        for tensor in written:
+            self._record_history(tensor)
+            if "out" in kwargs or name == "__set__" or changes_layout(name):
+                self._resized[id(tensor)] = tensor
 
     def _record_history(self, tensor: torch.Tensor) -> None:
         """Record all that led to a tensor which is about to be written to, unless the program has it anyway."""

@@ -148,3 +148,65 @@ def test_a_real_tensor_that_is_sliced_by_a_size_is_an_item_of_it(compute: Any) -
     program = fx.symbolic_trace(module)
     assert len(program.graph.find_nodes(op="call_function", target=operator.getitem)) == 1
     assert torch.equal(program(x), module(x))
+
+
+def _written_into(x: Any) -> Any:
+    y = torch.empty(0)
+    torch.sub(x, x, out=y)
+    return y
+
+
+def _largest(x: Any) -> Any:
+    values, places = torch.empty(0), torch.empty(0, dtype=torch.long)
+    torch.max(x, 0, out=(values, places))
+    return x + places.numel() + values.size(0)
+
+
+def _given_data(x: Any) -> Any:
+    y = torch.empty(0)
+    y.data = x
+    return x + y.size(0) + y
+
+
+def _resized(x: Any) -> Any:
+    y = torch.zeros(2)
+    y.resize_(x.size(0))
+    return x + y.size(0) + y.stride(0)
+
+
+@pytest.mark.parametrize("examples", [None, (torch.ones(3, 3),)])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x + _written_into(x).size(0),
+        lambda x: x.reshape(_written_into(x).shape) + _written_into(x).dim(),
+        lambda x: x + torch.zeros(_written_into(x).size(0)),
+        _largest,
+        _resized,
+        _given_data,
+    ],
+)
+def test_sizes_that_a_recorded_write_sets_are_read_when_the_program_runs(program: Any, examples: Any) -> None:
+    x = torch.rand(3, 3)
+    captured = fx.symbolic_trace(program, example_inputs=examples)
+    assert torch.equal(captured(x), program(x))
+    if not captured.guards:
+        x = torch.rand(5, 5)
+        assert torch.equal(captured(x), program(x))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x + len(_written_into(x)),
+        lambda x: sum(_written_into(x), start=x),
+        lambda x: x + 1 if _written_into(x).size(0) > 2 else x,
+    ],
+)
+def test_sizes_that_a_recorded_write_sets_decide_under_a_guard_or_not_at_all(program: Any) -> None:
+    with pytest.raises(fx.TraceError, match=r"where .*test_real_tensors.py"):
+        fx.symbolic_trace(program)
+    captured, x = fx.symbolic_trace(program, example_inputs=(torch.ones(3, 3),)), torch.rand(3, 3)
+    assert torch.equal(captured(x), program(x))
+    with pytest.raises(fx.GuardError):
+        captured(torch.rand(2, 2))

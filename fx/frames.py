@@ -117,6 +117,12 @@ def is_users_file(file: str) -> bool:
     return _kind(file) == _USER
 
 
+def package_of_file(file: str) -> str | None:
+    """Return the name of the installed package that a file belongs to; None where it is not in an environment's."""
+    _, found, path = file.rpartition(f"-packages{os.sep}")
+    return path.partition(os.sep)[0].removesuffix(".py") if found else None
+
+
 def is_pythons_file(file: str) -> bool:
     """Return whether a file is one of Python's standard library."""
     return file.startswith(_PYTHON) and "site-packages" not in file

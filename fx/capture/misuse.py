@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from traceback import walk_tb
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 import torch
 
 from fx.capture.guided import GuidedProxy
 from fx.errors import FxError, TracedValueError, TraceError, add_note
-from fx.frames import is_users_file, user_location
+from fx.frames import is_users, is_users_file, package_of_file, user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy
 
@@ -53,10 +53,37 @@ _OF_TENSORS = re.compile(r"^slice indices must be|^(?P<function>\w+)\(\) takes 1
 """What is said of a traced value, without naming it, where a tensor is sliced or resized."""
 
 
-def explain_misuse(error: Exception) -> None:
-    """Raise a ``TraceError`` for ``error`` if a traced value in the wrong place caused it."""
-    if not isinstance(error, TraceError) and (found := misuse(error, error.__traceback__)) is not None:
-        raise found from error
+def explain_misuse(error: Exception, program: CodeType | None = None) -> None:
+    """Raise a ``TraceError`` for ``error`` if a traced value in the wrong place caused it.
+
+    What a library refuses is said of the line of ``program``'s package that calls it, with what to do there.
+    """
+    refused = error if isinstance(error, TraceError) else misuse(error, error.__traceback__)
+    if refused is None:
+        return
+    own = None if program is None else package_of_file(program.co_filename)
+    frames = [frame for frame, _ in walk_tb(error.__traceback__) if is_users(frame)]
+    packages = [package_of_file(frame.f_code.co_filename) for frame in frames]
+    entered = max((place for place, package in enumerate(packages) if package in (None, own)), default=len(frames))
+    if entered + 1 < len(frames):
+        where, remedy = user_location(frames[entered], {}), _way_around(frames[entered], frames[entered + 1])
+        what, *lines = [line for line in str(refused).splitlines() if not line.startswith(("  where", "  try"))]
+        refused.args = ("\n".join([what, f"  where  {where}", *lines, f"  try    {remedy}"]),)
+    if refused is not error:
+        raise refused from error
+
+
+def _way_around(caller: FrameType, called: FrameType) -> str:
+    """Return how ``caller`` can keep the function of a library that it calls as one call."""
+    code, file = called.f_code, os.path.basename(caller.f_code.co_filename)
+    owner = called.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    if isinstance(owner, torch.nn.Module):
+        return f"make {type(owner).__name__} a leaf (is_leaf_module of a Tracer)"
+    named = (name for name, value in caller.f_globals.items() if getattr(value, "__code__", None) is code)
+    name = next(named, None)
+    given = "" if name is not None else f"from {called.f_globals.get('__name__')} import {code.co_name}, "
+    name = name or code.co_name
+    return f'keep it as one call: {given}call it as {name}, and put fx.wrap("{name}") at the top level of {file}'
 
 
 def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueError | None:

@@ -569,7 +569,7 @@ class Tracer(RootTracer):
         except Exception as error:
             if self._starred and not isinstance(error, TraceError):
                 raise self._starred[0].refused() from error
-            explain_misuse(error)
+            explain_misuse(error, getattr(function, "__code__", None))
             raise
         finally:
             leave_ended()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 from collections.abc import Iterable, Mapping
 from types import CodeType, FunctionType
 from typing import Any
@@ -65,13 +66,17 @@ def dependence_on_earlier_call(
         why = (
             f"it was run twice, the second time {second_run}, and a third run would have to show that it does the same"
         )
+    remedy = "keep it in a buffer that is written in place (self.step.add_(1)), or make the module a leaf"
+    files = [owner.__code__.co_filename for owner, _ in changes if isinstance(owner, FunctionType)]
+    if (package := next(filter(None, map(package_of_file, files)), None)) is not None:
+        remedy = f'keep calls of {package} whole: fx.wrap("its function") at the top level of the file that calls it'
     return TraceError(
         f"what the program does {'may depend' if second_run else 'depends'} on what an earlier call of it has left in "
         + " or ".join(map(repr, names[:_MOST_NAMES])),
         where=where,
         value=value,
         why=why,
-        remedy="keep it in a buffer that is written in place (self.step.add_(1)), or make the module a leaf",
+        remedy=remedy,
     )
 
 

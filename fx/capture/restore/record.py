@@ -131,7 +131,7 @@ class Record:
             kept, inside = self._held_by(value)
             if isinstance(value, CACHE) or (not kept and is_of_library(type(value)) and hasattr(value, "__dict__")):
                 self._unkept.append(value)
-            self._kept += (((owner, name), one) for one in kept)
+            self._kept += [((owner, name), one) for one in kept]
             if kept and isinstance(owner, torch.nn.Module):
                 self.held.add(id(value))
             if kept:
@@ -182,11 +182,12 @@ class Record:
         names, namespace = self.facts.add(function), function.__globals__
         self._kept += (((function, name), kept_names(namespace, (name,))) for name in names.assigned)
         for name in names.read:
-            methods = self._methods.get(name, ())
-            self._functions += methods
-            for value in (*methods, namespace.get(name)):
-                self.facts.add_manager(name, value)
-            value = namespace.get(name)  # None of most, which are names of attributes
+            for method in self._methods.get(name, ()):
+                self._functions.append(method)
+                self.facts.add_manager(name, method)
+            if (value := namespace.get(name)) is None:  # most are names of attributes
+                continue
+            self.facts.add_manager(name, value)
             draws = type(value) in _REPLACED and generator_of(value) is not None
             if type(value) not in PLAIN and type(value) is not ModuleType and not draws:
                 self._pending.append((function, name, value))
@@ -207,10 +208,10 @@ class Record:
             value = contents_of(cell)
             self.facts.add_manager(name, value)
             self._pending.append((function, name, value))
-        self._kept += (((function, function.__name__), one) for one in kept_of_function(function))
-        given = {**function.__dict__, **(function.__kwdefaults__ or {})}
-        self._pending += ((function, name, value) for name, value in given.items())
-        self._pending += ((function, function.__name__, value) for value in function.__defaults__ or ())
+        self._kept += [((function, function.__name__), one) for one in kept_of_function(function)]
+        for given in (function.__dict__, function.__kwdefaults__ or {}):
+            self._pending += [(function, name, value) for name, value in given.items()]
+        self._pending += [(function, function.__name__, value) for value in function.__defaults__ or ()]
 
     def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
         """Return what stood in the ``__dict__`` of a module; with buffers as they were."""

@@ -24,11 +24,13 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, READ_ATTRIBUTES, check, check_kind, check_value, is_false
-from fx.checks.bytecode import matches_sequence, unknown_version, unpack_count, unpack_ends
-from fx.checks.dataflow import Names, dataflow, is_calling, value_of
-from fx.checks.flow import Comparison
+from fx.bytecode.dataflow import Names, dataflow, is_calling, value_of
+from fx.bytecode.dialects import matches_sequence, unknown_version, unpack_count, unpack_ends
+from fx.bytecode.flow import Comparison
+from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
+from fx.bytecode.spreading import count_to_unpack
 from fx.checks.messages import MessageTemplate, Reading, Text, message_made_by, message_of, text_of
-from fx.checks.questions import IDENTITIES, asks_for_class, count_of, is_compared_by_identity, kind_of
+from fx.checks.questions import count_of, kind_of
 from fx.checks.recognition import (
     Check,
     CompoundCheck,
@@ -38,7 +40,6 @@ from fx.checks.recognition import (
     leaves,
     pending_check,
 )
-from fx.checks.starred import count_to_unpack
 from fx.checks.texts import is_only_shown
 from fx.container_kinds import container_kind, held_kind
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, CodeType, FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
-from fx.checks.bytecode import working_steps
+from fx.bytecode.mentions import keywords_used
 from fx.errors import TraceError
 from fx.provenance import SourceLocation, defined_at
 
@@ -88,8 +87,8 @@ def asking_decorator(function: Any) -> SourceLocation | None:
             name = code.co_varnames[
                 code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
             ]
-            if (where := _keywords_asked_for(code, name)) is not None:
-                return where
+            if (offset := keywords_used(code, name)) is not None:
+                return SourceLocation(code, offset)
         function = function.__wrapped__
     return None
 
@@ -100,13 +99,3 @@ def _holds(cell: CellType, value: object) -> bool:
         return cell.cell_contents is value
     except ValueError:
         return False
-
-
-def _keywords_asked_for(code: CodeType, name: str) -> SourceLocation | None:
-    """Return where the code of a decorator does anything with its ``**kwargs`` but hand them on."""
-    if name in code.co_cellvars:
-        return SourceLocation(code, 0)
-    for step, following in itertools.pairwise(working_steps(code)):
-        if step.value == name and following.name not in ("DICT_MERGE", "CALL_FUNCTION_EX"):
-            return SourceLocation(code, step.offset)
-    return None

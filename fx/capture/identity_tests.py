@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from fx.assertions import ASSERTIONS, check_given
+from fx.bytecode.identities import Identity, compared_with, identities, unpacks
 from fx.capture.augmented import sources
-from fx.checks.identities import Identity, compared_with, identities, unpacks
 from fx.frames import is_pythons_file, users_frame
 from fx.modules.attributes import find_attribute
 from fx.naming.printing import describe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 from collections.abc import Collection, Iterator, Set
 from types import CodeType, FunctionType, MethodType
@@ -11,9 +10,9 @@ from typing import Any
 import torch
 from torch.nn.parameter import is_lazy
 
+from fx.bytecode.mentions import stores
 from fx.operators.effect_rules import CONTAINER_WRITES
 
-_STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF"})
 _ADDS = CONTAINER_WRITES | {"add", "put"}
 """Methods of containers and queues that change them."""
 
@@ -36,10 +35,9 @@ def leaves_something(
         if function is None:
             continue
         code = function.__code__
-        stores = [step for step in dis.get_instructions(code) if step.opname in _STORES]
-        if not stores and _ADDS.isdisjoint(code.co_names):
+        writes, attributes = stores(code)
+        if not writes and _ADDS.isdisjoint(code.co_names):
             continue
-        attributes = {step.argval for step in stores if step.opname == "STORE_ATTR"}
         others = (owner for owner in owners if isinstance(owner, torch.nn.Module) and owner is not module)
         if attributes and any(owner in modules for owner in others):
             return True

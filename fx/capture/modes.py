@@ -15,9 +15,9 @@ import torch
 from torch.amp.autocast_mode import autocast
 
 from fx.assertions import check_value
+from fx.bytecode.dialects import steps
 from fx.capture import patching
 from fx.capture.patching import replaced_always
-from fx.checks.bytecode import steps
 from fx.frames import is_users, user_location
 from fx.naming.printing import describe
 from fx.provenance import GENERATED_FILES

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import Iterable
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 
-from fx.checks.bytecode import nested, working_steps
-from fx.checks.dataflow import Dataflow, Method, Names, callee_of, dataflow, parameters_given, value_of
-from fx.checks.identities import identities
+from fx.bytecode.dataflow import Dataflow, Method, Names, callee_of, dataflow, parameters_given, value_of
+from fx.bytecode.dialects import nested
+from fx.bytecode.identities import identities
+from fx.bytecode.mentions import keywords_asked_for
 from fx.frames import is_users_file
 from fx.provenance import SourceLocation
 
@@ -76,16 +76,8 @@ def _asked(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> So
 def asked_keywords(function: Any, name: str) -> SourceLocation | None:
     """Return where a function spreads its ``**kwargs``, or asks what is in them; None where it does neither."""
     code = inspect.unwrap(function).__code__
-    for step, following in itertools.pairwise(working_steps(code)):
-        if step.name.startswith("LOAD_FAST") and step.value == name:
-            spread = following.name in _SPREADING or "JUMP_IF" in following.name
-            if spread or (following.name.startswith("LOAD") and following.value in _OF_DICTS):
-                return SourceLocation(code, following.offset)
-    return None
-
-
-_SPREADING = frozenset({"DICT_MERGE", "DICT_UPDATE", "CALL_FUNCTION_EX", "CONTAINS_OP", "GET_ITER", "TO_BOOL"})
-_OF_DICTS = frozenset({"items", "keys", "values"})
+    offset = keywords_asked_for(code, name)
+    return None if offset is None else SourceLocation(code, offset)
 
 
 def _called(value: Any) -> tuple[Any, Any, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType
@@ -17,9 +16,10 @@ from typing import Any
 
 import torch
 
+from fx.bytecode.dialects import nested
+from fx.bytecode.mentions import globals_compared
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.whole_calls import find_proxy
-from fx.checks.bytecode import nested, working_steps
 from fx.checks.questions import count_of
 from fx.frames import is_users
 from fx.provenance import GENERATED_FILES
@@ -167,7 +167,7 @@ def calls_classes(frame: FrameType) -> bool:
 def _classes_of(namespace: dict[str, Any], more: tuple[CodeType, ...] = ()) -> list[str]:
     """The classes that a namespace has under their names, and that none of its functions compares by identity."""
     named = [name for name in CLASSES if _behind_class(namespace.get(name, one := getattr(builtins, name))) is one]
-    compared = _compared_by_identity((*more, *_codes(namespace)))
+    compared = globals_compared((*more, *_codes(namespace)))
     return [name for name in named if name not in compared]
 
 
@@ -207,16 +207,6 @@ def behind_method(function: Any) -> Any:
 
 
 _METHOD_CODE = _method(torch.Tensor.relu, None).__code__
-
-
-def _compared_by_identity(codes: Iterable[CodeType]) -> set[str]:
-    """Globals that some code compares with ``is``."""
-    found: set[str] = set()
-    for code in codes:
-        for before, step in itertools.pairwise(working_steps(code)):
-            if step.name == "IS_OP" and before.name in ("LOAD_GLOBAL", "LOAD_NAME"):
-                found.add(str(before.value))
-    return found
 
 
 def _codes(namespace: dict[str, Any]) -> Iterator[CodeType]:

@@ -20,6 +20,7 @@ import torch
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils._device import _device_constructors
 
+from fx.bytecode.dataflow import behind
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.bodies import record_checkpoint
@@ -27,7 +28,6 @@ from fx.capture.patching import Trace, replaced_always, replaced_together, runni
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING, generator_of
 from fx.capture.whole_calls import behind_recording, recording
-from fx.checks.dataflow import behind
 from fx.checks.questions import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
 from fx.proxy import Proxy

@@ -14,6 +14,7 @@ import torch
 
 from fx.arguments import expect, expect_all, explained
 from fx.assertions import check_value
+from fx.bytecode.spreading import call_of_starred
 from fx.capture import higher_order_calls, identity_tests, modes, patching, recorded_calls, root_hooks, starred
 from fx.capture.assigned_attributes import AssignedAttributes
 from fx.capture.augmented import write_where_it_shows
@@ -42,7 +43,6 @@ from fx.capture.signature import PH, ConcreteArgs, PHBase, PHWithMeta, Signature
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, recording
 from fx.checks.questions import kind_of
-from fx.checks.starred import call_of_starred
 from fx.code.sources import not_compiled
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
 from fx.frames import boundary, user_location, users_frame

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from fx.assertions import check_value
+from fx.bytecode.mentions import compares_with_truth
 from fx.capture import patching
 from fx.capture.bodies import outermost
 from fx.capture.patching import replaced_always
-from fx.checks.questions import compares_with_truth
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import is_ours, is_users, user_location
 from fx.node import Node

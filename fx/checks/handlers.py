@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import dis
 from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from fx.checks.bytecode import nested, once_for_code
-from fx.checks.dataflow import Dataflow, Names, dataflow, may_return_truth, value_of
-from fx.checks.flow import flow_of
+from fx.bytecode.dataflow import Dataflow, Names, dataflow, may_return_truth, value_of
+from fx.bytecode.dialects import nested, once_for_code
+from fx.bytecode.flow import flow_of
+from fx.bytecode.mentions import enters_contexts
 from fx.frames import is_pythons_file, is_users_file
 
 _ALL = ("BaseException",)
-_WITH = dis.opmap["WITH_EXCEPT_START"]
 SUPPRESS: Mapping[str, tuple[str, ...]] = {"suppress": ()}
 """What context managers that swallow exceptions are called, each with the names of the classes of these; with none for
 those that are given the classes."""
@@ -34,7 +33,7 @@ def swallowing(code: CodeType, managers: Mapping[str, Any]) -> Iterator[CodeType
     """
     for one in nested(code) if managers else ():
         named = (*one.co_names, *one.co_freevars, *one.co_varnames, *one.co_cellvars)
-        if _WITH in one.co_code[::2] and (ATTRIBUTE in managers or not managers.keys().isdisjoint(named)):
+        if enters_contexts(one) and (ATTRIBUTE in managers or not managers.keys().isdisjoint(named)):
             yield one
 
 

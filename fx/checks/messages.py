@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fx.assertions import READ_ATTRIBUTES, READ_FUNCTIONS, READ_METHODS
-from fx.checks.dataflow import Call, Method, Names, attribute_of, behind, dataflow, element_of
+from fx.bytecode.dataflow import Call, Method, Names, attribute_of, behind, dataflow, element_of
 from fx.checks.recognition import Raise
 from fx.node import Node
 

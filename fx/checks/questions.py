@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import dis
 import operator
-from collections.abc import Iterable
-from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
 from fx.assertions import KINDS
-from fx.checks.bytecode import Step, once_for_code, steps, working_steps
 from fx.node import Node
 from fx.operators.families import find_operator, is_one_of
 from fx.operators.python import COMPARISONS
 from fx.operators.tensor_queries import ATTRIBUTES, METHODS
-
-IDENTITIES = frozenset({"dtype", "device", "grad", "grad_fn", "layout"})
-"""Attributes of tensors that programs compare by identity."""
 
 _ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg})
 
@@ -125,69 +118,3 @@ def _count_of_slice(index: slice) -> tuple[int, bool] | None:
     if stop is not None and (start < 0) == (stop < 0) and stop > start:
         return stop - start, False
     return None
-
-
-# Questions of the byte code that call nothing, or nothing that is the program's.
-
-
-def asks_for_class(frame: FrameType) -> bool:
-    """Return whether ``frame`` is at ``value.__class__``, or at ``case Class():``."""
-    return frame.f_lasti in _asking(frame.f_code)
-
-
-@once_for_code
-def _asking(code: CodeType) -> frozenset[int]:
-    return frozenset(step.offset for step in steps(code) if step.value == "__class__" or step.name == "MATCH_CLASS")
-
-
-def is_compared_by_identity(frame: FrameType) -> bool:
-    """Return whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable.
-
-    So is what it is calling, which may be ``getattr``.
-    """
-    return frame.f_lasti in _compared(frame.f_code)
-
-
-@once_for_code
-def _compared(code: CodeType) -> frozenset[int]:
-    return frozenset(_reads_compared([step for step in working_steps(code) if step.name != "PRECALL"]))
-
-
-def _reads_compared(found: list[Step]) -> Iterable[int]:
-    variables = {
-        step.value for place, step in enumerate(found) if step.name.startswith("LOAD_FAST") and _is_tested(found, place)
-    }
-    for place, step in enumerate(found):
-        if (step.name == "LOAD_ATTR" and step.value in IDENTITIES) or step.name in ("CALL", "CALL_FUNCTION"):
-            after = found[place + 1]
-            stored = after.name.startswith("STORE_FAST") and after.value in variables
-            if stored or _is_tested(found, place):
-                yield from range(step.offset, after.offset, 2)  # of a call, Python may be at its caches
-
-
-def _is_tested(found: list[Step], place: int) -> bool:
-    """Return whether what the step at ``place`` loads is compared by identity with what is loaded next."""
-    loads = 0
-    for step in found[place + 1 : place + 6]:
-        if step.name == "IS_OP" or step.name.endswith(("IF_NONE", "IF_NOT_NONE")):
-            return True
-        if step.name.startswith(("LOAD_GLOBAL", "LOAD_CONST", "LOAD_FAST", "LOAD_DEREF", "LOAD_NAME")):
-            loads += 1
-        elif step.name != "LOAD_ATTR":
-            return False
-        if loads > 1 or (loads == 0 and step.name == "LOAD_ATTR"):
-            return False
-    return False
-
-
-_IS_OP = dis.opmap["IS_OP"]
-
-
-@once_for_code
-def compares_with_truth(code: CodeType) -> bool:
-    """Return whether some code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
-    if _IS_OP not in code.co_code[::2] or all(type(value) is not bool for value in code.co_consts):
-        return False
-    found = working_steps(code)
-    tests = (place for place, step in enumerate(found) if step.name == "IS_OP")
-    return any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])

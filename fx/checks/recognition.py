@@ -1,7 +1,7 @@
 """Recognizing checks: branches on a traced value whose other side only raises (``if n != 4: raise``, ``assert``).
 
-The decision reads the byte code of the branching function (:mod:`fx.checks.flow`), the message its source. Needs
-neither torch nor the graph. Nothing is recognized where the byte code is unknown (:mod:`fx.checks.bytecode`). What is
+The decision reads the byte code of the branching function (:mod:`fx.bytecode.flow`), the message its source. Needs
+neither torch nor the graph. Nothing is recognized where the byte code is unknown (:mod:`fx.bytecode.dialects`). What is
 recorded calls ``fx.assertions``.
 """
 
@@ -18,8 +18,8 @@ from functools import lru_cache
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-from fx.checks.dataflow import Names, dataflow, may_return_truth, value_of
-from fx.checks.flow import Comparison, Flow, flow_of
+from fx.bytecode.dataflow import Names, dataflow, may_return_truth, value_of
+from fx.bytecode.flow import Comparison, Flow, flow_of
 from fx.provenance import line_of
 
 

@@ -1,6 +1,6 @@
 """Where text goes that the traced code makes of a value: into a message, or where something may be decided by it.
 
-Byte code says where a value goes (:mod:`fx.checks.dataflow`); what is called there is recognized by its identity.
+Byte code says where a value goes (:mod:`fx.bytecode.dataflow`); what is called there is recognized by its identity.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fx.checks.dataflow import Call, Dataflow, Method, Names, behind, callee_of, dataflow, parameters_given, value_of
+from fx.bytecode.dataflow import Call, Dataflow, Method, Names, behind, callee_of, dataflow, parameters_given, value_of
 from fx.frames import callers, is_ours
 
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "exception", "log")

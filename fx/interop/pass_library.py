@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import torch
 
+from fx.bytecode.mentions import references
 from fx.canonical.forms import Form
 from fx.capture.annotations import annotations_of
-from fx.checks.bytecode import steps
 from fx.operators.families import find_operator
 
 _torch: Any = torch  # for the parts of it that have no types
@@ -196,18 +196,18 @@ def _used_in(code: CodeType, known: dict[str, Any]) -> Iterator[Any]:
     known = {name: value for name, value in known.items() if name not in code.co_varnames}
     module = current = None
     is_imported = False
-    for _, kind, _, name in steps(code):
-        if kind == "IMPORT_NAME":
+    for kind, name in references(code):
+        if kind == "module":
             module = current = sys.modules.get(name) or ModuleType(name)
             is_imported = True
-        elif kind == "IMPORT_FROM":
+        elif kind == "member":
             current, is_imported = getattr(module, name, None), True
-        elif kind.startswith("STORE") and is_imported:
+        elif kind == "store" and is_imported:
             known[name] = current
             is_imported = False
-        elif kind in ("LOAD_ATTR", "LOAD_METHOD"):
+        elif kind == "attribute":
             current = getattr(current, name, None) if isinstance(current, ModuleType) else None
-        elif kind.startswith(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_FAST")):
+        elif kind == "name":
             current = known.get(name)
         else:
             continue

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import fx
 import pytest_fx
 from fx import GraphModule
-from fx.checks.bytecode import dialect
+from fx.bytecode.dialects import dialect
 from fx.interop import AdaptedPass
 from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.search.references import references_of

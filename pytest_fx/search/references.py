@@ -30,7 +30,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from fx.checks.bytecode import CONSTANTS, steps
+from fx.bytecode.dialects import CONSTANTS, steps
 from fx.interop import AdaptedPass
 from fx.operators.asynchronous import halves_of
 from fx.operators.facts import FAMILIES

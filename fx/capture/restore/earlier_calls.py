@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from fx.bytecode.dialects import nested
 from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING
 from fx.capture.restore.record import Change, Record
-from fx.checks.bytecode import nested
 from fx.errors import TraceError, type_in_words
-from fx.frames import is_users_file
+from fx.frames import is_users_file, package_of_file
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.modules.attributes import prefixes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,9 +11,9 @@ from typing import Any
 
 import torch
 
-from fx.checks.bytecode import nested, once_for_code
+from fx.bytecode.dialects import nested, once_for_code
+from fx.bytecode.mentions import assigned, compares_with_truth
 from fx.checks.handlers import ATTRIBUTE, SUPPRESS, handling, swallowed_by, swallowing
-from fx.checks.questions import compares_with_truth
 from fx.frames import is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
 
@@ -36,22 +35,12 @@ class Names:
     """Attributes that are assigned or deleted."""
 
 
-_STORE_GLOBAL = {dis.opmap["STORE_GLOBAL"], dis.opmap["DELETE_GLOBAL"]}
-_STORE_ATTR = {dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]}
-
-
 @once_for_code
 def names_of(code: CodeType) -> Names:
     """Return the names in some code."""
     codes = nested(code)
     read = dict.fromkeys(name for one in codes for name in one.co_names)
-    return Names(tuple(read), _arguments(codes, _STORE_GLOBAL), _arguments(codes, _STORE_ATTR))
-
-
-def _arguments(codes: Iterable[CodeType], instructions: set[int]) -> frozenset[str]:
-    with_them = [one for one in codes if not instructions.isdisjoint(one.co_code[::2])]
-    steps = (step for one in with_them for step in dis.get_instructions(one))
-    return frozenset(step.argval for step in steps if step.opcode in instructions)
+    return Names(tuple(read), assigned(codes, "global"), assigned(codes, "attr"))
 
 
 class Facts:

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 import fx
+from fx.bytecode.dialects import once_for_code
 from fx.capture import patching
-from fx.checks.bytecode import once_for_code
 from fx.errors import TraceError
 
 

@@ -23,8 +23,8 @@ if "fx" not in sys.modules:  # its __init__ imports torch, which other interpret
     sys.modules["fx"] = types.ModuleType("fx")
     sys.modules["fx"].__path__ = [str(Path(__file__).resolve().parents[3] / "fx")]
 
-from fx.checks.bytecode import DIALECTS, dialect, steps, unpack_count
-from fx.checks.flow import Comparison
+from fx.bytecode.dialects import DIALECTS, dialect, steps, unpack_count
+from fx.bytecode.flow import Comparison
 from fx.checks.recognition import compound_check, pending_check
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dis
+import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +17,8 @@ import torch
 from interpreters import found, running
 
 import fx
-from fx.checks.bytecode import DIALECTS, Step
-from fx.checks.flow import Flow
+from fx.bytecode.dialects import DIALECTS, Step
+from fx.bytecode.flow import Flow
 
 
 @pytest.mark.parametrize(
@@ -108,3 +112,17 @@ def test_the_row_of_python_3_14_reads_what_its_page_on_dis_says() -> None:
         assert [flow.raises(side, lambda _: True) for side in sides] == [raises_if, not raises_if]
         assert flow.raise_offset(sides[not raises_if]) == raised_at
     assert flow.branch(28) is None
+
+
+def test_no_instruction_is_named_outside_of_the_room_of_byte_code() -> None:
+    rows = [
+        names
+        for row in DIALECTS.values()
+        for names in (row.branches, row.conversions, row.between, row.other_branches, row.jumps, row.ends, row.set_up)
+    ]
+    known = {name for name in itertools.chain(dis.opmap, *rows) if "_" in name}
+    room = Path(fx.__file__).parent
+    files = [file for file in room.rglob("*.py") if file.parent != room / "bytecode"]
+    named = {file.name: known & set(re.findall(r"\b[A-Z]+(?:_[A-Z0-9]+)+\b", file.read_text())) for file in files}
+    assert {name: sorted(words) for name, words in named.items() if words} == {}
+    assert "LOAD_FAST" in known and len(files) > 200

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import FrameType
 
-from fx.checks.bytecode import Step, dialect, place_in, working_steps
-from fx.checks.flow import stack_effect
+from fx.bytecode.dialects import Step, dialect, place_in, working_steps
+from fx.bytecode.flow import stack_effect
 
 _CALLS = ("CALL", "PRECALL")
 _ADDS = frozenset({"LIST_EXTEND", "LIST_APPEND", "LIST_TO_TUPLE", "CALL_INTRINSIC_1", "KW_NAMES"})

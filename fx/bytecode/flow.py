@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from fx.checks.bytecode import CONSTANTS, Dialect, Step, dialect, steps
+from fx.bytecode.dialects import CONSTANTS, Dialect, Step, dialect, steps
 
 _REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 """The comparison that Python asks the right operand for where the left one knows no answer."""

@@ -19,7 +19,7 @@ from contextlib import suppress
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from fx.checks.bytecode import CONSTANTS, Dialect, Step, dialect, once_for_code, place_in, working_steps
+from fx.bytecode.dialects import CONSTANTS, Dialect, Step, dialect, once_for_code, place_in, working_steps
 
 UNKNOWN = -1
 """The instruction that makes a value which Python itself puts onto the stack, such as an exception."""

@@ -6,8 +6,8 @@ import dis
 from types import CodeType
 from typing import NamedTuple
 
-from fx.checks.bytecode import CONSTANTS, PADDING, Step, dialect, once_for_code, place_in, working_steps
-from fx.checks.flow import flow_of
+from fx.bytecode.dialects import CONSTANTS, PADDING, Step, dialect, once_for_code, place_in, working_steps
+from fx.bytecode.flow import flow_of
 
 _ON_NONE = ("IF_NONE", "IF_NOT_NONE")
 _COMPARING = frozenset(number for name, number in dis.opmap.items() if name == "IS_OP" or name.endswith(_ON_NONE))

@@ -118,6 +118,44 @@ _NOT_RECORDED = (
 """Beginnings of attributes that libraries ask objects for, the second line of functions that they wrap."""
 
 
+class RecordingState:
+    """What is known while operations are recorded: that a graph is added to, or, in capture, all of one run."""
+
+    is_tracing: bool = False
+    """Whether a program is being run."""
+    is_finished: bool = False
+    """Whether the run is over."""
+    refused: TraceError | None = None
+    """What ends the trace, whether or not the traced code catches it."""
+    makes_output: bool = False
+    """Whether the arguments that are made are what the program returns."""
+    returned_by: Any = None
+    """The traced function, once it has returned."""
+    caught: Any = None
+    """What watches which exceptions the traced code handles; None where it handles none."""
+    starred: Any = ()
+    """What stands for the elements of shapes that a call spreads, until that call is recorded."""
+    guide: Any = None
+    """What knows example inputs, if there are some."""
+    indexed: Any = ()
+    """The guards of integers that instructions asked for, until a node is made."""
+
+    def __init__(self) -> None:
+        """The state at the start."""
+        self.locations: dict[tuple[int, int], SourceLocation] = {}
+        """The user's lines that were met, by code and instruction."""
+        self.attributes_read: list[weakref.ref[Attribute]] = []
+        """The attributes of values that were read since the last change of a layout."""
+        self.reads_recorded: list[Node] = []
+        """The nodes of those that were recorded because of one."""
+        self.augmented: list[Node] = []
+        """The nodes of augmented assignments (``x += y``)."""
+        self.flag_defaults: set[Node] = set()
+        """The inputs with a flag as their default, by which a question for their truth is answered."""
+        self.written: dict[str, tuple[Proxy, str]] = {}
+        """What was written of traced values into messages: each with its value, and the format."""
+
+
 class TracerBase:
     """What makes nodes and proxies; ``Tracer`` adds what makes them for a whole module."""
 
@@ -135,34 +173,13 @@ class TracerBase:
 
     scope: Scope
     module_stack: dict[str, tuple[str, Any]]
-    _tracing: bool = False
-    _finished: bool = False
-    _refused: TraceError | None = None
-    _returns: bool = False
-    """Whether the arguments that are made are what the program returns."""
-    _caught: Any = None
-    """What watches which exceptions the traced code handles; None where it handles none."""
-    _starred: Any = ()
-    """What stands for the elements of shapes that a call spreads, until that call is recorded."""
-    guide: Any = None
-    """What knows example inputs, if there are some."""
-    _indexed: Any = ()
-    """The guards of integers that instructions asked for, until a node is made."""
-    _returned_by: Any = None
-    """The traced function, once it has returned."""
+    _state: RecordingState
+    """What belongs to one run, or to the graph that is added to."""
 
     def __init__(self) -> None:
         self.scope = Scope("", None)
         self.module_stack = {}
-        self._flag_defaults: set[Node] = set()
-        """The inputs with a flag as their default, by which a question for their truth is answered."""
-        self._locations: dict[tuple[int, int], SourceLocation] = {}
-        self._written: dict[str, tuple[Proxy, str]] = {}
-        """What was written of traced values into messages: each with its value, and the format."""
-        self._attributes_read: list[weakref.ref[Attribute]] = []
-        self._reads_recorded: list[Node] = []
-        self.augmented: list[Node] = []
-        """The nodes of augmented assignments (``x += y``)."""
+        self._state = RecordingState()
 
     def __getattr__(self, name: str) -> Any:
         if name in ("graph", "root", "root_module_name"):
@@ -186,11 +203,12 @@ class TracerBase:
         type_expr: Any | None = None,
     ) -> Node:
         """Insert a node into the graph. Override to add notes to it, or to refuse it."""
+        state = self._state
         if self.check_mutable_operations:
-            where = user_location(sys._getframe(1), self._locations)
+            where = user_location(sys._getframe(1), state.locations)
             self._refuse_writes(kind, target, args, kwargs, where)
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
-        node.source = location = user_location(sys._getframe(1), self._locations)
+        node.source = location = user_location(sys._getframe(1), state.locations)
         meta = current_meta()
         if meta is not None:
             node.meta.update(meta)
@@ -198,11 +216,11 @@ class TracerBase:
             node.meta["nn_module_stack"] = self.module_stack
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
             self.attribute_used(node, str(args[0]._target))
-        if self._caught is not None and (names := self._caught.names_at(sys._getframe(1))):
+        if state.caught is not None and (names := state.caught.names_at(sys._getframe(1))):
             node.meta["handled"] = names
         if self.record_stack_traces and kind != "placeholder":
             node.stack_trace = user_stack(sys._getframe(1))
-        if location is not None and location.is_compared is not False and self._tracing:
+        if location is not None and location.is_compared is not False and state.is_tracing:
             self.made_where_it_may_be_compared(node, location)
         return node
 
@@ -255,17 +273,18 @@ class TracerBase:
         Raises:
             TraceError: an argument cannot be held by a node, or the trace is over.
         """
-        caught = self._caught
+        state = self._state
+        caught = state.caught
         if caught is not None and caught.pause():
             try:
                 return TracerBase.create_proxy(self, kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
             finally:
                 caught.resume()
-        if self._finished:
+        if state.is_finished:
             raise _outlived(describe_call(kind, target))
-        if self._indexed:
+        if state.indexed:
             self._take_back_guards(args, kwargs)
-        if self._starred:
+        if state.starred:
             args, kwargs = self._spread(kind, target, args, kwargs)
         if type(args) is not tuple or type(kwargs) is not dict:
             expect(args, tuple, "args of create_proxy is a tuple", error=TraceError)
@@ -274,13 +293,13 @@ class TracerBase:
             expect_callable(
                 proxy_factory_fn, "proxy_factory_fn of create_proxy makes a Proxy of a node", error=TraceError
             )
-        if self._attributes_read and changes_layout(
+        if state.attributes_read and changes_layout(
             target if kind == "call_method" else getattr(target, "__name__", "")
         ):
-            read, self._attributes_read = self._attributes_read, []
+            read, state.attributes_read = state.attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
                 if attribute._node is None or attribute._node._erased:  # recorded while it is what was read
-                    self._reads_recorded.append(attribute.node)
+                    state.reads_recorded.append(attribute.node)
         node_args = self.create_arg(args)
         node_kwargs = self.create_arg(kwargs) if kwargs else {}
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)
@@ -298,7 +317,7 @@ class TracerBase:
             return node if node.graph is self.graph else self._node_of(a)
         if kind in IMMEDIATE_TYPES:
             # As an f-string makes it of a traced value: the text would be a constant of the program.
-            if kind is str and self._written and any(text in a for text in self._written):
+            if kind is str and self._state.written and any(text in a for text in self._state.written):
                 self._text_refused(a)
             return a
         try:
@@ -346,7 +365,7 @@ class TracerBase:
         if isinstance(a, (*base_types, enum.Enum)):
             return a
         numpy: Any = sys.modules.get("numpy")
-        if numpy is not None and isinstance(a, numpy.generic) and not self._returns:
+        if numpy is not None and isinstance(a, numpy.generic) and not self._state.makes_output:
             return self.create_arg(a.item())  # functions of torch take both alike; what is returned keeps its class
         raise self._cannot_hold(a)
 
@@ -377,7 +396,7 @@ class TracerBase:
     def _node_of(self, proxy: Proxy) -> Node:
         node = proxy.node
         if node.graph is not self.graph:
-            finished = proxy.tracer._finished or proxy.tracer is self
+            finished = proxy.tracer._state.is_finished or proxy.tracer is self
             raise TraceError(
                 "a traced value is used in a trace that it does not belong to",
                 where=caller_location(self),
@@ -473,11 +492,11 @@ class TracerBase:
 
     def text_with_values(self, text: str) -> Text:
         """Return what text is made of in which traced values were written before."""
-        written = sorted(filter(text.__contains__, self._written), key=len, reverse=True)
+        written = sorted(filter(text.__contains__, self._state.written), key=len, reverse=True)
         parts: list[str | Reading] = []
         end = 0
         for place in re.finditer("|".join(map(re.escape, written)), text) if written else ():
-            value, form = self._written[place[0]]
+            value, form = self._state.written[place[0]]
             parts += [text[end : place.start()], self._shown_in_messages(value)._replace(form=form)]
             end = place.end()
         return Text((*parts, text[end:]))
@@ -488,8 +507,8 @@ class TracerBase:
 
     def _refusal(self, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> TraceError:
         """An error that ends the trace even if the traced program catches it."""
-        self._refused = kind(what, **lines)
-        return self._refused
+        self._state.refused = kind(what, **lines)
+        return self._state.refused
 
     def _text_refused(self, text: str) -> NoReturn:
         raise self._refusal(_BY_TEXT, where=caller_location(self), value=text, **_WHY_NO_TEXT)
@@ -581,7 +600,7 @@ class TracerBase:
         if (count := self._count(obj, frame)) is not None:
             return (obj[index] for index in range(count))  # type: ignore[index]
         self.real_value_needed(frame)
-        before = self._refused
+        before = self._state.refused
         what = "Proxy object cannot be iterated"
         lines: dict[str, Any] = {
             "where": caller_location(self),
@@ -593,8 +612,8 @@ class TracerBase:
         }  # fmt: skip
         refusal = self._refusal(what, **lines)
         stands = self._stands_for(obj, frame, refusal)
-        self._refused = before
-        return iter((self._starred[-1],)) if stands else self.answer("iter", obj, what, **lines)
+        self._state.refused = before
+        return iter((self._state.starred[-1],)) if stands else self.answer("iter", obj, what, **lines)
 
     def unpack(self, obj: Proxy, count: int, frame: FrameType) -> Iterator[Any]:
         """The elements that ``a, b = value`` names, which ``frame`` is doing with a proxy."""
@@ -612,7 +631,7 @@ class TracerBase:
             user.target is len and any(one.target is check_value for one in user.users) for user in obj.node.users
         )
         if not certain and not checked:
-            message = f"the program was captured for {count} elements: {user_location(frame, self._locations)}"
+            message = f"the program was captured for {count} elements: {user_location(frame, self._state.locations)}"
             number = self.create_proxy("call_function", len, (obj,), {})
             self.create_proxy("call_function", check_value, (number, count, message), {})
         return count
@@ -623,7 +642,7 @@ class TracerBase:
 
     def _is_spread(self, obj: Proxy, frame: FrameType) -> bool:
         """Return whether something stands for the elements of ``obj``, of which Python asks how many there are."""
-        return any(one.whole is obj and one.frame is frame for one in self._starred)
+        return any(one.whole is obj and one.frame is frame for one in self._state.starred)
 
     def real_value_needed(self, frame: FrameType) -> None:
         """Called where a traced value is refused because ``frame`` called what takes concrete ones."""
@@ -687,12 +706,12 @@ class Proxy:
     def _text(self, text: str, write: Callable[[Any], str], frame: FrameType, spec: str = "") -> str:
         """Text for ``frame``, which asks for it: what stands for that of the value in messages, or that itself."""
         tracer = self.tracer
-        if not tracer._tracing or tracer._finished:
+        if not tracer._state.is_tracing or tracer._state.is_finished:
             return text
         if not is_only_shown(frame):
             return tracer._text_of(self, write, text)
         if not is_ours(frame):
-            tracer._written[text] = (self, spec)
+            tracer._state.written[text] = (self, spec)
         return text
 
     def __str__(self) -> str:
@@ -711,7 +730,7 @@ class Proxy:
         if k.startswith(_NOT_RECORDED):
             raise AttributeError(k)
         attribute = self._attribute(self, k)
-        if k in IDENTITIES and self.tracer._tracing and _is_compared(sys._getframe(1)):
+        if k in IDENTITIES and self.tracer._state.is_tracing and _is_compared(sys._getframe(1)):
             return self.tracer.answer(
                 "identity",
                 attribute,
@@ -722,14 +741,14 @@ class Proxy:
                 remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
             )
         if k in _PROPERTIES:
-            self.tracer._attributes_read.append(weakref.ref(attribute))
+            self.tracer._state.attributes_read.append(weakref.ref(attribute))
         return attribute
 
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         # torch asks too, before it takes an object for a tensor: only what is written in the traced code is answered
         frame = sys._getframe(1)
-        is_asked = self.tracer._tracing and is_users(frame)
+        is_asked = self.tracer._state.is_tracing and is_users(frame)
         if is_asked and (asks_for_class(frame) or is_calling(frame, isinstance)):
             return self._kind_for(frame)
         return type(self)
@@ -764,7 +783,7 @@ class Proxy:
             count = tracer.create_proxy("call_function", len, (self,), {})
             enough = tracer.create_proxy("call_function", operator.ge, (count, first + last), {})
             message = f"not enough values to unpack (expected at least {first + last}): "
-            tracer._assert(enough, MessageTemplate(f"{message}{user_location(frame, tracer._locations)}"))
+            tracer._assert(enough, MessageTemplate(f"{message}{user_location(frame, tracer._state.locations)}"))
         return (self[index] for index in (*range(first), *range(-last, 0)))  # type: ignore[index]
 
     def __abs__(self) -> Proxy:
@@ -775,7 +794,7 @@ class Proxy:
 
     def __hash__(self) -> int:
         tracer = self.tracer
-        if tracer._tracing and sys._getframe(1).f_locals.get("self") is not tracer:
+        if tracer._state.is_tracing and sys._getframe(1).f_locals.get("self") is not tracer:
             if tracer.trace_asserts and (known := hash_of_option(sys._getframe(1))) is not None:
                 return known  # the set then asks whether the value is equal to that one
             return self._answered(
@@ -1014,10 +1033,10 @@ def _add_operators() -> None:
         def augmented(self: Proxy, other: Any) -> Proxy:
             tracer = self.tracer
             if sys._getframe(1).f_code.co_filename in GENERATED_FILES:  # where it was written because it shows
-                named = function.__name__ if tracer._tracing else None
+                named = function.__name__ if tracer._state.is_tracing else None
                 return tracer.create_proxy("call_function", in_place, (self, other), {}, named)
             result = tracer.create_proxy("call_function", function, (self, other), {})
-            tracer.augmented.append(result.node)
+            tracer._state.augmented.append(result.node)
             return result
 
         return augmented
@@ -1076,7 +1095,7 @@ def outside_fx(frame: FrameType) -> FrameType:
 
 def caller_location(tracer: TracerBase) -> SourceLocation | None:
     """The user's line that uses a traced value; the last of the program where it has returned."""
-    return user_location(sys._getframe(1), tracer._locations) or _last_line(tracer._returned_by)
+    return user_location(sys._getframe(1), tracer._state.locations) or _last_line(tracer._state.returned_by)
 
 
 def _is_compared(frame: FrameType) -> bool:
@@ -1118,7 +1137,7 @@ def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             pending.extend(kind.parts(value))
     if len(tracers) == 1:
         return next(iter(tracers.values()))
-    live = next((tracer for tracer in tracers.values() if not tracer._finished), next(iter(tracers.values())))
+    live = next((tracer for tracer in tracers.values() if not tracer._state.is_finished), next(iter(tracers.values())))
     raise TraceError(
         f"Found multiple different tracers {list(tracers.values())} while trying to trace operations "
         f"{getattr(function, '__name__', function)}",

@@ -45,11 +45,11 @@ class Body:
         """The body of a call of the function that is called ``name``."""
         self._tracer = tracer
         self.name = name
-        self.outer: Body | None = tracer._body
+        self.outer: Body | None = tracer._state.body
         self.outer_graph: Graph = tracer.graph
-        self.outer_guide: Guide | None = tracer.guide
+        self.outer_guide: Guide | None = tracer._state.guide
         self.graph = Graph(tracer_cls=type(tracer))
-        self.guide: Guide | None = None if tracer.guide is None else tracer.guide.of_body(self.graph)
+        self.guide: Guide | None = None if tracer._state.guide is None else tracer._state.guide.of_body(self.graph)
         self.returned: Any = None
         """What the function returned."""
         self.closed: dict[Node, Node] = {}
@@ -89,10 +89,10 @@ class Body:
             varying: whether numbers among the arguments may be others each time the body runs.
         """
         tracer: Any = self._tracer
-        real = tracer._real
-        outside = tracer.augmented, real._nodes
-        switched = len(tracer._modes._gradients)
-        tracer.augmented, real._nodes = [], []
+        real = tracer._state.real
+        outside = tracer._state.augmented, real._nodes
+        switched = len(tracer._state.modes._gradients)
+        tracer._state.augmented, real._nodes = [], []
         try:
             with self.entered():
                 if (
@@ -104,21 +104,21 @@ class Body:
                 named = {name: self._input(name, value, inner(name), varying) for name, value in kwargs.items()}
                 self.returned = function(*given, **named)
                 tracer.create_node("output", "output", (tracer.create_arg(self.returned),), {})
-                if len(tracer._modes._gradients) != switched:
+                if len(tracer._state.modes._gradients) != switched:
                     raise self._switches(function)
                 outside[1].extend(node for node in real._nodes if node.graph is not self.graph)
                 real._nodes = [node for node in real._nodes if node.graph is self.graph]
                 self._simplify()
         finally:
-            tracer.augmented, real._nodes = outside
+            tracer._state.augmented, real._nodes = outside
 
     def _simplify(self) -> None:
         """Leave out what was recorded and is not used, and write in place where that shows."""
         self._tracer._drop_unused_reads()
-        self._tracer._real.drop_unused()
+        self._tracer._state.real.drop_unused()
         if self.guide is not None:
             self.guide.drop_unused()
-        write_where_it_shows(self._tracer.augmented, self._tracer.root)
+        write_where_it_shows(self._tracer._state.augmented, self._tracer.root)
 
     def _input(self, name: str, value: Any, known: Callable[[Any], Any], varying: bool) -> Any:
         """An input of the body, and what the function gets for it: stand-ins for the tensors in ``value``."""
@@ -218,23 +218,24 @@ class Body:
 
 @contextmanager
 def _into(tracer: Any, graph: Graph, body: Body | None, guide: Guide | None) -> Generator[None]:
-    held = tracer.graph, tracer._body, tracer.guide
-    tracer.graph, tracer._body, tracer.guide = graph, body, guide
+    state = tracer._state
+    held = tracer.graph, state.body, state.guide
+    tracer.graph, state.body, state.guide = graph, body, guide
     try:
         yield
     finally:
-        tracer.graph, tracer._body, tracer.guide = held
+        tracer.graph, state.body, state.guide = held
 
 
 def outermost(tracer: Any) -> AbstractContextManager[None]:
     """Let nodes go into the program around all bodies."""
-    body: Body | None = tracer._body
+    body: Body | None = tracer._state.body
     return nullcontext() if body is None else _into(tracer, body.first.outer_graph, None, body.first.outer_guide)
 
 
 def within(tracer: Any, graph: Graph) -> AbstractContextManager[None]:
     """Let nodes go into a graph, if it is that of a body around what is captured now, or of the program around all."""
-    body: Body | None = tracer._body
+    body: Body | None = tracer._state.body
     if body is None or graph is tracer.graph:
         return nullcontext()
     owner = body.owner(graph)

@@ -131,8 +131,8 @@ class Caught:
 
     def _raised_here(self, error: Any, traceback: Any) -> None:
         """Keep an exception that a traced value causes: if the trace goes on to its end, it was handled."""
-        if self._tracer is not None and self._tracer._refused is None:
-            self._tracer._refused = error if isinstance(error, TraceError) else misuse(error, traceback)
+        if self._tracer is not None and self._tracer._state.refused is None:
+            self._tracer._state.refused = error if isinstance(error, TraceError) else misuse(error, traceback)
 
     def names_at(self, frame: FrameType) -> list[str]:
         """The names of the classes of exceptions that the traced code handles at the place where ``frame`` is."""

@@ -19,7 +19,8 @@ from fx.analysis.guards import GUARDS, guards_of
 from fx.capture.guided import GuidedProxy
 from fx.capture.misuse import explain_misuse
 from fx.capture.python_functions import called_method
-from fx.capture.restore.record import Change, Record
+from fx.capture.restore.record import Change
+from fx.capture.trace_state import TraceState
 from fx.capture.tracer import Root, Tracer
 from fx.errors import FxError, TracedValueError, TraceError
 from fx.frames import user_location, users_frame
@@ -87,6 +88,8 @@ class Explanation:
     """What the example inputs answered: the program would check each."""
     unseen: tuple[str, ...]
     """Where a run ended though nothing was wrong but a guess, so that what follows was not looked at."""
+    second_run: tuple[str, ...] = ()
+    """Why a capture runs the program a second time, and how; empty where it runs it once."""
 
     @property
     def is_captured(self) -> bool:
@@ -99,7 +102,8 @@ class Explanation:
         ]
         said += [f"{number}. {one}" for number, one in enumerate(self.obstacles, 1)]
         said += ["\n".join(["parts", *(f"  {number}. {part}" for number, part in enumerate(self.parts, 1))])]
-        for label, lines in (("guards", self.guards), ("not looked at", self.unseen)):
+        more = {"guards": self.guards, "not looked at": self.unseen, "run a second time": self.second_run}
+        for label, lines in more.items():
             if lines:
                 said.append("\n".join([label, *(f"  {line}" for line in lines)]))
         return "\n\n".join(said)
@@ -141,7 +145,8 @@ def explain(
     assert longest is not None
     obstacles = tuple(Obstacle(*lines, tuple(dict.fromkeys(found.modules[key]))) for key, lines in found.noted.items())
     guards = tuple(str(guard) for guard in longest.guards())
-    return Explanation(obstacles, longest.parts(), guards, tuple(dict.fromkeys(found.unseen)))
+    unseen, second_run = (tuple(dict.fromkeys(lines)) for lines in (found.unseen, found.second_run))
+    return Explanation(obstacles, longest.parts(), guards, unseen, second_run)
 
 
 class _Found:
@@ -153,6 +158,7 @@ class _Found:
         self.modules: dict[Any, list[str]] = {}
         self.sides: dict[Any, set[bool]] = {}
         self.unseen: list[str] = []
+        self.second_run: list[str] = []
 
     @property
     def size(self) -> int:
@@ -177,11 +183,13 @@ class _Run(Tracer):
         self._number = number
         self._asked: dict[Any, int] = {}
         self._guessed = False
+        self._has_examples = False
         self._ends: list[Node] = []
         self._pending: list[tuple[FrameType, int, TracedValueError, str, Node]] = []
 
     def explore(self, root: Root, example_inputs: Any) -> None:
         """Run to the end, or as far as it goes."""
+        self._has_examples = example_inputs is not None
         try:
             self.trace(root, None, example_inputs)
         except Exception as error:
@@ -190,9 +198,11 @@ class _Run(Tracer):
             self._ended(error, "")
         self._confirm(None)
 
-    def _start(self, root: Root) -> Callable[..., Any]:
+    def _start(self, root: Root, state: TraceState) -> Callable[..., Any]:
         self._pending, self._ends = [], []  # of a run that was given up for another one
-        return super()._start(root)
+        if state.needs.why is not None:
+            self._found.second_run.append(state.needs.why)
+        return super()._start(root, state)
 
     # What is looked into.
 
@@ -218,9 +228,9 @@ class _Run(Tracer):
         try:
             explain_misuse(error)
         except TracedValueError as misuse:
-            if not self._needs.calls and called_method(misuse.__cause__) is not None:
+            if not self._state.needs.calls and called_method(misuse.__cause__) is not None:
                 return True
-        return self._runs_again
+        return self._state.runs_again
 
     def _ended(self, error: Exception, path: str) -> None:
         try:
@@ -235,7 +245,9 @@ class _Run(Tracer):
             what = f"the program raises {type(error).__name__}: {error}"
             self._obstacle(TraceError(what, where=_raised_at(error), remedy="call the program as it is first"), path)
 
-    def _run_again(self, root: Root, concrete_args: Any, state: Record, changes: list[Change]) -> None:
+    def _run_again(self, root: Root, concrete_args: Any, state: TraceState, changes: list[Change]) -> None:
+        names = ", ".join(dict.fromkeys(repr(name) for _, name in changes))
+        self._found.second_run.append(f"to see that it does the same though it has changed {names}")
         try:
             super()._run_again(root, concrete_args, state, changes)
         except TraceError as error:
@@ -270,7 +282,7 @@ class _Run(Tracer):
         try:
             return super().create_proxy(kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
         except TraceError as error:
-            if self._finished or self._runs_again:
+            if self._state.is_finished or self._state.runs_again:
                 raise
             self._obstacle(error)
             self._guessed = True
@@ -281,9 +293,9 @@ class _Run(Tracer):
         try:
             return super().answer(question, obj, what, kind, **lines)
         except TraceError as error:
-            if self._runs_again:  # the next run may record the call
+            if self._state.runs_again:  # the next run may record the call
                 raise
-            self._refused = None
+            self._state.refused = None
             self._obstacle(error)
             self._guessed = True
         if question == "bool":
@@ -304,7 +316,7 @@ class _Run(Tracer):
     def answer_index(self, obj: Proxy, frame: FrameType) -> int:
         """The integer that the example inputs say, else a guess."""
         try:
-            if self.guide is not None:
+            if self._state.guide is not None:
                 return super().answer_index(obj, frame)
             error = TracedValueError(
                 "cannot use a traced value as an integer",
@@ -318,7 +330,7 @@ class _Run(Tracer):
             error = refused
         caller = users_frame(frame)
         self._pending.append((caller, caller.f_lasti, error, self._path, obj.node))
-        self._indexed.append((caller, caller.f_lasti, None))
+        self._state.indexed.append((caller, caller.f_lasti, None))
         return 1
 
     def _take_back_guards(self, args: Any, kwargs: Any) -> None:
@@ -341,7 +353,7 @@ class _Run(Tracer):
 
     def guards(self) -> list[Any]:
         """The guards of the graph."""
-        return [] if self._fake_mode is None else list(guards_of(self.graph.nodes))
+        return list(guards_of(self.graph.nodes)) if self._has_examples else []
 
     def parts(self) -> tuple[Part, ...]:
         """The operations between the obstacles."""

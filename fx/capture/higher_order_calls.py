@@ -57,8 +57,8 @@ def is_opened_in_body(tracer: Any, module: torch.nn.Module) -> bool:
     """Return whether a leaf is looked into in a body, which holds no modules: its functions take what it holds."""
     kind = type(module)
     opened = kind.__module__.startswith("torch.nn.modules.") and not isinstance(module, _CLOSED)
-    if opened and tracer._flags is not None:
-        tracer._flags.opened.add(id(module))
+    if opened and tracer._state.flags is not None:
+        tracer._state.flags.opened.add(id(module))
     return opened
 
 

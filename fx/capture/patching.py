@@ -37,7 +37,7 @@ class Trace:
     __slots__ = ("outer", "result", "session", "steps", "stopped")
 
     def __init__(self, session: Any, program: Callable[[Trace], Any]) -> None:
-        self.session = session  # a TracerSession: what is done when the thread uses a module
+        self.session = session  # a TraceState: what is done when the thread uses a module
         self.outer: Trace | None = None
         self.result: Any = None
         self.stopped: StopIteration | None = None

@@ -90,8 +90,8 @@ def _make_extreme(original: Any) -> Any:
 
 def _make_next(original: Any) -> Any:
     def next(iterator: Any, /, *default: Any) -> Any:
-        if (tracer := running_tracer()) is not None and tracer._state is not None:
-            tracer._state.expect_fresh(iterator)
+        if (tracer := running_tracer()) is not None and tracer._state.modules is not None:
+            tracer._state.modules.expect_fresh(iterator)
         return original(iterator, *default)
 
     return next

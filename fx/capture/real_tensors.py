@@ -85,15 +85,19 @@ class RealTensors(TorchFunctionMode):
     A trace pushes it onto the stack of modes, and :func:`leave_ended` takes it off.
     """
 
-    def __init__(self, tracer: TracerBase, modes: Modes, is_tracing: Callable[[], bool]) -> None:
+    def __init__(
+        self, tracer: TracerBase, modes: Modes, is_tracing: Callable[[], bool], *, replaces_methods: bool = False
+    ) -> None:
         """A mode of one trace.
 
         Args:
             tracer: records operations.
             modes: what it knows of modes.
             is_tracing: whether the trace is running.
+            replaces_methods: whether calls of methods of tensors are recorded.
         """
         super().__init__()
+        self._replaces_methods = replaces_methods
         self._tracer = tracer
         self._modes = modes
         self.is_tracing = is_tracing
@@ -143,12 +147,12 @@ class RealTensors(TorchFunctionMode):
         """Call ``func``, or record the call."""
         if not self.is_tracing():
             return func(*args, **(kwargs or {}))
-        if self._tracer._needs.calls:
+        if self._replaces_methods:
             func = behind_method(func)
         if not kwargs:
             kwargs = {}
             if _QUICK.issuperset(map(type, args)) and Proxy in types:  # as most calls of traced code are
-                caught = self._tracer._caught
+                caught = self._tracer._state.caught
                 if caught is None or not caught.pause():
                     return Proxy.__torch_function__(func, types, args, kwargs)
                 try:

@@ -45,7 +45,7 @@ def parts(like: Any, whole: Proxy, tracer: Any, varying: bool = False) -> Any:
 
 def element(whole: Proxy, key: Any, tracer: Any) -> Proxy:
     """An element of a value, whose node goes where nobody uses it."""
-    return tracer._real._noted(whole[key])  # type: ignore[index]
+    return tracer._state.real._noted(whole[key])  # type: ignore[index]
 
 
 def holds_values(value: Any) -> bool:

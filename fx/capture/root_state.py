@@ -10,9 +10,7 @@ from typing import Any
 import torch
 
 from fx.arguments import expect
-from fx.capture.bodies import Body
-from fx.capture.real_tensors import RealTensors
-from fx.capture.restore.record import Record
+from fx.capture.trace_state import TraceState
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable
 from fx.container_kinds import NAMED_TUPLE, call_of_named_tuple, container_kind
 from fx.errors import ForeignModuleError, TraceError
@@ -29,12 +27,7 @@ class RootTracer(TracerBase):
     """The module that is traced; an empty one while a function is."""
     root_module_name: str
     submodule_paths: dict[torch.nn.Module, str] | None = None
-    _state: Record | None = None
-    _body: Body | None = None
-    """What is captured now, where it is a function that the program hands to another one."""
-    _real: RealTensors | None = None
-    _attribute_paths: dict[int, tuple[Any, str]] | None = None
-    _parameter_paths: dict[int, str] | None = None
+    _state: TraceState  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def path_of_module(self, mod: torch.nn.Module) -> str:
         """The dotted path of ``mod`` below the root.
@@ -83,12 +76,12 @@ class RootTracer(TracerBase):
             writes = target == "__setitem__" or (target.endswith("_") and not target.endswith("__"))
         else:
             writes = any(target is function for function in IN_PLACE)
-        if not writes or self._real is None:  # a Transformer makes nodes, and traces nothing
+        if not writes or self._state.real is None:  # a Transformer makes nodes, and traces nothing
             return
         constant = self._constants.get(path)
         tensor = _held_at(self.root, path) if constant is None else constant
         if isinstance(tensor, torch.Tensor):
-            self._real.is_written(tensor)
+            self._state.real.is_written(tensor)
 
     def is_state(self, tensor: torch.Tensor) -> bool:
         """Return whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
@@ -101,7 +94,8 @@ class RootTracer(TracerBase):
 
     def takes_part(self, arguments: Any) -> bool:
         """Return whether an argument of a call is recorded: a traced value, or a tensor of the root."""
-        return find_proxy(arguments) is not None or (self._real is not None and self._real.takes_part(arguments))
+        real = self._state.real
+        return find_proxy(arguments) is not None or (real is not None and real.takes_part(arguments))
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that starts with ``prefix``, ends in a number and is not an attribute of the root yet."""
@@ -113,7 +107,7 @@ class RootTracer(TracerBase):
         return f"{prefix}{number}"
 
     def _tensor_arg(self, a: torch.Tensor) -> Argument:
-        real = self._real
+        real = self._state.real
         if real is not None and (node := real.node_of(a)) is not None:
             return node if node.graph is self.graph else self._node_of(self.proxy(node))
         if isinstance(a, torch.nn.Parameter):
@@ -129,12 +123,14 @@ class RootTracer(TracerBase):
         return self._constant("_tensor_constant", a)
 
     def _fetch(self, path: str) -> Argument:
-        return self.create_node("get_attr", path, (), {}) if self._body is None else self._body.fetched(path)
+        body = self._state.body
+        return self.create_node("get_attr", path, (), {}) if body is None else body.fetched(path)
 
     @property
     def _constants(self) -> dict[str, Any]:
         """The constants of the program around all bodies."""
-        return (self.graph if self._body is None else self._body.first.outer_graph).constants
+        body = self._state.body
+        return (self.graph if body is None else body.first.outer_graph).constants
 
     def _constant(self, prefix: str, value: Any) -> Argument:
         name = self.get_fresh_qualname(prefix)
@@ -143,28 +139,29 @@ class RootTracer(TracerBase):
         return self._fetch(name)
 
     def _parameters(self) -> dict[int, str]:
-        if self._parameter_paths is None:
-            self._parameter_paths = {id(value): path for path, value in self.root.named_parameters()}
+        paths = self._state.parameter_paths
+        if paths is None:
+            paths = self._state.parameter_paths = {id(value): path for path, value in self.root.named_parameters()}
             for path, value in _named_by_program(self.root):
-                if id(value) in self._parameter_paths:
-                    self._parameter_paths[id(value)] = path
-        return self._parameter_paths
+                if id(value) in paths:
+                    paths[id(value)] = path
+        return paths
 
     def _attributes(self) -> dict[int, tuple[Any, str]]:
         """Path of every buffer and of every tensor or script object that a module of the root holds as an attribute."""
-        if self._attribute_paths is None:
+        if self._state.attribute_paths is None:
             named = ((path, value) for path, value in _named_by_program(self.root) if isinstance(value, torch.Tensor))
             found: dict[int, tuple[Any, str]] = {id(value): (value, path) for path, value in named}
-            state = self._state
+            modules = self._state.modules
             for prefix, module in self.root.named_modules():
                 if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
                     continue
-                own = module.__dict__ if state is None else state.attributes_of(module)
+                own = module.__dict__ if modules is None else modules.attributes_of(module)
                 for name, value in {**own, **own["_buffers"]}.items():
                     if isinstance(value, (torch.Tensor, torch.ScriptObject)):
                         found.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))
-            self._attribute_paths = found
-        return self._attribute_paths
+            self._state.attribute_paths = found
+        return self._state.attribute_paths
 
     @property
     def tensor_attrs(self) -> dict[Any, str]:
@@ -203,7 +200,7 @@ def paths_below(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
 def _foreign(what: str, value: str, tracer: RootTracer) -> TraceError:
     return ForeignModuleError(
         what,
-        where=user_location(sys._getframe(2), tracer._locations),
+        where=user_location(sys._getframe(2), tracer._state.locations),
         value=value,
         why=f"a node names a path below {type(tracer.root).__name__}, and this has none",
         remedy="make it an attribute of the root or of one of its submodules (in __init__)",

@@ -109,7 +109,7 @@ class Signature:
     ) -> tuple[Callable[..., Any], list[Any]]:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
-        guide = tracer.guide
+        guide = tracer._state.guide
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
         if self.optional:
             behind: Any = inspect.unwrap(self.function)
@@ -180,7 +180,7 @@ class Signature:
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
-        guide = tracer.guide
+        guide = tracer._state.guide
         if self._asking is not None and guide is not None and default and guide.given.get(name, *default) is default[0]:
             return self._left_as_default(tracer, name)
         if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
@@ -202,7 +202,7 @@ class Signature:
             self._whole.add(name)
             proxy = self._input(tracer, name, *default)
             if name in self._flags and guide is None:
-                tracer._flag_defaults.add(proxy.node)
+                tracer._state.flag_defaults.add(proxy.node)
             return proxy
         count = 0
         examples = None if guide is None else guide.parts_of(name, concrete[name])

@@ -47,7 +47,7 @@ class Starred(Proxy):
 
     def refused(self) -> TraceError:
         """Return what to raise where something else gets the elements: it ends the trace, caught or not."""
-        self.tracer._refused = self.refusal
+        self.tracer._state.refused = self.refusal
         return self.refusal
 
 

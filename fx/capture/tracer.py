@@ -15,8 +15,7 @@ import torch
 from fx.arguments import expect, expect_all, explained
 from fx.assertions import check_value
 from fx.bytecode.spreading import call_of_starred
-from fx.capture import higher_order_calls, identity_tests, modes, patching, recorded_calls, root_hooks, starred
-from fx.capture.assigned_attributes import AssignedAttributes
+from fx.capture import higher_order_calls, identity_tests, patching, root_hooks, starred
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.bodies import escaped, outermost, within
 from fx.capture.caught import Caught, forget_ended
@@ -24,9 +23,8 @@ from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
 from fx.capture.leaf_hooks import awaits_input, leaves_something
 from fx.capture.misuse import explain_misuse, note_other_run
-from fx.capture.needs import NO_NEEDS, Needs
+from fx.capture.modes import Modes
 from fx.capture.patching import Trace
-from fx.capture.python_functions import called_method, calls_classes, record_classes, record_methods
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.restore import leftovers
 from fx.capture.restore.earlier_calls import (
@@ -38,10 +36,10 @@ from fx.capture.restore.earlier_calls import (
 )
 from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
-from fx.capture.session import TracerSession
 from fx.capture.signature import PH, ConcreteArgs, PHBase, PHWithMeta, Signature, function_calling, not_traceable
+from fx.capture.trace_state import TraceState
 from fx.capture.training_flag import TrainingFlags
-from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, recording
+from fx.capture.whole_calls import ProxyableClassMeta, behind_recording
 from fx.checks.questions import kind_of
 from fx.code.sources import not_compiled
 from fx.errors import ForeignModuleError, TracedValueError, TraceError
@@ -53,7 +51,6 @@ from fx.node import Node, Target
 from fx.operators.asynchronous import remote_calls
 from fx.provenance import SourceLocation
 from fx.proxy import ParameterProxy, Proxy, Scope, caller_location
-from fx.wrapping import wrapped_globals
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
            "is_fx_tracing", "symbolic_trace"]  # fmt: skip
@@ -79,7 +76,6 @@ class Tracer(RootTracer):
         return relu
     """
 
-    _refused: TraceError | None
     follows_training: bool = True
     """Let operations that are given the training flag of a module read it when they run, instead of fixing it."""
 
@@ -113,19 +109,7 @@ class Tracer(RootTracer):
         self.param_shapes_constant = param_shapes_constant
         self.num_calls: dict[str, int] = {}
         self._leaf_kinds: dict[type, bool] = {}
-        self._tells_leaves = False
-        """Whether what is a leaf is left to this class."""
-        self._needs = NO_NEEDS
-        self._called: dict[int, dict[str, Any]] = {}
-        """The globals of code that was refused because it calls classes of Python's."""
-        self._left_out = False
-        """Whether an optional input was left out."""
-        self._runs = 0
-        self._examples: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None
-        self._fake_mode: Any = None
-        self._has_raised = False
-        """Whether a run has ended with an exception, whose traceback holds traced values."""
-        self._forget_run()
+        self._state = TraceState()
 
     # What to override.
 
@@ -154,28 +138,29 @@ class Tracer(RootTracer):
             args: positional arguments of the call.
             kwargs: keyword arguments of the call.
         """
+        state = self._state
         try:
             path = self.path_of_module(m)
         except ForeignModuleError as error:
-            if self._flags is None or m._parameters or m._buffers or m._modules:
+            if state.flags is None or m._parameters or m._buffers or m._modules:
                 raise
-            return self._flags.with_foreign(error, lambda: forward(*args, **kwargs))  # nn.ReLU()(x)
+            return state.flags.with_foreign(error, lambda: forward(*args, **kwargs))  # nn.ReLU()(x)
         outer = self.module_stack
         count = self.num_calls.get(path, 0)
         self.num_calls[path] = count + 1
         self.module_stack = {**outer, f"{path}@{count}" if count else path: (path, type(m))}
         try:
-            known = self._leaf_kinds.get(type(m)) if self._tells_leaves else None
+            known = self._leaf_kinds.get(type(m)) if state.tells_leaves else None
             is_leaf = self.is_leaf_module(m, path) if known is None else known
             if is_leaf and (m._forward_hooks or m._forward_pre_hooks):
                 is_leaf = not self._is_opened(m)
-            if self._body is not None and is_leaf:
+            if state.body is not None and is_leaf:
                 is_leaf = not higher_order_calls.is_opened_in_body(self, m)
             if is_leaf or m._backward_hooks or m._backward_pre_hooks:
-                if self._flags is not None and self._flags.watches_leaves:
-                    self._flags.leaf_called(m)
-                if self._body is not None:
-                    called = self.proxy(self._body.fetched(path))
+                if state.flags is not None and state.flags.watches_leaves:
+                    state.flags.leaf_called(m)
+                if state.body is not None:
+                    called = self.proxy(state.body.fetched(path))
                     return self.create_proxy("call_method", "__call__", (called, *args), kwargs)
                 return self.create_proxy("call_module", path, args, kwargs)
             if awaits_input(m):
@@ -197,11 +182,13 @@ class Tracer(RootTracer):
 
     def _is_opened(self, module: torch.nn.Module) -> bool:
         """Return whether a leaf is looked into, since its hooks leave something for the traced code."""
-        if self._state is None or _is_compiled(module):
+        state = self._state
+        if state.modules is None or _is_compiled(module):
             return False
-        opened = leaves_something(module, self.submodule_paths or {}, self._state.held, self._state.facts.read)
-        if opened and self._flags is not None:
-            self._flags.opened.add(id(module))
+        read = state.modules.facts.read
+        opened = leaves_something(module, self.submodule_paths or {}, state.modules.held, read)
+        if opened and state.flags is not None:
+            state.flags.opened.add(id(module))
         return opened
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
@@ -239,8 +226,8 @@ class Tracer(RootTracer):
 
     def _node_of(self, proxy: Proxy) -> Node:
         node = proxy.node
-        if node.graph is not self.graph and not self._finished and proxy.tracer is self:
-            found = None if self._body is None else self._body.input_for(node)
+        if node.graph is not self.graph and not self._state.is_finished and proxy.tracer is self:
+            found = None if self._state.body is None else self._state.body.input_for(node)
             if found is None:
                 raise escaped(self, proxy, caller_location(self))
             return found
@@ -248,7 +235,7 @@ class Tracer(RootTracer):
 
     def create_attribute(self, root: Proxy, name: str) -> Node:
         """Make the node of an attribute, where the value is made whose it is."""
-        if self._body is None:
+        if self._state.body is None:
             return super().create_attribute(root, name)
         with within(self, root.node.graph):
             return super().create_attribute(root, name)
@@ -301,42 +288,26 @@ class Tracer(RootTracer):
         Raises:
             TraceError: the program cannot be captured; the message names the user's line.
         """
-        self._examples = example_inputs
-        self._fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
-        self._runs = 0
+        fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
+        first = TraceState(self, examples=example_inputs, fake_mode=fake_mode)
         try:
-            try:
-                return self._trace(root, concrete_args, NO_NEEDS)
-            except Exception as error:
-                if (needs := self._needs_after(error)) is None:
-                    raise
-                refused = error
-            try:
-                return self._trace(root, concrete_args, needs)
-            except Exception as error:
-                if isinstance(error, TraceError) and not needs.given:
-                    note_other_run(error, refused, "without calls of Python's classes recorded")
-                    raise
-                note_other_run(refused, error, needs.how)
-                raise refused from refused.__cause__ or error
-        finally:
-            self._examples = None  # which may be large
-
-    def _needs_after(self, error: Exception) -> Needs | None:
-        """Return what another run has to do otherwise than the one that an error has ended; None if nothing helps."""
-        if self._runs > 1:
-            return None
-        if isinstance(error, TraceError):
-            method = called_method(error.__cause__)
-            if method is None and not self._called:
-                return None
-            how = "with calls of Python's classes recorded"
-            return Needs(True, tuple(self._called.values()), frozenset({method} if method else ()), how=how)
-        return Needs(True, given=True, how="with its optional inputs") if self._left_out else None
+            return self._trace(root, concrete_args, first)
+        except Exception as error:
+            if (needs := first.needs_after(error)) is None:
+                raise
+            refused = error
+        try:
+            return self._trace(root, concrete_args, first.again(needs))
+        except Exception as error:
+            if isinstance(error, TraceError) and not needs.given:
+                note_other_run(error, refused, "without calls of Python's classes recorded")
+                raise
+            note_other_run(refused, error, needs.how)
+            raise refused from refused.__cause__ or error
 
     def proxy(self, node: Node) -> Proxy:
         """The proxy for a node."""
-        if self.guide is not None:
+        if self._state.guide is not None:
             return GuidedProxy(node, self)
         proxy = _new(Proxy)  # past the checks of what others give
         proxy.node, proxy.tracer = node, self
@@ -348,11 +319,11 @@ class Tracer(RootTracer):
         Raises:
             TraceError: there are none, or they do not say it.
         """
-        if question == "bool" and obj.node in self._flag_defaults:
+        if question == "bool" and obj.node in self._state.flag_defaults:
             return self._answer_default(obj, lines["where"])
-        if self.guide is None or self._runs_again:
+        if self._state.guide is None or self._state.runs_again:
             return super().answer(question, obj, what, kind, **lines)
-        return self.guide.answer(question, obj, what, kind, **lines)
+        return self._state.guide.answer(question, obj, what, kind, **lines)
 
     def _answer_default(self, flag: Proxy, where: object) -> bool:
         """Capture the program as it is where a flag is left out, and let it check that."""
@@ -363,18 +334,13 @@ class Tracer(RootTracer):
             self.create_proxy("call_function", check_value, (flag, value, message), {})
         return bool(value)
 
-    @property
-    def _runs_again(self) -> bool:
-        """Return whether there will be another run, which records calls that this one was refused for."""
-        return bool(self._called) and not self._needs.calls
-
     def unpack(self, obj: Proxy, count: int, frame: FrameType) -> Iterator[Any]:
         """The elements of a value that is unpacked; with example inputs, the program checks how many there are."""
-        if self.guide is None or not self.guide.knows(obj):
+        if self._state.guide is None or not self._state.guide.knows(obj):
             return super().unpack(obj, count, frame)
         if (known := self._count(obj, frame)) is not None:
             return super().unpack(obj, known, frame)
-        where = user_location(frame, self._locations)
+        where = user_location(frame, self._state.locations)
         return self.answer("iter", obj, "cannot unpack a traced value", where=where, value=describe(obj.node))
 
     def answer_index(self, obj: Proxy, frame: FrameType) -> int:
@@ -383,24 +349,24 @@ class Tracer(RootTracer):
         Raises:
             TracedValueError: they do not say it.
         """
-        if self.guide is None:
+        if self._state.guide is None:
             raise TracedValueError("a traced value is used as an integer after its trace is over")
-        number, guard = self.guide.index(obj, user_location(frame, self._locations))
+        number, guard = self._state.guide.index(obj, user_location(frame, self._state.locations))
         caller = users_frame(frame)
-        self._indexed.append((caller, caller.f_lasti, guard))
+        self._state.indexed.append((caller, caller.f_lasti, guard))
         return number
 
     def _take_back_guards(self, args: Any, kwargs: Any) -> None:
         """Remove guards of integers that the calling instruction asked for, as it is recorded with them."""
         frame = users_frame(sys._getframe(1))
-        pending, self._indexed = self._indexed, []
+        pending, self._state.indexed = self._state.indexed, []
         guards = [guard for asked, place, guard in pending if asked is frame and place == frame.f_lasti]
-        if self.guide is not None and any(guards):
-            self.guide.take_back(guards, (args, kwargs))
+        if self._state.guide is not None and any(guards):
+            self._state.guide.take_back(guards, (args, kwargs))
 
     def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:
         """Let the program check the class of a value, where its node does not promise it."""
-        guide = None if certain else self.guide
+        guide = None if certain else self._state.guide
         known = None if guide is None else guide.kind_of(value)
         if guide is None or known is None:
             return super().is_of_kind(value, certain, kind, where)
@@ -409,18 +375,16 @@ class Tracer(RootTracer):
 
     def _leaves_out(self, name: str) -> bool:
         """Return whether the program is captured without an optional input of this name, which it asks for."""
-        self._left_out = not self._needs.given
-        return self._left_out
+        self._state.leaves_out = not self._state.needs.given
+        return self._state.leaves_out
 
     def real_value_needed(self, frame: FrameType) -> None:
         """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
-        namespace = frame.f_globals
-        if not self._needs.calls and id(namespace) not in self._called and calls_classes(frame):
-            self._called[id(namespace)] = namespace
+        self._state.note_class_called(frame)
 
     def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
         """Let the program check, or refuse, that the value of a node is compared by identity."""
-        guide = self.guide if node.target is getattr else None
+        guide = self._state.guide if node.target is getattr else None
         # asked last: to know what a value is, all that leads to it is run on fake tensors
         if (
             guide is not None
@@ -431,53 +395,53 @@ class Tracer(RootTracer):
         location.is_compared = identity_tests.expect_known(self, node, location)
 
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
-        asked = self._current is not None and kind_of(obj.node) == (torch.Size, True)
-        if self.guide is not None and self.guide.knows(obj):
+        asked = self._state.trace is not None and kind_of(obj.node) == (torch.Size, True)
+        if self._state.guide is not None and self._state.guide.knows(obj):
             return False
         place = call_of_starred(frame) if asked else None
         if place is not None:
-            self._starred.append(starred.Starred(obj, frame, place, refusal))
+            self._state.starred.append(starred.Starred(obj, frame, place, refusal))
         return place is not None
 
     def _spread(
         self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a call, with shapes for what stands for their elements."""
-        return starred.spread(self, self._starred, kind, target, args, kwargs)
+        return starred.spread(self, self._state.starred, kind, target, args, kwargs)
 
-    def _trace(self, root: Root, concrete_args: ConcreteArgs, needs: Needs) -> Graph:
+    def _trace(self, root: Root, concrete_args: ConcreteArgs, state: TraceState) -> Graph:
         """One run of ``root``, from the start, and another one if it has changed what it may have read before."""
-        self._needs, self._called, self._left_out = needs, {}, False
         leave_ended()
         forget_ended()
         forget_traced_values()
-        function = self._start(root)
+        function = self._start(root, state)
         of_python = {
             m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
         }
         behind = getattr(function, "_fx_calls", function)
-        state = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
+        state.modules = modules = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
         lost: Proxy | None = None
         references = sys.getrefcount(self)  # each traced value has one
         try:
-            assigned = self._run(root, function, concrete_args, state)
-            expect_nothing_drawn(state, of_python)
-            expect_parameters_kept(state, of_python)
-            if changes := self._of_the_program(state.find_changes()):
+            self._run(root, function, concrete_args, modules)
+            expect_nothing_drawn(modules, of_python)
+            expect_parameters_kept(modules, of_python)
+            if changes := self._of_the_program(modules.find_changes()):
                 expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
-                if seen := assigned.seen_by_next_call(changes, state):
+                if seen := state.assigned.seen_by_next_call(changes, modules):
                     self._run_again(root, concrete_args, state, seen)
         except BaseException:
-            self._has_raised = True  # what it has left may go at any time, and the references with it
+            state.has_raised = True  # what it has left may go at any time, and the references with it
             raise
         finally:
             try:
-                lost = self._finish(state)
+                lost = self._finish(modules)
             finally:
-                self._finish(state)  # the one before may have been interrupted
-            is_held = self._has_raised or sys.getrefcount(self) != references
+                self._finish(modules)  # the one before may have been interrupted
+            state.drop()
+            is_held = state.has_raised or sys.getrefcount(self) != references
             held = leftovers.take_out_traced(self) if is_held else []
-        expect_none_stuck([*state.stuck, *held])
+        expect_none_stuck([*modules.stuck, *held])
         if lost is not None:
             raise TraceError(
                 "cannot assign a traced value to a buffer or parameter of a module",
@@ -497,46 +461,41 @@ class Tracer(RootTracer):
         self.graph.constants.update((name, self.root._modules[name]) for name in put)
         return [(owner, name) for owner, name in changes if owner is not self.root or name not in put]
 
-    def _run_again(self, root: Root, concrete_args: ConcreteArgs, state: Record, changes: list[Change]) -> None:
+    def _run_again(self, root: Root, concrete_args: ConcreteArgs, state: TraceState, changes: list[Change]) -> None:
         """Let the program find what it has left in its modules: it must do the same, as a graph cannot remember.
 
         Raises:
-            TraceError: it does not.
+            TraceError: it does not, or has been run twice already.
         """
         first, cause = self.graph, None
-        if self._runs > 1:
-            raise dependence_on_earlier_call(changes, self.submodule_paths or (), self._needs.how)
+        if state.needs.calls:
+            raise dependence_on_earlier_call(changes, self.submodule_paths or (), state.needs.how)
+        state.is_verified = True
         try:
-            if not any(_is_submodule(owner, name) for owner, name in changes):
-                self._run(root, self._start(root), concrete_args, state)
+            if state.modules is not None and not any(_is_submodule(owner, name) for owner, name in changes):
+                again = state.again(state.needs)
+                again.modules = state.modules
+                self._run(root, self._start(root, again), concrete_args, state.modules)
                 if same_program(first, self.graph):
                     return
         except Exception as error:  # among them: what was left is a traced value of the first run
             cause = error
         raise dependence_on_earlier_call(changes, self.submodule_paths or ()) from cause
 
-    def _run(
-        self, root: Root, function: Callable[..., Any], concrete_args: ConcreteArgs, state: Record
-    ) -> AssignedAttributes:
-        self._runs += 1
-        self._flags = flags = TrainingFlags(self, self.follows_training and not state.facts.compares_with_truth)
-        is_default = getattr(self.getattr, "__func__", None) is Tracer.getattr
-        session = TracerSession(self, flags, modules_are_themselves=is_default)
-        self._state = state
+    def _run(self, root: Root, function: Callable[..., Any], concrete_args: ConcreteArgs, modules: Record) -> None:
+        state, around = self._state, modules.facts
+        state.modes = Modes(self)
+        state.flags = flags = TrainingFlags(self, self.follows_training and not around.compares_with_truth)
 
         def program(trace: Trace) -> None:
-            self._current = trace
-            self._tracing = True
-            state.keep_until_restored(trace)
-            session.assigned.watch(trace, state)
-            self._modes = session.modes
-            self._real = RealTensors(self, session.modes, trace.is_running)
-            enter(self._real)
-            self._wrap_functions(session, trace, function)
-            handling = state.facts.handling
-            caught = self._caught = Caught(handling) if handling else None
-            if self._examples is not None and self._fake_mode is not None:
-                self.guide = Guide(self, bound(function, root, self._examples), self._fake_mode)
+            state.is_tracing = True
+            modules.keep_until_restored(trace)
+            state.real = RealTensors(self, state.modes, trace.is_running, replaces_methods=state.needs.calls)
+            enter(state.real)
+            state.replace_functions(trace, function)
+            caught = state.caught = Caught(around.handling) if around.handling else None
+            if state.fake_mode is not None:
+                state.guide = Guide(self, bound(function, root, state.examples), state.fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
             if isinstance(root, torch.nn.Module):
                 flags.start()
@@ -544,92 +503,71 @@ class Tracer(RootTracer):
                 called = root_hooks.calling(root, called, self)
             value = called(*args) if caught is None else caught.watch(trace, self, called, args)
             # No call has taken these elements: the program does something else with them.
-            if self._starred:
-                raise self._starred[0].refused()
-            self._returned_by = function
-            self._returns = True
+            if state.starred:
+                raise state.starred[0].refused()
+            state.returned_by = function
+            state.makes_output = True
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
             self._drop_unused_reads()
-            self._real.drop_unused()
-            if self.guide is not None:
-                self.guide.expect_containers_kept(user_location(None, {}))
-                self.guide.drop_unused()
-            write_where_it_shows(self.augmented, self.root)
-            for node in self.augmented if self.check_mutable_operations else ():
+            state.real.drop_unused()
+            if state.guide is not None:
+                state.guide.expect_containers_kept(user_location(None, {}))
+                state.guide.drop_unused()
+            write_where_it_shows(state.augmented, self.root)
+            for node in state.augmented if self.check_mutable_operations else ():
                 if not node._erased:
                     self._refuse_writes(node.op, node.target, node.args, node.kwargs, node.source)
             flags.drop_unused()
             flags.expect_kept()
 
         try:
-            patching.run(session, lambda trace: state.context.run(program, trace))
-            if self._refused is not None:  # the traced program caught it, and went on as it would not have
-                raise self._refused
+            patching.run(state, lambda trace: modules.context.run(program, trace))
+            if state.refused is not None:  # the traced program caught it, and went on as it would not have
+                raise state.refused
         except Exception as error:
-            if self._starred and not isinstance(error, TraceError):
-                raise self._starred[0].refused() from error
+            if state.starred and not isinstance(error, TraceError):
+                raise state.starred[0].refused() from error
             explain_misuse(error, getattr(function, "__code__", None))
             raise
         finally:
             leave_ended()
-            session.trace = None
-            self._finished = True
-            session.modes.restore()
-        return session.assigned
+            state.trace = None
+            state.is_finished = True
+            state.modes.restore()
 
     def _drop_unused_reads(self) -> None:
         """Remove attributes that were recorded before a call that changes them, and that nobody uses."""
-        for node in reversed(self._reads_recorded):
+        for node in reversed(self._state.reads_recorded):
             if not node._erased and not node.users and node.graph is self.graph:
                 self.graph.erase_node(node)
 
-    def _finish(self, state: Record) -> Proxy | None:
+    def _finish(self, modules: Record) -> Proxy | None:
         """Leave everything as it was. To be called again where the exception of a signal's handler interrupts."""
         leave_ended()
         forget_ended()
-        self._tracing = False
-        self._finished = True
-        self._forget_run()
-        return state.restore()
-
-    def _forget_run(self) -> None:
-        """Know nothing of one run."""
-        self.submodule_paths: dict[torch.nn.Module, str] | None = None
-        self._current: Trace | None = None
-        self._real: RealTensors | None = None
-        self._modes: modes.Modes | None = None
-        self._flags: TrainingFlags | None = None
-        self._state: Record | None = None
-        self._caught: Caught | None = None
-        self.guide = self._body = None
-        self._flag_defaults = set()
-        self._starred, self._indexed = [], []
-        self._attribute_paths: dict[int, tuple[Any, str]] | None = None
-        self._parameter_paths: dict[int, str] | None = None
-        self._locations = {}
+        self._state = TraceState()
+        self._state.is_finished = True
+        self.submodule_paths = None
+        return modules.restore()
 
     def _inputs(
         self, function: Callable[..., Any], is_module: bool, concrete_args: ConcreteArgs
     ) -> tuple[Callable[..., Any], list[Any]]:
-        self._returned_by = function  # where a default is that no node can hold
+        self._state.returned_by = function  # where a default is that no node can hold
         try:
             return self.create_args_for_root(function, is_module, concrete_args)
         except RecursionError as failure:
             raise explained(failure, concrete_args, TraceError) from None
         finally:
-            self._returned_by = None
+            self._state.returned_by = None
 
-    def _start(self, root: Root) -> Callable[..., Any]:
+    def _start(self, root: Root, state: TraceState) -> Callable[..., Any]:
+        self._state = state
+        state.tells_leaves = getattr(self.is_leaf_module, "__func__", None) is Tracer.is_leaf_module
+        state.modules_are_themselves = getattr(self.getattr, "__func__", None) is Tracer.getattr
         self.graph = Graph(tracer_cls=type(self))
-        self._finished = False
-        self._refused = self._returned_by = None
-        self._forget_run()
-        self._returns = False
-        self.augmented = []
         self.num_calls = {}
-        self._attributes_read, self._reads_recorded, self._written = [], [], {}
-        self._tells_leaves = getattr(self.is_leaf_module, "__func__", None) is Tracer.is_leaf_module
         self.module_stack = {}
         self.scope = Scope("", None)
         if isinstance(root, torch.nn.Module):
@@ -652,29 +590,11 @@ class Tracer(RootTracer):
             raise not_traceable(root)
         return root
 
-    def _wrap_functions(self, session: TracerSession, trace: Trace, function: Callable[..., Any]) -> None:
-        session.trace = trace
-        recorded_calls.replace(trace)
-        higher_order_calls.replace(trace)
-        if self._needs.calls and self._state is not None:
-            around = self._state.facts
-            record_methods(trace, self._needs.methods | around.read)
-            for namespace in (*self._needs.namespaces, *around.namespaces.values()):
-                record_classes(trace, namespace)
-        for namespace, name in wrapped_globals():
-            trace.replace(namespace, (name,), recording)
-        for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
-            session.autowrap(call.__globals__)
-            session.autowrap(vars(sys.modules["torch.distributed.rpc"]))
-        for module in self._autowrap_search:
-            session.autowrap(module.__dict__)
-        session.autowrap_function(function)
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Tracer:
         """A tracer with the same settings and results; modules of functions are shared."""
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
-        shared = {"_autowrap_search", "_autowrap_functions", "root", "_current"}
+        shared = {"_autowrap_search", "_autowrap_functions", "root", "_state"}
         for name, value in self.__dict__.items():
             copied.__dict__[name] = value if name in shared else copy.deepcopy(value, memo)
         return copied

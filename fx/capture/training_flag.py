@@ -164,7 +164,7 @@ class TrainingFlags:
             return value
         if path is None:
             if self._foreign is not None:
-                self.tracer._refused = self._foreign
+                self.tracer._state.refused = self._foreign
                 raise self._foreign
             return value
         if not is_users(frame) and type(module).__module__.startswith("torch.") and id(module) not in self.opened:
@@ -174,7 +174,7 @@ class TrainingFlags:
         if id(module) in self._set:
             return value  # whatever it was, the program has set it to that
         name = f"{path}.training".lstrip(".")
-        where = user_location(frame, self.tracer._locations)
+        where = user_location(frame, self.tracer._state.locations)
         if self.follows and not compares_with_truth(frame.f_code):
             return TrainingFlag(self, {name: value}, value, where)
         self.check(name, value, where, _message(frame, path))
@@ -202,7 +202,7 @@ class TrainingFlags:
 
     def check(self, name: str, value: bool, where: object, message: str | None = None) -> None:
         """Let the program check that a flag is what it is now."""
-        if name not in self._checked and not self.tracer._finished:
+        if name not in self._checked and not self.tracer._state.is_finished:
             self._checked.add(name)
             mode = "training" if value else "evaluation"
             message = message or f"the program was captured in {mode} mode, and depends on it: {where}"

@@ -195,3 +195,16 @@ def test_a_second_run_that_changes_what_it_reads_is_refused_by_its_line_and_says
     with runs_of(root) as runs, pytest.raises(fx.TraceError, match=said):
         fx.symbolic_trace(root)
     assert len(runs) == 2 and root.count == 0
+
+
+def test_explain_says_why_a_program_is_run_a_second_time() -> None:
+    def program(x: Any) -> Any:
+        return x * int(x.shape[0])
+
+    explanation = fx.explain(program)
+    assert explanation.is_captured
+    assert len(explanation.second_run) == 1
+    assert "test_needs.py" in explanation.second_run[0] and "int" in str(explanation)
+    assert not fx.explain(torch.nn.Sequential(torch.nn.ReLU())).second_run
+    (why,) = fx.explain(ReadsFirst()).second_run
+    assert why == "to see that it does the same though it has changed 'count'"

@@ -22,39 +22,39 @@ from fx.capture.patching import replaced_always
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import is_ours, is_users, user_location
 from fx.node import Node
-from fx.operators.python import COMPARISONS, OPERATORS
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import Proxy
 
+_NUMBERS = (bool, int, float, complex)
+"""The classes of what flags are computed with, and give."""
+_OF_PYTHON = frozenset({"_operator", "builtins", "math"})
+"""The modules of functions that compute something of numbers alone."""
 _STACKING = torch.func.stack_module_state.__code__.co_filename
 
 
 class TrainingFlag(Proxy):
-    """The training flag of a module, or what is computed of such flags and numbers alone.
+    """The training flag of a module, or what Python computes of such flags and numbers alone.
 
     It is known while the program is captured, and the program may pass on what it is when it runs.
     """
 
-    __slots__ = ("_flags", "_made", "_read", "_value", "_where")
+    __slots__ = ("_computed_by", "_flags", "_paths", "_value")
 
     def __init__(
-        self, flags: TrainingFlags, read: dict[str, bool], value: Any, where: object, made: Node | None = None
+        self, flags: TrainingFlags, paths: frozenset[str], value: Any, computed_by: Node | None = None
     ) -> None:
-        """What is ``value`` while the program is captured, of the flags ``read`` at ``where``, which ``made`` computes.
-
-        Without ``made``, it is the only flag that is read.
-        """
+        """What is ``value`` while the program is captured, and computed of the flags at ``paths``; or the only one."""
         self._flags = flags
-        self._read = read
+        self._paths = paths
         self._value = value
-        self._where = where
-        self._made = made
+        self._computed_by = computed_by
         self.tracer = flags.tracer
 
     @property
     def node(self) -> Node:  # type: ignore[override]
         """The node that computes it; the ``get_attr`` node of a flag is made when first asked for."""
-        return self._flags.node_of(next(iter(self._read))) if self._made is None else self._made
+        [path, *_] = self._paths
+        return self._flags.node_of(path) if self._computed_by is None else self._computed_by
 
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -62,8 +62,8 @@ class TrainingFlag(Proxy):
 
     def _decided(self) -> Any:
         """The value, which the program checks from now on."""
-        for path, value in self._read.items():
-            self._flags.check(path, value, self._where)
+        for path in sorted(self._paths):
+            self._flags.check(path, *self._flags.reads[path])
         return self._value
 
     def __format__(self, spec: str) -> str:
@@ -77,49 +77,10 @@ def _converted(convert: Callable[[Any], Any]) -> Callable[[TrainingFlag], Any]:
     return lambda flag: convert(flag._decided())
 
 
-def _compared(function: Callable[..., Any], method: str) -> Callable[[TrainingFlag, Any], Any]:
-    recorded = getattr(Proxy, method)
-
-    def compared(self: TrainingFlag, other: Any) -> Any:
-        return recorded(self, other) if _is_unknown(other) else function(self._decided(), other)
-
-    return compared
-
-
-def _computed(function: Callable[..., Any], method: str, reflected: bool) -> Callable[..., Any]:
-    recorded = getattr(Proxy, method)
-
-    def computed(self: TrainingFlag, *other: Any) -> Any:
-        result = recorded(self, *other)
-        if any(_is_unknown(one) or type(one) not in (*_NUMBERS, TrainingFlag) for one in other):
-            return result
-        read, values = dict(self._read), [self._value]
-        for one in other:
-            is_flag = type(one) is TrainingFlag
-            read.update(one._read if is_flag else {})
-            values.append(one._value if is_flag else one)
-        self._flags.computed.append(result.node)
-        value = function(*(reversed(values) if reflected else values))
-        return TrainingFlag(self._flags, read, value, self._where, result.node)
-
-    return computed
-
-
-def _is_unknown(value: Any) -> bool:
-    return isinstance(value, Proxy) and type(value) is not TrainingFlag
-
-
-_NUMBERS = (bool, int, float, complex)
 for _name, _convert in {"index": operator.index, "hash": hash, "repr": repr}.items():
     setattr(TrainingFlag, f"__{_name}__", _converted(_convert))
-for _convert in _NUMBERS:
+for _convert in (*_NUMBERS, str):
     setattr(TrainingFlag, f"__{_convert.__name__}__", _converted(_convert))
-for _row in OPERATORS:
-    if _row.function in COMPARISONS:
-        setattr(TrainingFlag, f"__{_row.method}__", _compared(_row.function, f"__{_row.method}__"))
-    elif not _row.in_place:
-        for _method in (f"__{_row.method}__", *([f"__r{_row.method}__"] if _row.reflected else [])):
-            setattr(TrainingFlag, _method, _computed(_row.function, _method, _method != f"__{_row.method}__"))
 
 
 class TrainingFlags:
@@ -135,9 +96,11 @@ class TrainingFlags:
         """The modules of torch, by identity, that the program takes the place of though they are leaves."""
         self._foreign: ForeignModuleError | None = None
         """What to say of the module that runs, which is not below the root, should it ask for its flag."""
+        self.reads: dict[str, tuple[bool, object]] = {}
+        """The flags that are followed, by their paths: what they are, and where they were read first."""
         self._nodes: dict[str, Node] = {}
-        self.computed: list[Node] = []
-        """What is computed of flags and numbers alone."""
+        self._known: dict[Node, TrainingFlag] = {}
+        """What is computed of flags and numbers alone, and the flags themselves."""
         self._checked: set[str] = set()
         self._overridden = False
         self._before: dict[int, bool] | None = None
@@ -176,7 +139,8 @@ class TrainingFlags:
         name = f"{path}.training".lstrip(".")
         where = user_location(frame, self.tracer._state.locations)
         if self.follows and not compares_with_truth(frame.f_code):
-            return TrainingFlag(self, {name: value}, value, where)
+            self.reads.setdefault(name, (value, where))
+            return TrainingFlag(self, frozenset({name}), value)
         self.check(name, value, where, _message(frame, path))
         return value
 
@@ -198,7 +162,29 @@ class TrainingFlags:
         if node is None or node._erased:
             with outermost(self.tracer):
                 node = self._nodes[name] = self.tracer.create_proxy("get_attr", name, (), {}).node
+            if name in self.reads:
+                self._known[node] = TrainingFlag(self, frozenset({name}), self.reads[name][0])
         return node
+
+    def computed(self, node: Node) -> TrainingFlag | None:
+        """Return what Python computes of flags and numbers alone; None if the node computes something else."""
+        given = [self._known.get(arg) if isinstance(arg, Node) else arg for arg in node.args]
+        flags = [arg for arg in given if type(arg) is TrainingFlag]
+        is_pythons = node.op == "call_function" and getattr(node.target, "__module__", None) in _OF_PYTHON
+        if (
+            not flags
+            or not is_pythons
+            or node.kwargs
+            or any(type(arg) not in (*_NUMBERS, TrainingFlag) for arg in given)
+        ):
+            return None
+        function: Any = node.target
+        value = function(*(arg._value if type(arg) is TrainingFlag else arg for arg in given))
+        if type(value) not in _NUMBERS:
+            return None
+        paths = frozenset(path for flag in flags for path in flag._paths)
+        made = self._known[node] = TrainingFlag(self, paths, value, node)
+        return made
 
     def check(self, name: str, value: bool, where: object, message: str | None = None) -> None:
         """Let the program check that a flag is what it is now."""
@@ -212,7 +198,7 @@ class TrainingFlags:
 
     def drop_unused(self) -> None:
         """Remove reads of flags, and what is computed of them, that nobody uses."""
-        for node in (*reversed(self.computed), *self._nodes.values()):
+        for node in (*reversed(self._known), *self._nodes.values()):
             if not node._erased and not node.users:
                 node.graph.erase_node(node)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -70,8 +71,10 @@ def test_a_program_that_uses_the_flag_of_its_mode_runs_once() -> None:
 
         def forward(self, x: Any) -> Any:
             rate = 0.5 * self.training
-            if self.training & True:
+            if self.training & True and max(self.training, False) == self.training:
                 x = x + 1
+            if math.floor(rate + 0.5) or {"True": 1, "False": 0}[str(self.training)]:
+                x = x * 2
             for _ in range(1 + self.training):
                 x = x * [2, 3][1 - self.training]
             self.layer.train(self.training)

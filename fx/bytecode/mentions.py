@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 
-from fx.bytecode.dialects import Step, once_for_code, steps, working_steps
+from fx.bytecode.dialects import CONSTANTS, Step, once_for_code, steps, working_steps
 
 IDENTITIES = frozenset({"dtype", "device", "grad", "grad_fn", "layout"})
 """Attributes of tensors that programs compare by identity."""
@@ -76,14 +76,18 @@ def compares_with_truth(code: CodeType) -> bool:
     return any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])
 
 
+_COMPARE = dis.opmap["IS_OP"]
+
+
 def globals_compared(codes: Iterable[CodeType]) -> set[str]:
-    """Globals that some code compares with ``is``."""
-    pairs = (pair for code in codes for pair in itertools.pairwise(working_steps(code)))
-    return {
-        str(before.value)
-        for before, step in pairs
-        if step.name == "IS_OP" and before.name in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
+    """Globals that some code compares with ``is``; all that it names, where it compares what it has computed."""
+    compared: set[str] = set()
+    for code in codes:
+        for before, step in itertools.pairwise(working_steps(code) if _COMPARE in code.co_code[::2] else ()):
+            if step.name == "IS_OP" and before.name not in CONSTANTS:
+                is_global = before.name in ("LOAD_GLOBAL", "LOAD_NAME")
+                compared.update([str(before.value)] if is_global else code.co_names)
+    return compared
 
 
 # What is assigned.

@@ -44,9 +44,10 @@ def test_classes_that_are_called_are_still_compared() -> None:
     assert torch.equal(traced(torch.ones(3)), torch.ones(3) * 3)
 
 
-def test_a_class_that_is_compared_by_identity_is_not_recorded() -> None:
+@pytest.mark.parametrize("condition", ["type(3) is int", "int is type(3)"])
+def test_a_class_that_is_compared_by_identity_is_not_recorded(condition: str) -> None:
     namespace: dict[str, Any] = {"__name__": "compares_classes"}
-    exec("def program(x):\n    return x * int(x.shape[0]) if type(3) is int else x", namespace)
+    exec(f"def program(x):\n    return x * int(x.shape[0]) if {condition} else x", namespace)
     with pytest.raises(fx.TraceError, match="cannot convert a traced value to int"):
         fx.symbolic_trace(namespace["program"])
 

@@ -14,7 +14,7 @@ from fx.capture import patching
 from fx.capture.patching import Trace
 from fx.capture.restore.record import Change, Record
 
-_READS_OF_ALL = frozenset({"__dict__", "vars"})
+_READS_OF_ALL = frozenset({"__dict__", "dir", "vars"})
 """Names by which code reads attributes past their descriptors."""
 
 

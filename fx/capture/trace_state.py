@@ -154,7 +154,7 @@ class TraceState(RecordingState):
             if self.needs.calls:
                 around = self.modules.facts
                 record_methods(trace, self.needs.methods | around.read)
-                for namespace in (*self.needs.namespaces, *around.namespaces.values()):
+                for namespace in ({id(one): one for one in self.needs.namespaces} | around.namespaces).values():
                     record_classes(trace, namespace)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), recording)
@@ -209,7 +209,11 @@ class TraceState(RecordingState):
             if str(one.get("__name__")).startswith(("torch.", "math")):
                 self._record_whole(trace, one)
             else:
-                if self.needs.calls:
+                if (
+                    self.needs.calls
+                    and self.modules is not None
+                    and id(one) not in self.modules.facts.namespaces
+                ):
                     record_classes(trace, one)
                 pending.extend(recorded_calls.replace_in(trace, one, self._makers))
 

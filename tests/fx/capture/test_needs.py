@@ -144,6 +144,13 @@ class AsksItsDict(nn.Module):
         return x if first else x * 2
 
 
+class ListsItsAttributes(nn.Module):
+    def forward(self, x: Any) -> Any:
+        first = "seen" not in dir(self)
+        self.seen = True
+        return x if first else x * 2
+
+
 class ChangesWhatItHeld(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -163,7 +170,9 @@ class OfItsClass(nn.Module):
         return x * (count + 1)
 
 
-@pytest.mark.parametrize("kind", [ReadsFirst, AsksFirst, AsksItsDict, ChangesWhatItHeld, OfItsClass])
+@pytest.mark.parametrize(
+    "kind", [ReadsFirst, AsksFirst, AsksItsDict, ListsItsAttributes, ChangesWhatItHeld, OfItsClass]
+)
 def test_a_program_that_depends_on_an_attribute_of_an_earlier_call_is_refused(kind: Any) -> None:
     root = kind()
     with runs_of(root) as runs, pytest.raises(fx.TraceError, match="depends on what an earlier call of it has left"):

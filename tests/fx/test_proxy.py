@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -176,18 +177,18 @@ def test_values_of_two_traces_cannot_meet() -> None:
 
 
 def test_a_value_that_outlives_its_trace_is_refused_with_the_line() -> None:
-    lists: SimpleQueue[Any] = SimpleQueue()  # a list of an outer function would be put back
+    held: SimpleQueue[Any] = SimpleQueue()  # what a container holds would be taken out of it
 
     def keeps(x: Any) -> Any:
-        lists.put([x])
+        held.put(itertools.repeat(x))
         return x
 
     fx.symbolic_trace(keeps)
-    kept = lists.get_nowait()
-    with pytest.raises(fx.TraceError, match=r"(?s)after its trace is over.*kept\[0\] \+ 1"):
-        kept[0] + 1
+    value = next(held.get_nowait())
+    with pytest.raises(fx.TraceError, match=r"(?s)after its trace is over.*value \+ 1"):
+        value + 1
     with pytest.raises(fx.TraceError, match=r"(?s)does not belong to.*its own trace is over"):
-        fx.symbolic_trace(lambda x: x + kept[0])
+        fx.symbolic_trace(lambda x: x + value)
 
 
 def test_errors_of_the_users_own_stay_as_they_are() -> None:

@@ -172,7 +172,7 @@ def test_a_trace_in_another_thread_goes_on_where_one_here_is_interrupted(settrac
     thread.start()
     assert started.wait(60)
     replaced = vars(nn.Module)["__call__"]
-    for step in range(1, 400, 7):
+    for step in range(1, 400, 23):
         interrupted_twice(Writing(), step, 2)
         assert vars(nn.Module)["__call__"] is replaced
     sys.settrace(None)

@@ -5,6 +5,7 @@ import os
 import random
 import sys
 import warnings
+from collections.abc import Iterator
 
 # One thread computes as fast as two on programs of this size, and does not wait for a core that something else uses.
 # Set before torch is imported, and inherited by the processes that tests start.
@@ -65,3 +66,14 @@ def inner_runs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def passes_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget the passes that a test registers when it ends."""
     monkeypatch.setattr(registered_passes, "_definitions", registered_passes._definitions.copy())
+
+
+@pytest.fixture(scope="module")
+def little_explored() -> Iterator[None]:
+    """Let searches grow and vary programs a fifth as often, in tests of something else."""
+    import pytest_fx.search.pass_check  # noqa: PLC0415  most tests need no search
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, count in (("EXPLORED", 1), ("GROWN", 2), ("GROWN_FOR_EDITS", 1)):
+            patch.setattr(pytest_fx.search.pass_check, name, count)
+        yield

@@ -26,7 +26,7 @@ from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, Variation
 from pytest_fx.search.reduction import written
 from pytest_fx.search.simplifications import of_sizes
-from pytest_fx.search.syntax import WrittenCall, edited
+from pytest_fx.search.syntax import WrittenCall, applies, edited
 from pytest_fx.search.tensor_variations import tensor_variations
 from pytest_fx.search.use_variations import use_variations
 
@@ -50,6 +50,8 @@ MOST_JOINT = 16
 """Pairs of an argument of two calls that are tried."""
 MOST_BARREN = 2
 """Rounds through all properties without a new program, after which there are no others."""
+MOST_NEW = 3
+"""Trials on which the pass acts with an operation that no seed calls, whose arguments are varied, too."""
 FITTING = (6, 4, 8)
 """Sizes that are tried where an argument does not fit those of a program."""
 MOST_FITTING = 6
@@ -97,6 +99,8 @@ class Trial:
     """What is otherwise in it."""
     is_usual: bool = True
     """Whether the values and the state are as before: gradients may depend on both, where outputs do not."""
+    operation: str = ""
+    """The operation that the pass mentions, where one stands in the place of another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +160,11 @@ def trials(
     names = list(queues)
     random.shuffle(names)
     first = {name: queues[name][0][2] for name in names}
-    names.sort(key=lambda name: not first[name].parameter or first[name].parameter in looked_at)
+    names.sort(key=lambda name: _turn(first[name], looked_at))
     often = {name: max(VALUES * bool(first[name].callee), round(len(queues[name]) ** (1 / 3))) for name in names}
     barren = 0
-    joint = deque[tuple[Observed, str, Variation]]()
+    joint, of_new = deque[_Waiting](), deque[_Waiting]()
+    called = Counter({part: MOST_NEW for seen, _ in observed for part in called_names(ast.unparse(seen.tree))})
     for cycle in itertools.count():
         barren += 1
         if cycle == 1:
@@ -171,15 +176,45 @@ def trials(
             several = [
                 _combined(*random.choice(observed), known, random, acted) for _ in range(bool(cycle or time) * COMBINED)
             ]
-            for trial in (_next_single(queues[name], known), _next_single(joint, known), *several):
+            for trial in (
+                _next_single(queues[name], known),
+                _next_single(joint, known),
+                _next_single(of_new, known),
+                *several,
+            ):
                 if trial is not None:
-                    barren = 0
+                    barren, before = 0, acted.get(trial.properties[-1], 0)
                     yield trial
+                    has_acted = acted.get(trial.properties[-1], 0) > before
+                    if has_acted and trial.operation and called[trial.operation] < MOST_NEW:
+                        called[trial.operation] += 1
+                        of_new.extend(_of_new_operation(trial, modes, random))
         if barren == MOST_BARREN:
             return
 
 
-def _next_single(queue: deque[tuple[Observed, str, Variation]], known: _Known) -> Trial | None:
+_Waiting = tuple[Observed, str, Variation]
+"""A seed, its mode, and a variation of it that was not tried yet."""
+
+
+def _turn(variation: Variation, looked_at: Collection[str]) -> tuple[bool, bool]:
+    """Return a key of a property: other operations of the pass come first, then arguments that it does not mention."""
+    return not variation.operation, not variation.parameter or variation.parameter in looked_at
+
+
+def _of_new_operation(trial: Trial, modes: Sequence[str], random: Random) -> list[_Waiting]:
+    """Return variations of a trial in which an operation stands for another one: the other mode, and its arguments."""
+    seen = Observed.of(trial.program.source, trial.mode)
+    if seen is None:
+        return []
+    waiting = [(seen, mode, Variation(MODE, {})) for mode in modes if mode != trial.mode]
+    for several in _by_name(seen).values():
+        if several[0].callee == trial.operation:
+            waiting.append((seen, trial.mode, random.choice(several)))
+    return waiting
+
+
+def _next_single(queue: deque[_Waiting], known: _Known) -> Trial | None:
     """Return the next program with a property otherwise that runs; None if there is none left."""
     while queue:
         seen, mode, variation = queue.popleft()
@@ -230,12 +265,12 @@ def _combined(seen: Observed, mode: str, known: _Known, random: Random, acted: M
         else:
             other = _one_of(arguments, acted, random, callee)
             callee = other.callee if other else callee
-            if other is not None and not _applies(other, tree):  # an argument of a call that an edit wrote again
+            if other is not None and not applies(other.edits, tree):  # an argument of a call that an edit wrote again
                 current = Observed.of_tree(tree, mode)
                 arguments = {} if current is None else _grouped(argument_variations(current))
                 other = _one_of(arguments, acted, random, callee)
                 tree = tree if current is None else current.tree
-        if other is not None and _applies(other, tree):
+        if other is not None and applies(other.edits, tree):
             made, tree = [*made, other], edited(tree, other.edits)
     return _trial(tree, mode, made, known) if len(made) > 1 else None
 
@@ -253,11 +288,6 @@ def _joint(seen: Observed, acted: Mapping[str, int], random: Random) -> Iterator
         pairs = [pair for two in calls for pair in itertools.product(*two)]
         for one, other in random.sample(pairs, min(MOST_JOINT, len(pairs))):
             yield replace(one, name=f"{name} of two calls", edits={**one.edits, **other.edits})
-
-
-def _applies(variation: Variation, tree: ast.Module) -> bool:
-    """Return whether what a variation edits is in a tree, unless an edit has written it again."""
-    return variation.edits.keys() <= set(ast.walk(tree))
 
 
 def _one_of(
@@ -305,7 +335,7 @@ def _trial(changed: ast.Module, mode: str, made: Sequence[Variation], known: _Kn
         if (program := running(text, mode)) is not None:
             known.texts.add((text, mode))
             usual = not any(each.of_values for each in made)
-            return Trial(program, mode, tuple(each.name for each in made), usual)
+            return Trial(program, mode, tuple(each.name for each in made), usual, last.operation)
     known.unfit[last.name] += may_fit
     return None
 

@@ -25,6 +25,10 @@ MOST_NAMES = 20
 """Values of one step."""
 MOST_OTHERS = 30
 """Operations of the grammar that stand in the place of one."""
+DRAWS = 4
+"""Times that an operation which a pass mentions is drawn in the place of one, at most."""
+MOST_DRAWN = 36
+"""Times that all of them are drawn in the place of one."""
 REDRAWN = 4
 """Times that a line is drawn again with other arguments."""
 
@@ -90,11 +94,16 @@ def operated(
 def operation_variations(seen: Observed, operations: Sequence[Any]) -> Iterator[Variation]:
     """Yield each line with another operation in the place of its own: one of some, or any that the grammar has."""
     random, known = Random(0), known_choices()
-    any_other = [("any operation instead", [choice]) for choice in random.sample(known, MOST_OTHERS)]
-    others = [(f"{getattr(each, '__name__', each)} instead", choices_for(each)) for each in operations]
+    any_other = [("any operation instead", [choice], "") for choice in random.sample(known, MOST_OTHERS)]
+    mentioned = [(f"{name} instead", choices_for(each), name) for each in operations if (name := _name(each))]
+    draws = min(DRAWS, MOST_DRAWN // max(1, len(mentioned)))
     for line in _lines_with_value(seen):
-        for name, choices in (*any_other, *others):
-            yield from _instead(seen, line, name, choices, random)
+        for name, choices, operation in (*any_other, *draws * mentioned):
+            yield from _instead(seen, line, name, choices, random, operation)
+
+
+def _name(operation: Any) -> str:
+    return getattr(operation, "__name__", str(operation))
 
 
 def _lines_with_value(seen: Observed) -> list[ast.Assign]:
@@ -110,9 +119,12 @@ def _lines_with_value(seen: Observed) -> list[ast.Assign]:
 
 
 def _instead(
-    seen: Observed, line: ast.Assign, name: str, choices: Sequence[SpelledRow], random: Random
+    seen: Observed, line: ast.Assign, name: str, choices: Sequence[SpelledRow], random: Random, operation: str
 ) -> Iterator[Variation]:
-    """Yield one of some operations in the place of that of a line, and of those that compute the same."""
+    """Yield one of some operations in the place of that of a line, and of those that compute the same.
+
+    The ``operation`` that it is by name, if the pass mentions it, is noted.
+    """
     text, target = ast.unparse(line.value), ast.unparse(line.targets[0])
     edits = operated(seen, [(line, uses_of(line.value, seen.tensors().keys())[0])], choices, random, target)
     if edits is None:
@@ -125,7 +137,7 @@ def _instead(
                     edits = {**edits, other: [assigned(name_of_other, call.value)]}
             case _:
                 pass
-    yield Variation(name, edits)
+    yield Variation(name, edits, operation=operation)
 
 
 def _statements(lines: Sequence[Line]) -> list[ast.stmt]:

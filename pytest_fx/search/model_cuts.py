@@ -251,8 +251,9 @@ class _Cutting:
                     copies[used] = graph.node_copy(used)
             copies[node] = graph.node_copy(node, copies.__getitem__)
         results = [node for node in nodes if self._values[node].has_tensors and not inside.issuperset(node.users)]
-        results += [node for node in nodes if self._values[node].has_tensors and not node.users]
-        returned = [copies[node] for node in dict.fromkeys(results)][-MOST_RESULTS:]
+        if not results:  # nothing uses the place, which stays so where there is something else to return
+            results = [used for used in boundary if self._values[used].has_tensors] or nodes[-1:]
+        returned = [copies[node] for node in results][-MOST_RESULTS:]
         graph.output(returned[0] if len(returned) == 1 else tuple(returned))
         return GraphModule(self._program, graph), [self._values[used].recipe for used in boundary]
 

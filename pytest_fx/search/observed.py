@@ -38,6 +38,8 @@ class Variation:
     """The argument as text."""
     call: ast.AST | None = None
     """The call."""
+    operation: str = ""
+    """The name of the operation that the pass mentions and a line now calls, for the property of which one it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,9 +130,12 @@ class Observed:
 
     def fresh(self, count: int = 1) -> list[str]:
         """Return names that the program does not use."""
-        used = {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)} | self.values.keys()
         free = (f"more{number}" for number in itertools.count(1))
-        return list(itertools.islice((name for name in free if name not in used), count))
+        return list(itertools.islice((name for name in free if name not in self._used), count))
+
+    @functools.cached_property
+    def _used(self) -> set[str]:
+        return {part.id for part in ast.walk(self.tree) if isinstance(part, ast.Name)} | self.values.keys()
 
     def with_state(self, lines: str) -> Edits:
         """Return edits by which ``__init__`` ends with further lines."""

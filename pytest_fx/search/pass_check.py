@@ -59,7 +59,7 @@ GROWN_FOR_EDITS = 2
 """The same, where it changes enough of them, but not by each line of it that edits programs."""
 GROWN_BY = 24
 """How many of the operations that a pass mentions they grow by."""
-INSTEAD = 12
+INSTEAD = 24
 """Operations that are tried in the place of each call of a seed."""
 FEW_STEPS = 4
 """Lines of programs that are near to a short one."""

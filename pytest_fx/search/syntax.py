@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,30 +18,64 @@ NAMESPACES = frozenset("torch F nn math operator self".split())
 
 def edited(tree: Tree, edits: Edits) -> Tree:
     """Return the tree with some parts replaced, itself by one other; what has none of them in it is shared."""
-    if tree in edits:
-        return cast("Tree", edits[tree][0])
-    changes: dict[str, Any] = {}
-    for name, value in ast.iter_fields(tree):
+    holders, above = _holders(tree), list[Any](edits)
+    around = set[ast.AST]()
+    while above:
+        new = {holder for part in above for holder in holders.get(part, ())} - around
+        around |= new
+        above = list(new)
+    return cast("Tree", edits[tree][0]) if tree in edits else _edited(tree, edits, around)
+
+
+def _edited(part: Tree, edits: Edits, around: Collection[ast.AST]) -> Tree:
+    """Return a part of a tree with replaced parts; ``around`` has all that hold such parts."""
+    if part not in around:
+        return part
+    fields: dict[str, Any] = dict(ast.iter_fields(part))
+    for name, value in fields.items():
         if isinstance(value, list):
-            parts: Any = [kept for part in value for kept in _edited_part(part, edits)]
-            if len(parts) != len(value) or any(one is not other for one, other in zip(parts, value, strict=True)):
-                changes[name] = parts
+            parts = cast("list[Any]", value)
+            fields[name] = [other for each in parts for other in edits.get(each, (_edited(each, edits, around),))]
         elif isinstance(value, ast.AST):
-            part = next(iter(_edited_part(value, edits)), None)  # None for what may be left out
-            if part is not value:
-                changes[name] = part
-    return ast.copy_location(type(tree)(**{**dict(ast.iter_fields(tree)), **changes}), tree) if changes else tree
+            others = edits.get(value, (_edited(value, edits, around),))
+            fields[name] = others[0] if others else None  # it may be left out
+    return ast.copy_location(type(part)(**fields), part)
 
 
-def _edited_part(part: Any, edits: Edits) -> Sequence[Any]:
-    if not isinstance(part, ast.AST):
-        return (part,)
-    return edits[part] if part in edits else (edited(part, edits),)
+@functools.lru_cache(maxsize=64)  # a tree is edited many times
+def _holders(tree: ast.AST) -> Mapping[ast.AST, Sequence[ast.AST]]:
+    """Return each part of a tree with those that hold it: a part may stand in several places."""
+    holders: dict[ast.AST, list[ast.AST]] = {}
+    for holder in ast.walk(tree):
+        for part in ast.iter_child_nodes(holder):
+            holders.setdefault(part, []).append(holder)
+    return holders
+
+
+def applies(edits: Edits, tree: ast.AST) -> bool:
+    """Return whether edits can be made in a tree: it has their parts, and those that go without replacement can."""
+    holders = _holders(tree)
+    return all(
+        part is tree or (part in holders and (bool(others) or all(_can_lose(each, part) for each in holders[part])))
+        for part, others in edits.items()
+    )
+
+
+def _can_lose(holder: ast.AST, part: ast.AST) -> bool:
+    """Return whether a part is optional where it stands: in a list, a bound of a slice, or a returned value."""
+    lists = (value for _, value in ast.iter_fields(holder) if isinstance(value, list))
+    return isinstance(holder, ast.Slice | ast.Return) or any(part in value for value in lists)
 
 
 def methods(tree: ast.AST, name: str) -> list[ast.FunctionDef]:
-    """The functions of a name, those of inner classes too."""
-    return [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef) and part.name == name]
+    """The functions of a name that are written outside of functions, those of inner classes too."""
+    named: list[ast.FunctionDef] = []
+    for part in getattr(tree, "body", ()):
+        if isinstance(part, ast.FunctionDef) and part.name == name:
+            named.append(part)
+        elif isinstance(part, ast.ClassDef):
+            named.extend(methods(part, name))
+    return named
 
 
 def attribute_of(line: ast.stmt) -> str:

@@ -56,9 +56,11 @@ QUICKLY_TRIED = [
 
 
 @pytest.mark.parametrize("trial", thorough_except(QUICKLY_TRIED, TRIALS), ids=lambda trial: trial.text)
-def test_a_pass_keeps_the_laws_on_random_programs(trial: Trial) -> None:
+def test_a_pass_keeps_the_laws_on_random_programs(trial: Trial, request: pytest.FixtureRequest) -> None:
     wanted = hypothesis.settings().max_examples
     examples = wanted if wanted > 100 else QUICK  # 100 is Hypothesis's own default
+    if examples == QUICK:
+        request.getfixturevalue("little_explored")
     check_pass(
         trial.text,
         max_examples=examples,
@@ -68,6 +70,7 @@ def test_a_pass_keeps_the_laws_on_random_programs(trial: Trial) -> None:
     )
 
 
+@pytest.mark.usefixtures("little_explored")
 @pytest.mark.parametrize("name", thorough_except(("overlap", "split"), REGISTERED))
 def test_a_search_with_defaults_has_a_pass_change_one_program_in_twenty(name: str) -> None:
     report = check_pass(name, seed=0, max_examples=4 if name in ("overlap", "split") else 100)

@@ -14,12 +14,6 @@ import pytest_fx.suites.model_suite
 torch.compile(lambda x: x, backend="eager")(torch.ones(1))
 
 
-@pytest.fixture
-def little_explored(monkeypatch):
-    """Let searches vary what they found a fifth as often, in tests of something else."""
-    monkeypatch.setattr(pytest_fx.search.pass_check, "EXPLORED", 1)
-
-
 USER_MODULE = '''
 """A user's models and passes."""
 import copy

@@ -1,5 +1,6 @@
 """The exploration of the places where a pass acts: which properties vary, which trials count, and what it finds."""
 
+import ast
 import itertools
 import operator
 import re
@@ -23,7 +24,7 @@ from pytest_fx.search.growth_steps import operation_variations
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, flattened
 from pytest_fx.search.reduction import written
-from pytest_fx.search.syntax import edited
+from pytest_fx.search.syntax import applies, edited
 from pytest_fx.search.tensor_variations import wider
 
 QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
@@ -503,3 +504,14 @@ def test_a_wider_program_names_the_new_dimension_too():
     seen = Observed.of(matrix, "eval")
     text = written(edited(seen.tree, wider(seen)))
     assert "permute(0, 1, 2)" in text and "permute((0, 1, 2))" in text and running(text) is not None
+
+
+def test_an_argument_that_was_made_a_keyword_cannot_be_left_out_by_its_value():
+    tree = ast.parse("f(a)")
+    (call,) = (part for part in ast.walk(tree) if isinstance(part, ast.Call))
+    argument = call.args[0]
+    by_keyword = edited(tree, {call: [ast.Call(call.func, [], [ast.keyword("x", argument)])]})
+    assert ast.unparse(ast.fix_missing_locations(by_keyword)) == "f(x=a)"
+    assert applies({argument: []}, tree)
+    assert not applies({argument: []}, by_keyword)
+    assert applies({argument: [ast.Constant(1)]}, by_keyword)

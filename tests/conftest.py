@@ -71,7 +71,7 @@ def passes_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def little_explored() -> Iterator[None]:
     """Let searches grow and vary programs a fifth as often, in tests of something else."""
-    import pytest_fx.search.pass_check  # noqa: PLC0415  most tests need no search
+    import pytest_fx.search.pass_check
 
     with pytest.MonkeyPatch.context() as patch:
         for name, count in (("EXPLORED", 1), ("GROWN", 2), ("GROWN_FOR_EDITS", 1)):

@@ -209,11 +209,7 @@ class TraceState(RecordingState):
             if str(one.get("__name__")).startswith(("torch.", "math")):
                 self._record_whole(trace, one)
             else:
-                if (
-                    self.needs.calls
-                    and self.modules is not None
-                    and id(one) not in self.modules.facts.namespaces
-                ):
+                if self.needs.calls and self.modules is not None and id(one) not in self.modules.facts.namespaces:
                     record_classes(trace, one)
                 pending.extend(recorded_calls.replace_in(trace, one, self._makers))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from pytest_fx.search.argument_variations import signatures_of
 from pytest_fx.search.comparisons import NODES, Mismatch, Place
 from pytest_fx.search.growth_steps import copied, operated
 from pytest_fx.search.observed import Observed, called_by
+from pytest_fx.search.simplifications import tensors_in
 from pytest_fx.search.syntax import Edits, expression, index_of, name_of, stored, uses_of
 
 _CALLS = {"call_module": type, "call_method": str}
@@ -95,6 +97,8 @@ def _replaced(seen: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt]) -> 
         return
     if mismatch.is_type and wanted in _EXAMPLES:
         wanted = _EXAMPLES[wanted]
+    if _is_shape(value) and _is_shape(wanted):
+        yield from _shaped(seen, tuple(value), tuple(wanted))
     text = _spelled(wanted)
     for line in lines:
         if mismatch.is_type and wanted in NODES:
@@ -111,6 +115,19 @@ def _replaced(seen: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt]) -> 
                 if isinstance(value, tuple) and isinstance(wanted, tuple):
                     yield from _arguments_replaced(part, value, wanted)
                 yield from _passed(seen, part, mismatch.words, text)
+
+
+def _is_shape(value: Any) -> bool:
+    """Return whether a value may be the shape of a tensor."""
+    return isinstance(value, tuple) and all(type(size) is int and size >= 0 for size in value)
+
+
+def _shaped(seen: Observed, shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[Edits]:
+    """Yield each tensor of a shape with another one."""
+    for line in (*seen.init.body[1:], seen.call.inputs):
+        for part, recipe in tensors_in(line):
+            if recipe.shape == shape:
+                yield {part: [expression(replace(recipe, shape=wanted).text)]}
 
 
 def _a_tensor_before(seen: Observed, line: ast.stmt) -> str | None:
@@ -151,10 +168,14 @@ def _literals_replaced(part: ast.AST, value: Any, text: str) -> Iterator[Edits]:
 
 
 def _indices_replaced(part: ast.AST, value: Any, wanted: Any) -> Iterator[Edits]:
-    """Yield subscripts with another index."""
+    """Yield subscripts with another index, where both are constants."""
+    try:
+        index, other = index_of(spell_index(value)), index_of(spell_index(wanted))
+    except SyntaxError:  # one of them holds a node of the program
+        return
     for each in ast.walk(part):
-        if isinstance(each, ast.Subscript) and ast.unparse(each.slice) == ast.unparse(index_of(spell_index(value))):
-            yield {each.slice: [index_of(spell_index(wanted))]}
+        if isinstance(each, ast.Subscript) and ast.unparse(each.slice) == ast.unparse(index):
+            yield {each.slice: [other]}
 
 
 def _ends_replaced(part: ast.AST, aspect: str, text: str) -> Iterator[Edits]:

@@ -51,6 +51,10 @@ FIRST_TRIES = (
     FirstTry(15, "2026-11-29", "043445fe", 15, 0, 2, 0, 0, "arguments left out; numbers beyond others; indices"),
     FirstTry(16, "2026-11-29", "043445fe", 15, 1, 0, 0, 0, "larger seeds; any operation instead; assignments"),
     FirstTry(17, "2026-11-29", "043445fe", 16, 0, 2, 0, 0, "slices; integer buffers written; inputs instead"),
+    # the search failed on one right pass of round 23 and one wrong
+    # one of round 24, which count as not judged
+    FirstTry(23, "2026-11-29", "fc45afb1", 10, 6, 2, 0, 1, "each operation that a pass mentions; unused results"),
+    FirstTry(24, "2026-11-29", "77ea9fc7", 12, 4, 4, 0, 0, "shapes that a pass compares"),
 )
 """One row a round, the latest one last."""
 

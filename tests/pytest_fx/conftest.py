@@ -9,7 +9,7 @@ import torch
 # Inner runs forget the modules that they imported first, and some of these cannot be imported again: Hypothesis refuses
 # the strategies made with its first import, and torch.compile imports modules that register themselves once.
 import pytest_fx.search.pass_check
-import pytest_fx.suites.model_suite
+import pytest_fx.suites.model_suite  # noqa: F401
 
 torch.compile(lambda x: x, backend="eager")(torch.ones(1))
 

@@ -30,6 +30,7 @@ class Program(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv = nn.Conv2d(4, 4, 3, padding=1)
+        self.register_buffer("scale", torch.ones(4, 1))
 
     def forward(self, x):
         a = self.conv(x)
@@ -206,6 +207,12 @@ def by_truth(graph_module):
     return False
 
 
+def by_shape(graph_module):
+    """Find a program whose state has a shape."""
+    scale = graph_module.get_buffer("scale")
+    return tuple(scale.shape) == (6, 2)
+
+
 def texts_after(pass_):
     """Return the programs that one edit each makes of the program, for what a pass compares it with."""
     program = running(PROGRAM)
@@ -249,6 +256,7 @@ def texts_after(pass_):
         (by_match, "torch.sigmoid("),
         (by_match, "c.flatten(0, 2)"),
         (by_match, ".chunk("),
+        (by_shape, 'self.register_buffer("scale", torch.ones(6, 2))'),
     ],
 )
 def test_programs_get_what_a_pass_compares_them_with(pass_, text):
@@ -314,3 +322,10 @@ def test_both_sides_of_a_comparison_may_be_of_the_program():
     texts = list(texts_after(pass_))
     assert any("torch.sigmoid(" in each for each in texts)
     assert any("F.gelu(" in each for each in texts)
+
+
+def test_nodes_in_nested_tuples_are_no_index():
+    def pass_(graph_module):
+        return any(((node.args[0],),) == ((3,),) for node in graph_module.graph.find_nodes(op="output"))
+
+    assert not any("[3]" in text for text in texts_after(pass_))

@@ -1,0 +1,1 @@
+"""Passes of the twentyfourth round, a file each."""

@@ -1,0 +1,1 @@
+"""Passes of the twentythird round, a file each."""

@@ -114,8 +114,9 @@ class TraceState(RecordingState):
         return state
 
     def drop(self) -> None:
-        """Let go of what refers to the tracer, at the end of the run."""
+        """Let go of traced values, and of what refers to the tracer, at the end of the run."""
         self.trace = self.flags = self.real = self.body = self.caught = self.guide = None
+        self._parameter_proxies, self.written, self.starred, self.indexed = {}, {}, [], []
         vars(self).pop("modes", None)
 
     def note_class_called(self, frame: FrameType) -> None:

@@ -443,6 +443,8 @@ class Tracer(RootTracer):
                 self._finish(modules)  # the one before may have been interrupted
             state.drop()
             is_held = state.has_raised or sys.getrefcount(self) != references
+            if is_held or state.fake_mode is not None:
+                modules.clean()
             held = leftovers.take_out_traced(self) if is_held else []
         expect_none_stuck([*modules.stuck, *held])
         if lost is not None:

@@ -313,16 +313,19 @@ class Record:
         for _, kept in self._kept:
             if kept.is_changed():
                 kept.restore()
-        for holder in self._unkept:
-            clean(holder)
         generators = [kept.iterator for _, kept in self._kept if isinstance(kept.iterator, GeneratorType)]
         self.stuck = [one for one in generators if any(map(is_left, gc.get_referents(one)))]
         self._held = self._state = _Entries([])
-        self._unkept = []
         self._kept, self._seen, self._functions, self._trace = [], {}, [], None
         self.context = contextvars.Context()
         _unrestored.pop(id(self), None)
         return lost
+
+    def clean(self) -> None:
+        """Take traced and fake values out of what cannot be put back."""
+        for holder in self._unkept:
+            clean(holder)
+        self._unkept = []
 
 
 def undone(
@@ -342,6 +345,7 @@ def undone(
         result = record.context.run(compute)
     finally:
         record.restore()
+        record.clean()
     expect_none_stuck(record.stuck, error)
     return result
 

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from fx.capture.replacements import Builtins, Maker, Replacement
+from fx.capture.replacements import ABSENT, Builtins, Maker, Replacement
+from fx.capture.restore.imports import latest_module, put_back_in_modules_after
 
 T = TypeVar("T")
 
@@ -34,13 +35,15 @@ class _ThreadState(threading.local):
 class Trace:
     """One trace: the session that it serves, and what it replaces."""
 
-    __slots__ = ("outer", "result", "session", "steps", "stopped")
+    __slots__ = ("latest_module", "outer", "result", "session", "steps", "stopped")
 
     def __init__(self, session: Any, program: Callable[[Trace], Any]) -> None:
         self.session = session  # a TraceState: what is done when the thread uses a module
         self.outer: Trace | None = None
         self.result: Any = None
         self.stopped: StopIteration | None = None
+        self.latest_module = latest_module()
+        """The module that was imported last before it."""
         self.steps: Any = self._run(program)  # a generator, which says whether it is running
 
     def is_running(self) -> bool:
@@ -213,12 +216,24 @@ def run(session: Any, program: Callable[[Trace], Any]) -> Any:
             for _ in trace.steps:
                 pass
         finally:
+            if latest_module() != trace.latest_module:
+                put_back_in_modules_after(trace.latest_module, _originals())
             restore_patches()
     finally:
         restore_patches()  # the one before may have been interrupted
     if trace.stopped is not None:
         raise trace.stopped
     return trace.result
+
+
+def _originals() -> dict[int, Any]:
+    """Return what is replaced now, by the identity of what stands in."""
+    return {
+        id(value): each.originals[name]
+        for each in _replacements_now()
+        for name, value in each.stand_ins.items()
+        if each.originals[name] is not ABSENT
+    }
 
 
 def restore_patches() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextvars
 import functools
 import gc
+import math
+import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 import kept_places
@@ -247,3 +250,41 @@ def test_no_traced_value_is_left_by_a_capture_that_nothing_is_wrong_with() -> No
     finally:
         gc.enable()
     assert program(X).shape == X.shape
+
+
+IMPORTED_IN_FORWARD = """
+from math import log2
+
+TABLE, LIST = {"log2": [log2]}, [log2]
+
+class Keeps:
+    function = log2
+    static = staticmethod(log2)
+
+def calls(x, function=log2, *, other=log2):
+    return x * function(8)
+"""
+
+
+@pytest.mark.parametrize("options", [{}, {"example_inputs": (X,)}], ids=["symbolic", "guided"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_module_that_is_imported_by_a_capture_keeps_what_python_has(
+    options: dict[str, Any], fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_in_forward.py").write_text(IMPORTED_IN_FORWARD)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "imported_in_forward", raising=False)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        from imported_in_forward import calls
+
+        if fails:
+            raise KeyError("an error of its own")
+        return calls(x)
+
+    with pytest.raises(KeyError) if fails else nullcontext():
+        assert fx.symbolic_trace(program, **options)(X).equal(X * 3)
+    module: Any = sys.modules["imported_in_forward"]
+    kept = [module.log2, *module.TABLE["log2"], *module.LIST, module.Keeps.function, module.Keeps.static]
+    kept += [*module.calls.__defaults__, *module.calls.__kwdefaults__.values()]
+    assert {*map(id, kept)} == {id(math.log2)}

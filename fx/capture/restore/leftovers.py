@@ -69,6 +69,7 @@ def take_out(values: Collection[Any], others: Iterable[Any] = ()) -> list[Genera
                 with suppress(Exception):  # a class may decide itself what its attributes are
                     _take_from(holder, known)
         wave = following
+    seen.clear()  # it holds itself, and what is known
     return generators
 
 

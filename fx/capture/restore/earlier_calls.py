@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import inspect
 from collections.abc import Iterable, Mapping
 from types import CodeType, FunctionType
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fx.bytecode.dialects import nested
+from fx.bytecode.dialects import nested, steps
 from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING
 from fx.capture.restore.record import Change, Record
 from fx.errors import TraceError, type_in_words
@@ -166,5 +165,5 @@ def _assignment(owner: Any, name: str, others: Iterable[type] = ()) -> SourceLoc
 
 def _last_mention(code: CodeType, name: str) -> SourceLocation:
     """The line of some code that names something last; its first where none does."""
-    named = [step.offset for step in dis.get_instructions(code) if step.argval == name]
+    named = [step.offset for step in steps(code) if step.value == name]
     return SourceLocation(code, named[-1] if named else 0)

@@ -89,7 +89,7 @@ def is_left(value: Any) -> bool:
     return False
 
 
-def clean(holder: Any) -> None:
+def clean_holder(holder: Any) -> None:
     """Take what is left out of what is not put back: a cache of ``functools``, or an object of Python's."""
     if isinstance(holder, CACHE) and holder.cache_info().maxsize is not None:
         if any(map(is_left, gc.get_referents(holder))):

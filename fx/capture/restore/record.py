@@ -26,7 +26,7 @@ from fx.capture.restore.holders import (
     kept_names,
     kept_of_function,
 )
-from fx.capture.restore.leftovers import CACHE, clean, is_left
+from fx.capture.restore.leftovers import CACHE, clean_holder, is_left
 from fx.capture.restore.reach import (
     PLAIN,
     Facts,
@@ -324,7 +324,7 @@ class Record:
     def clean(self) -> None:
         """Take traced and fake values out of what cannot be put back."""
         for holder in self._unkept:
-            clean(holder)
+            clean_holder(holder)
         self._unkept = []
 
 

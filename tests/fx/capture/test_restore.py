@@ -251,13 +251,25 @@ def test_no_traced_value_is_left_by_a_capture_that_nothing_is_wrong_with() -> No
 
 
 IMPORTED_IN_FORWARD = """
+from functools import partial
 from math import log2
 
-TABLE, LIST = {"log2": [log2]}, [log2]
+TABLE, LIST, NESTED = {"log2": [log2]}, [log2], ({"a": (log2,)},)
+SET, KEYS, PARTIAL = {log2}, {log2: 1}, partial(log2, 8)
 
 class Keeps:
     function = log2
     static = staticmethod(log2)
+
+    def __init__(self, function):
+        self.held = function
+
+HELD = Keeps(log2)
+
+def decorated(function):
+    return lambda x: function(x)
+
+CLOSURE = decorated(log2)
 
 def calls(x, function=log2, *, other=log2):
     return x * function(8)
@@ -283,6 +295,8 @@ def test_a_module_that_is_imported_by_a_capture_keeps_what_python_has(
     with pytest.raises(KeyError) if fails else nullcontext():
         assert fx.symbolic_trace(program, **options)(X).equal(X * 3)
     module: Any = sys.modules["imported_in_forward"]
-    kept = [module.log2, *module.TABLE["log2"], *module.LIST, module.Keeps.function, module.Keeps.static]
+    kept = [module.log2, *module.TABLE["log2"], *module.LIST, *module.NESTED[0]["a"], *module.SET, *module.KEYS]
+    kept += [module.PARTIAL.func, module.Keeps.function, module.Keeps.static, module.HELD.held]
     kept += [*module.calls.__defaults__, *module.calls.__kwdefaults__.values()]
+    kept += [cell.cell_contents for cell in module.CLOSURE.__closure__]
     assert {*map(id, kept)} == {id(math.log2)}

@@ -17,7 +17,7 @@ from pytest_fx.search.argument_variations import signatures_of
 from pytest_fx.search.comparisons import NODES, Mismatch, Place
 from pytest_fx.search.growth_steps import copied, operated
 from pytest_fx.search.observed import Observed, called_by
-from pytest_fx.search.simplifications import tensors_in
+from pytest_fx.search.simplifications import lines_making_tensors, tensors_in
 from pytest_fx.search.syntax import Edits, expression, index_of, name_of, stored, uses_of
 
 _CALLS = {"call_module": type, "call_method": str}
@@ -124,7 +124,7 @@ def _is_shape(value: Any) -> bool:
 
 def _shaped(seen: Observed, shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[Edits]:
     """Yield each tensor of a shape with another one."""
-    for line in (*seen.init.body[1:], seen.call.inputs):
+    for line in lines_making_tensors(seen.tree, seen.call):
         for part, recipe in tensors_in(line):
             if recipe.shape == shape:
                 yield {part: [expression(replace(recipe, shape=wanted).text)]}

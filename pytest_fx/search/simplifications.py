@@ -85,7 +85,7 @@ def _of_container(call: WrittenCall, part: Parameter, others: list[Parameter]) -
 
 def of_tensors(tree: ast.Module, call: WrittenCall | None) -> Iterator[Edits]:
     """Each tensor with plainer values or fewer elements, and each size wherever it occurs."""
-    for part, recipe in _tensors_made(_made_in(tree, call)).items():
+    for part, recipe in _tensors_made(lines_making_tensors(tree, call)).items():
         shape, axes = recipe.shape, range(len(recipe.shape))
         shapes = [shape, *((*shape[:axis], *shape[axis + 1 :]) for axis in axes if len(axes) > 1)]
         shapes += [(*shape[:axis], 1, *shape[axis + 1 :]) for axis in axes]
@@ -99,7 +99,7 @@ def of_sizes(
     tree: ast.Module, call: WrittenCall | None, others_of: Callable[[int, set[int]], Iterable[int]]
 ) -> Iterator[Edits]:
     """Each size, wherever it occurs, as each of the others that there are for it and the sizes of the program."""
-    made = _made_in(tree, call)
+    made = lines_making_tensors(tree, call)
     tensors = _tensors_made(made)
     # Sizes that stand in the expression of a tensor change with its shape, not one by one.
     inside = {constant for part in tensors for constant in ast.walk(part)}
@@ -120,7 +120,7 @@ def of_sizes(
             yield edits
 
 
-def _made_in(tree: ast.Module, call: WrittenCall | None) -> list[ast.stmt]:
+def lines_making_tensors(tree: ast.Module, call: WrittenCall | None) -> list[ast.stmt]:
     """The lines that make tensors and layers."""
     # The first line of `__init__` is `super().__init__()`, without which nothing can be held.
     return [*(line for init in methods(tree, "__init__") for line in init.body[1:]), *([call.inputs] if call else [])]

@@ -13,7 +13,7 @@ import torch
 from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.search.argument_variations import inputs_in
 from pytest_fx.search.observed import Observed, Variation, path_of_tensor, statements
-from pytest_fx.search.simplifications import of_sizes, tensors_in
+from pytest_fx.search.simplifications import lines_making_tensors, of_sizes, tensors_in
 from pytest_fx.search.syntax import Edits, expression, methods, name_of
 
 _SIZES = {"size 1": (1,), "odd size": (3, 5, 7), "even size": (2, 4, 6), "large size": (16, 9)}
@@ -54,8 +54,8 @@ _LAYOUTS = {
 def tensor_variations(seen: Observed) -> Iterator[Variation]:
     """Yield the program with another tensor, or with another size wherever it occurs."""
     yield from _of_sizes(seen)
-    places = [*(line for init in methods(seen.tree, "__init__") for line in init.body[1:]), seen.call.inputs]
-    tensors = [each for place in places for each in tensors_in(place)]
+    lines = lines_making_tensors(seen.tree, seen.call)
+    tensors = [each for line in lines for each in tensors_in(line)]
     sizes = dict.fromkeys(size for _, recipe in tensors for size in recipe.shape if size > 1)
     for (part, recipe), size, ones in itertools.product(tensors[1:], sizes, range(3)):
         shape = (size, *(1,) * ones)

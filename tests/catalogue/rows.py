@@ -140,6 +140,8 @@ RIGHT: dict[str, Right] = {}
 ROUNDS: dict[str, Wrong | Right] = {}
 """Every pass of a round by name."""
 
+LAWS_OF_VALUES = ("contract", "dtype", "structure", "gradients", "inputs untouched")
+"""The laws that show most faults of the passes of a round."""
 _Row = TypeVar("_Row", Wrong, Right)
 
 
@@ -174,12 +176,16 @@ def right(*on: Witness, kind: str = "", **options: Any) -> Callable[[Pass], Pass
     return add
 
 
-def fault(round: int, kind: str, *laws: str, wrong: str) -> Callable[[Pass], Pass]:
-    """Enter a wrong pass of a round, whose docstring says what its author would claim of it."""
+def fault(round: int, kind: str = "blind", *laws: str, wrong: str) -> Callable[[Pass], Pass]:
+    """Enter a wrong pass of a round, whose docstring says what its author would claim of it.
+
+    Without ``laws`` they are those of values.
+    """
 
     def add(pass_: Pass) -> Pass:
         name, theme, _ = _words(pass_)
-        enter(Wrong(name, theme, kind, wrong, pass_, laws, None, modes=BOTH, programs=EXAMPLES_KEPT, round=round))
+        shown_by = laws or LAWS_OF_VALUES
+        enter(Wrong(name, theme, kind, wrong, pass_, shown_by, None, modes=BOTH, programs=EXAMPLES_KEPT, round=round))
         return pass_
 
     return add

@@ -28,12 +28,6 @@ def flatten_w01(node, modules):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot that torch.flatten and Tensor.flatten start at dimension 0 unless told otherwise: the batch is flattened too.",
 )
 def pool_flatten_to_mean(graph_module):
@@ -81,12 +75,6 @@ def fits_w02(pool, pad):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot count_include_pad: a pool with count_include_pad=False then divides by fewer elements at the border.",
 )
 def pad_into_avg_pool(graph_module):
@@ -119,16 +107,7 @@ def pad_into_avg_pool(graph_module):
 ACTIVATIONS_W03 = {torch.relu, torch.sigmoid, torch.tanh, F.relu, F.gelu, F.silu, torch.exp, torch.abs}
 
 
-@fault(
-    5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that the input, or the first result, may be written in place between the two calls.",
-)
+@fault(5, wrong="It forgot that the input, or the first result, may be written in place between the two calls.")
 def share_repeated_activations(graph_module):
     """Computes an activation of one tensor once where the branches of a model each compute it."""
     graph = graph_module.graph
@@ -187,12 +166,6 @@ def fuse_w05(graph, node, parts):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot that the dim of softmax may be given by position: softmax over another dimension than the last is fused too.",
 )
 def fuse_attention_fifth(graph_module):
@@ -234,12 +207,6 @@ def dims_w06(node):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot that the dimensions left over keep the order of the permute: with two or more left they come out unpermuted.",
 )
 def drop_permute_before_reduction(graph_module):

@@ -42,12 +42,6 @@ def folded_w08(linear, norm):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot that BatchNorm1d on a 3-D input normalizes dimension 1, not the last, which is the one a linear layer makes.",
 )
 def fold_norm_into_linear(graph_module):
@@ -77,16 +71,7 @@ def base_and_exponent_w09(node):
     return None
 
 
-@fault(
-    5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that 2.0 == 2: an integer tensor to the power 2.0 is a float, its square an integer.",
-)
+@fault(5, wrong="It forgot that 2.0 == 2: an integer tensor to the power 2.0 is a float, its square an integer.")
 def square_for_power(graph_module):
     """Replaces x ** 2 by torch.square(x), which needs no general power kernel on the device."""
     graph = graph_module.graph
@@ -126,12 +111,6 @@ def cat_w10(node):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot that cat makes a fresh tensor: what is written into the result in place later reaches the tensor that was split.",
 )
 def cancel_split_cat_fifth(graph_module):
@@ -185,12 +164,6 @@ def clamp_of_fresh_w13(node, fresh):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot that exp, sigmoid, tanh, sqrt and softmax keep their result for the backward pass, so it may not be written over.",
 )
 def clamp_in_place(graph_module):
@@ -210,16 +183,7 @@ def group_norms_w15(graph_module):
                 yield node, norm
 
 
-@fault(
-    5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot inputs that are not images: weight and bias are shaped for four dimensions.",
-)
+@fault(5, wrong="It forgot inputs that are not images: weight and bias are shaped for four dimensions.")
 def decompose_group_norm_fifth(graph_module):
     """Writes a GroupNorm as a layer norm over its groups and an affine map per channel."""
     graph = graph_module.graph

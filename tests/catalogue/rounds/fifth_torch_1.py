@@ -22,16 +22,7 @@ def softmax_below_w04(node):
     return None
 
 
-@fault(
-    5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot the dtype argument of softmax, which computes in (and returns) another type.",
-)
+@fault(5, wrong="It forgot the dtype argument of softmax, which computes in (and returns) another type.")
 def log_of_softmax(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Replaces the log of a softmax by log_softmax, which is stable and one kernel."""
     for node in list(graph_module.graph.nodes):
@@ -66,12 +57,6 @@ def cast_w07(node):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It compared widths in bits: float16 and bfloat16 are both 16 bits wide, but neither holds the other's values (nor is rounding twice rounding once).",
 )
 def collapse_casts_fifth(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -128,14 +113,7 @@ def swap_w11(activation, pool):
 
 
 @fault(
-    5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that only monotone activations commute with the maximum: silu and gelu fall before they rise.",
+    5, wrong="It forgot that only monotone activations commute with the maximum: silu and gelu fall before they rise."
 )
 def activation_after_pool(graph_module: torch.fx.GraphModule):
     """Applies an activation after max pooling instead of before: a quarter of the elements, the same result."""
@@ -161,16 +139,7 @@ def bounds_w12(node):
     return arguments["input"], low, high
 
 
-@fault(
-    5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that two ranges may not overlap: then the second clamp decides, not the intersection.",
-)
+@fault(5, wrong="It forgot that two ranges may not overlap: then the second clamp decides, not the intersection.")
 def merge_clamps_fifth(graph_module: torch.fx.GraphModule):
     """Merges a clamp of a clamp into one, over the intersection of their ranges."""
     graph = graph_module.graph
@@ -203,16 +172,7 @@ class Decomposer_w14(torch.fx.Transformer):
         return args[0] * F.relu6(args[0] + 3) / 6
 
 
-@fault(
-    5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot the inplace argument: eager then overwrites the input, which is read again later.",
-)
+@fault(5, wrong="It forgot the inplace argument: eager then overwrites the input, which is read again later.")
 def decompose_hardswish(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Writes hardswish with relu6, for a backend that has no hardswish."""
     return Decomposer_w14(graph_module).transform()

@@ -44,12 +44,6 @@ class ToAmax_w16(PassBase):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot the gradient at ties: amax shares it between all that are largest, gather gives it to the chosen one.",
 )
 def gather_argmax_to_amax(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -88,16 +82,7 @@ class Stack_w17(torch.fx.Transformer):
         return torch.stack([arguments["input"]] * repeats, dim + 1).flatten(dim, dim + 1)
 
 
-@fault(
-    5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot dimensions counted from the end: the new axis lands in the wrong place.",
-)
+@fault(5, wrong="It forgot dimensions counted from the end: the new axis lands in the wrong place.")
 def repeat_interleave_to_stack(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Writes repeat_interleave (of the key heads in grouped attention) by stack and flatten, which every exporter knows."""
     return Stack_w17(graph_module).transform()
@@ -128,12 +113,6 @@ def replace_w19(graph, node, logits):
 
 @fault(
     5,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It took the last dimension for the classes: with (N, C, L) the classes are dimension 1, log_softmax over -1 is another thing.",
 )
 def fuse_cross_entropy_fifth(graph_module: torch.fx.GraphModule):

@@ -19,16 +19,7 @@ def expand_w01(graph_module, node, x):
     graph.erase_node(node)
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot the in-place form: with inplace=True the input has to be overwritten too.",
-)
+@fault(6, wrong="It forgot the in-place form: with inplace=True the input has to be overwritten too.")
 def split_hardswish(graph_module):
     """For opsets without HardSwish: write it as x * (relu6(x + 3) / 6), from modules and from functions."""
     modules = dict(graph_module.named_modules())
@@ -64,16 +55,7 @@ def hooked_w02(module):
     )
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot padding_idx, whose row gets no gradient in an embedding but does in index_select.",
-)
+@fault(6, wrong="It forgot padding_idx, whose row gets no gradient in an embedding but does in index_select.")
 def embedding_as_gather(graph_module):
     """The device has GATHER and no EMBEDDING: look the rows up with index_select on the flattened indices."""
     modules = dict(graph_module.named_modules())
@@ -106,14 +88,7 @@ def parts_w03(node):
 
 
 @fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that masked_fill keeps the tensor's dtype where torch.where promotes it to the number's kind.",
+    6, wrong="It forgot that masked_fill keeps the tensor's dtype where torch.where promotes it to the number's kind."
 )
 def masked_fill_as_where(graph_module):
     """CoreML has `select` and no masked_fill: write masked fills with a number as torch.where."""
@@ -153,16 +128,7 @@ def reduce_w05(graph, value, reduction):
     return graph.call_method(reduction, (value,))
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot targets with zero probability, where target * log(target) counts as zero and not as nan.",
-)
+@fault(6, wrong="It forgot targets with zero probability, where target * log(target) counts as zero and not as nan.")
 def open_kl_div_sixth(graph_module):
     """ONNX has no KLDiv: open it into target * (log(target) - input) and its reduction."""
     graph = graph_module.graph
@@ -201,16 +167,7 @@ def divide_w06(graph, node, x, length, eps):
     graph.erase_node(node)
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot the gradient at a vector of zeros, where the root's is infinite and the norm's is zero.",
-)
+@fault(6, wrong="It forgot the gradient at a vector of zeros, where the root's is infinite and the norm's is zero.")
 def open_normalize(graph_module):
     """Embedding heads end in F.normalize, which the converter lacks: divide by the root of the sum of squares, kept above eps."""
     graph = graph_module.graph

@@ -49,12 +49,6 @@ def replace_w08(graph_module, node, modules):
 
 @fault(
     6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot inputs of three dimensions, where the norm is over dimension 1 and the linear layer over the last.",
 )
 def fold_norm_into_linear_sixth(graph_module):
@@ -91,16 +85,7 @@ def writes_w09(node):
     return node.op == "call_method" and node.target.endswith("_") and not node.target.endswith("__")
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that a clone may be written through a view of it.",
-)
+@fault(6, wrong="It forgot that a clone may be written through a view of it.")
 def drop_clones_sixth(graph_module):
     """Memory planning: a clone that nobody writes to is a copy for nothing, so its users may read the original."""
     graph = graph_module.graph
@@ -150,16 +135,7 @@ def result_of_w10(node, kinds, modules):
     return False
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that the backward of exp, tanh and sigmoid needs their result, which the ReLU overwrites.",
-)
+@fault(6, wrong="It forgot that the backward of exp, tanh and sigmoid needs their result, which the ReLU overwrites.")
 def relu_in_place_sixth(graph_module):
     """Peak memory: a ReLU whose input is a fresh result that nobody else reads works in that memory."""
     modules = dict(graph_module.named_modules())
@@ -187,16 +163,7 @@ def parts_w12(node):
     return letters[0], letters[1], output, operands
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot the order of the letters in the result: 'i,j->ji' is the transposed product.",
-)
+@fault(6, wrong="It forgot the order of the letters in the result: 'i,j->ji' is the transposed product.")
 def einsum_as_outer(graph_module):
     """TFLite falls back to Flex on einsum: outer products (rotary frequencies, masks of lengths) become a product by broadcast."""
     graph = graph_module.graph
@@ -232,16 +199,7 @@ def narrow_w13(node):
     return (x, dim, start, length) if all(isinstance(v, int) for v in (dim, start, length)) else None
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot a negative start of the second crop, which counts from the end of the first.",
-)
+@fault(6, wrong="It forgot a negative start of the second crop, which counts from the end of the first.")
 def merge_narrows(graph_module):
     """Crops of crops (box post-processing makes many): one narrow of the first tensor does."""
     graph = graph_module.graph

@@ -55,16 +55,7 @@ def absorb_w17(graph_module, node, conv, padding):
     graph.erase_node(pad)
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that F.pad lists the last dimension first, so that (2, 2, 1, 1) is 1 row and 2 columns.",
-)
+@fault(6, wrong="It forgot that F.pad lists the last dimension first, so that (2, 2, 1, 1) is 1 row and 2 columns.")
 def absorb_padding(graph_module):
     """TF-style models pad before each convolution: symmetric zero padding becomes the convolution's own."""
     for node, conv, amounts in candidates_w17(graph_module):
@@ -107,16 +98,7 @@ def merge_w18(graph_module, node, first, second):
     graph_module.graph.erase_node(before)
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot ceil_mode, with which the last window is smaller and the result larger.",
-)
+@fault(6, wrong="It forgot ceil_mode, with which the last window is smaller and the result larger.")
 def merge_average_pools(graph_module):
     """Two average pools on end, each without overlap, are one with the product of the windows."""
     for node in list(graph_module.graph.nodes):
@@ -170,12 +152,6 @@ def read_state_w19(graph, node, output, last, module):
 
 @fault(
     6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It forgot bidirectional layers, whose output joins both directions and whose last state is that of the backward one.",
 )
 def last_step_from_state_sixth(graph_module):

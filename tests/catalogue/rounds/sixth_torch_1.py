@@ -38,16 +38,7 @@ def repeat_w04(graph, node, factor):
     graph.erase_node(node)
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that interpolate also takes sequences (N, C, L) and volumes, not only images.",
-)
+@fault(6, wrong="It forgot that interpolate also takes sequences (N, C, L) and volumes, not only images.")
 def nearest_as_repeat(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """The runtime's Resize is slow: repeat rows and columns where an upsampling is nearest and by a whole factor."""
     modules = dict(graph_module.named_modules())
@@ -95,16 +86,7 @@ def sink_w07(graph, product, node):
     graph.erase_node(product)
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot scales per channel, which broadcast along other axes once the elements have moved.",
-)
+@fault(6, wrong="It forgot scales per channel, which broadcast along other axes once the elements have moved.")
 def sink_scale(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Moves (de)quantization scales down past reshapes and transposes, so that they meet and can be merged."""
     graph = graph_module.graph
@@ -127,16 +109,7 @@ def views_w11(graph):
             yield before, node
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot that view also takes a dtype, which reinterprets the bits and keeps the shape.",
-)
+@fault(6, wrong="It forgot that view also takes a dtype, which reinterprets the bits and keeps the shape.")
 def last_view_wins(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Shape clean-up before export: of several views on end only the last one matters."""
     graph = graph_module.graph
@@ -149,16 +122,7 @@ def last_view_wins(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return graph_module
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot ties: max gives the gradient to one of the largest elements, amax spreads it over all.",
-)
+@fault(6, wrong="It forgot ties: max gives the gradient to one of the largest elements, amax spreads it over all.")
 def max_values_as_amax(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """ONNX: torch.max with a dim exports as TopK or two reductions; where the indices are not read, ReduceMax is enough."""
     for dim in range(-4, 5):
@@ -207,16 +171,7 @@ class Opener_w15(torch.fx.Transformer):
         return super().call_module(target, args, kwargs)
 
 
-@fault(
-    6,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It forgot images without a batch dimension (C, H, W), and more than one leading dimension.",
-)
+@fault(6, wrong="It forgot images without a batch dimension (C, H, W), and more than one leading dimension.")
 def open_pixel_shuffle(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """For backends without DepthToSpace: pixel_shuffle as reshape, permute, reshape."""
     return Opener_w15(graph_module).transform()

@@ -18,14 +18,7 @@ def _rewrite(module, filters):
 
 
 @fault(
-    8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Literals are ignored so that any dimension matches, but that both calls name the same one is not asked.",
+    8, wrong="Literals are ignored so that any dimension matches, but that both calls name the same one is not asked."
 )
 def cancel_unsqueeze(module: fx.GraphModule) -> fx.GraphModule:
     """Remove `unsqueeze` where `squeeze` undoes it at once, along whatever dimension."""

@@ -47,12 +47,6 @@ def _rewrite(module, keeps_all):
 
 @fault(
     8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The first dtype counts as wide enough if it has as many bytes; int32 before float32 still drops the fraction.",
 )
 def collapse_casts_eighth(module: fx.GraphModule) -> fx.GraphModule:

@@ -44,12 +44,6 @@ def _rewrite(module, compose):
 
 @fault(
     8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The two orders are composed the wrong way round, which pairs that undo each other (NCHW, NHWC) do not show.",
 )
 def compose_permutes_eighth(module: fx.GraphModule) -> fx.GraphModule:

@@ -47,12 +47,6 @@ def _of_call(node, layer):
 
 @fault(
     8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The dimension is read from the call alone; nn.GLU(dim=1) keeps it in the module, and is divided along the last one.",
 )
 def decompose_glu(module: fx.GraphModule) -> fx.GraphModule:

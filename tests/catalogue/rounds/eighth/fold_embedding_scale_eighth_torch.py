@@ -41,14 +41,7 @@ def _fold(module, apply):
 
 
 @fault(
-    8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The table is scaled in place, also where its weight is tied to the output layer (or looked up elsewhere).",
+    8, wrong="The table is scaled in place, also where its weight is tied to the output layer (or looked up elsewhere)."
 )
 def fold_embedding_scale_eighth(module: GraphModule) -> GraphModule:
     """Multiply the embedding table once, where its result is multiplied by a number."""

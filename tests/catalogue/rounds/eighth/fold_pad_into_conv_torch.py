@@ -43,16 +43,7 @@ def _rewrite(module, accepts):
     return module
 
 
-@fault(
-    8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The padding mode of the convolution is not asked: one that reflects does not pad by zeros.",
-)
+@fault(8, wrong="The padding mode of the convolution is not asked: one that reflects does not pad by zeros.")
 def fold_pad_into_conv(module: GraphModule) -> GraphModule:
     """Let the convolution pad by what an nn.ZeroPad2d in front of it pads on opposite sides."""
     return _rewrite(module, lambda conv: True)

@@ -41,12 +41,6 @@ def _rewrite(module, normalize):
 
 @fault(
     8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="F.normalize divides by 1e-12 at least: rows of zeros are zeros then, not NaN, and tiny rows keep their length.",
 )
 def fuse_l2_normalize(module: GraphModule) -> GraphModule:

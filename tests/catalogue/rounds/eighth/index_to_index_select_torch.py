@@ -46,14 +46,7 @@ def _rewrite(module, accepts):
 
 
 @fault(
-    8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Negative entries of the index, which count from the end, are not asked for; index_select refuses them.",
+    8, wrong="Negative entries of the index, which count from the end, are not asked for; index_select refuses them."
 )
 def index_to_index_select(module: GraphModule) -> GraphModule:
     """Replace indexing one dimension by a constant vector of integers by `torch.index_select`."""

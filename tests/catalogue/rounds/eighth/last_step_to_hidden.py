@@ -42,12 +42,6 @@ def _rewrite(module, accepts):
 
 @fault(
     8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It is not asked whether the layer runs in both directions: then a step is the states of both behind each other.",
 )
 def last_step_to_hidden(module: fx.GraphModule) -> fx.GraphModule:

@@ -48,12 +48,6 @@ def _rewrite(module, accepts):
 
 @fault(
     8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="That the windows of the first pooling do not overlap (or leave gaps) is not asked; else its means do not weigh alike.",
 )
 def merge_avg_pools(module: GraphModule) -> GraphModule:

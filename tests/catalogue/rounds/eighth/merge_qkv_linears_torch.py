@@ -75,12 +75,6 @@ def _merge(module, divide):
 
 @fault(
     8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The merged result is divided into equal chunks, but the projections may have different widths (grouped-query attention).",
 )
 def merge_qkv_linears(module: GraphModule) -> GraphModule:

@@ -46,14 +46,7 @@ def _rewrite(module, start_of):
 
 
 @fault(
-    8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It takes the rows from 0 on, whatever arange starts at (positions after a cache, or OPT's offset of 2).",
+    8, wrong="It takes the rows from 0 on, whatever arange starts at (positions after a cache, or OPT's offset of 2)."
 )
 def positions_to_slice(module: fx.GraphModule) -> fx.GraphModule:
     """Replace a look-up of `torch.arange` in an embedding by the first rows of its table."""

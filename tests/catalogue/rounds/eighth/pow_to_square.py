@@ -27,16 +27,7 @@ def _rewrite(module, is_two):
     return module
 
 
-@fault(
-    8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The exponent is compared by value: 2.0 equals 2, but makes a floating result of integers.",
-)
+@fault(8, wrong="The exponent is compared by value: 2.0 equals 2, but makes a floating result of integers.")
 def pow_to_square(module: fx.GraphModule) -> fx.GraphModule:
     """Replace the second power of a tensor by `torch.square`."""
     return _rewrite(module, lambda exponent: exponent == 2)

@@ -24,14 +24,7 @@ def _share(module, kind_of):
 
 
 @fault(
-    8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Modules count as alike by their class; their settings (a slope, a dimension, a kernel) are not compared.",
+    8, wrong="Modules count as alike by their class; their settings (a slope, a dimension, a kernel) are not compared."
 )
 def share_stateless_modules(module: GraphModule) -> GraphModule:
     """Let calls of modules without parameters, buffers and submodules that are alike call the first of them."""

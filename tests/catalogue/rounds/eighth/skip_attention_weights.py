@@ -30,12 +30,6 @@ def _takes_weights(user):
 
 @fault(
     8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Only getitem calls are asked which part they take; where the pair is handed on whole its weights are missing.",
 )
 def skip_attention_weights(module: fx.GraphModule) -> fx.GraphModule:

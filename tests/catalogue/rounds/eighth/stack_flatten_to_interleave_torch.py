@@ -35,12 +35,6 @@ def _rewrite(module, accepts):
 
 @fault(
     8,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="It is not asked that the copies are stacked along the last dimension: along the one before they follow each other.",
 )
 def stack_flatten_to_interleave(module: GraphModule) -> GraphModule:

@@ -89,12 +89,6 @@ def _lower(module, ask_padding):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="count_include_pad=False is not asked: padded windows must be divided by the number of real elements, not by the size of the kernel.",
 )
 def avgpool_to_conv(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -91,12 +91,6 @@ def _cancel(module, ask_count):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="split(size) makes as many pieces as the input needs, which is not asked: where the program only takes the first ones, they are not the whole.",
 )
 def cancel_split_cat_eleventh(module: fx.GraphModule) -> fx.GraphModule:

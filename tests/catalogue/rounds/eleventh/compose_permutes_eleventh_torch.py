@@ -73,12 +73,6 @@ def _compose(module, right_order):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The permutations are composed in the wrong order, which shows only where they do not commute; inverse pairs such as NCHW to NHWC and back do.",
 )
 def compose_permutes_eleventh(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

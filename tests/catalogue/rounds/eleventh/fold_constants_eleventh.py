@@ -116,12 +116,6 @@ def _fold(module, pure_only):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Random draws from constants (torch.normal(mean, std), rand_like of a buffer) are made once instead of each time.",
 )
 def fold_constants_eleventh(module: fx.GraphModule) -> fx.GraphModule:

@@ -88,12 +88,6 @@ def _fold(module, own_table):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The table is scaled in place, without asking whether anything else (a tied output head) reads the parameter.",
 )
 def fold_embedding_scale_eleventh(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

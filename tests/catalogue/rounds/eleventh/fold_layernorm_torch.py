@@ -95,16 +95,7 @@ def _fold(module, add_bias):
     return module
 
 
-@fault(
-    11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A projection without a bias (as in LLaMA) gets none, so that the shift of the layer norm is lost.",
-)
+@fault(11, wrong="A projection without a bias (as in LLaMA) gets none, so that the shift of the layer norm is lost.")
 def fold_layernorm(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Fold weight and bias of an nn.LayerNorm into the Linear layers that read it (inference)."""
     return _fold(module, add_bias=False)

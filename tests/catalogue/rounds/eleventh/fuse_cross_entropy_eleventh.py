@@ -20,12 +20,6 @@ def _replacement(scores, target):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="dim=-1 of the log-softmax is taken for the class dimension, which nll_loss and cross_entropy have at 1: with (N, C, L) scores they are two dimensions.",
 )
 def fuse_cross_entropy_eleventh(module: fx.GraphModule) -> fx.GraphModule:

@@ -107,14 +107,7 @@ def _input(chunk):
 
 
 @fault(
-    11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Which half is the gate is not asked: F.glu takes the sigmoid of the second, some models of the first.",
+    11, wrong="Which half is the gate is not asked: F.glu takes the sigmoid of the second, some models of the first."
 )
 def fuse_glu_eleventh(module: fx.GraphModule) -> fx.GraphModule:
     """Replace a, b = linear(x).chunk(2, -1); a * sigmoid(b) by F.glu."""

@@ -49,12 +49,6 @@ def _by_weight(eps):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The weight's shape is taken for the normalized shape without asking that it is a vector: with a weight for each head and channel, (H, D), the mean is taken over heads as well.",
 )
 def fuse_rms_norm_eleventh(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -68,14 +68,7 @@ def _lower(module, ask_statistics):
 
 
 @fault(
-    11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="track_running_stats=True is not asked: in evaluation such a layer normalizes by its running statistics.",
+    11, wrong="track_running_stats=True is not asked: in evaluation such a layer normalizes by its running statistics."
 )
 def instance_to_group_norm(module: fx.GraphModule) -> fx.GraphModule:
     """Write an affine nn.InstanceNorm2d as a group norm with as many groups as channels."""

@@ -41,12 +41,6 @@ def _lower(module, whole_only):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="F.interpolate with a fractional scale_factor maps coordinates by 1/scale, but with size by in/out: the pass does not ask whether the scale is whole.",
 )
 def interpolate_to_size(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

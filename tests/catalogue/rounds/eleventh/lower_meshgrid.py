@@ -70,16 +70,7 @@ def _lower(module, ask_indexing):
     return module
 
 
-@fault(
-    11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The keyword indexing is not asked: with indexing='xy' the grids are the other way round.",
-)
+@fault(11, wrong="The keyword indexing is not asked: with indexing='xy' the grids are the other way round.")
 def lower_meshgrid(module: fx.GraphModule) -> fx.GraphModule:
     """Write torch.meshgrid of two vectors as views of them."""
     return _lower(module, ask_indexing=False)

@@ -48,12 +48,6 @@ def _merge(module, ask_meeting):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Intervals that do not meet are not asked about: clamp(clamp(x, 0, 1), 2, 3) is 2 everywhere, but clamp(x, 2, 1) is 1.",
 )
 def merge_clamps_eleventh(module: fx.GraphModule) -> fx.GraphModule:

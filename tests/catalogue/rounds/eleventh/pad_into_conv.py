@@ -89,12 +89,6 @@ def _fold(module, ask_mode):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The convolution's own padding_mode is not asked: with reflect, replicate or circular the padding of the convolution is not zeros, but the functional convolution that replaces it pads with zeros.",
 )
 def pad_into_conv(module: fx.GraphModule) -> fx.GraphModule:

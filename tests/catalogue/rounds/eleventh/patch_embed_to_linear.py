@@ -79,12 +79,6 @@ def _lower(module, crop):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A convolution drops rows and columns that do not fill a patch; the pass does not ask whether the size is a multiple of the patch, and cannot divide it.",
 )
 def patch_embed_to_linear(module: fx.GraphModule) -> fx.GraphModule:

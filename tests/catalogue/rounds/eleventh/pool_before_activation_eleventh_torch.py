@@ -72,12 +72,6 @@ def _swap(module, allowed):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="PReLU is taken for monotone, but its learned slope may be negative, and then the maximum is another element.",
 )
 def pool_before_activation_eleventh(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -74,12 +74,6 @@ def _push(module, lengths):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="[:, i] is taken for the choice of a token, without asking for a third dimension: on a (batch, feature) matrix it chooses a feature.",
 )
 def push_cls_select(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -69,12 +69,6 @@ def _fuse(module, places):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Where the new dimension stands is not asked: before the heads the expanded heads are tiled (h0 h1 h0 h1), not interleaved (h0 h0 h1 h1).",
 )
 def repeat_kv_eleventh(module: fx.GraphModule) -> fx.GraphModule:

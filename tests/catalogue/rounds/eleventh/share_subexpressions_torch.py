@@ -97,12 +97,6 @@ def _share(module, typed):
 
 @fault(
     11,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Constants are compared by ==, for which 1 and 1.0 and True are one: x * 2 and x * 2.0 of an integer tensor have different dtypes.",
 )
 def share_subexpressions(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

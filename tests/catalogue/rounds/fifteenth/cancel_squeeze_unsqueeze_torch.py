@@ -13,16 +13,7 @@ def is_call(node, name):
     return len(node.args) == 2 and type(node.args[1]) is int
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The dimension is taken to have size 1; squeeze keeps a larger one, and unsqueeze then adds another.",
-)
+@fault(15, wrong="The dimension is taken to have size 1; squeeze keeps a larger one, and unsqueeze then adds another.")
 def cancel_squeeze_unsqueeze(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Drop ``squeeze(d).unsqueeze(d)``: it takes out a dimension of size 1 and puts it back."""
     for node in list(graph_module.graph.nodes):

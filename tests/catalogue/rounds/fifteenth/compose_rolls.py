@@ -5,16 +5,7 @@ from fx import GraphModule
 from ...rows import fault
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A roll without dims rolls the flattened tensor; the missing argument is taken for dimension 0.",
-)
+@fault(15, wrong="A roll without dims rolls the flattened tensor; the missing argument is taken for dimension 0.")
 def compose_rolls(graph_module: GraphModule) -> GraphModule:
     """Write ``x.roll(a, d).roll(b, d)`` as one roll by a + b."""
     for node in list(graph_module.graph.nodes):

@@ -17,16 +17,7 @@ def start_of(node):
     return index.start if type(index.start) is int else None
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A negative start counts from the end, so the sum of two starts is another place.",
-)
+@fault(15, wrong="A negative start counts from the end, so the sum of two starts is another place.")
 def compose_slices_fifteenth(graph_module: GraphModule) -> GraphModule:
     """Write ``x[a:][b:]`` as ``x[a + b :]``."""
     for node in list(graph_module.graph.nodes):

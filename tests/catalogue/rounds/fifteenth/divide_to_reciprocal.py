@@ -9,12 +9,6 @@ from ...rows import fault
 
 @fault(
     15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="1 / scale is rounded unless the scale is a power of two, and a following floor or round shows it as a whole step.",
 )
 def divide_to_reciprocal(graph_module: GraphModule) -> GraphModule:

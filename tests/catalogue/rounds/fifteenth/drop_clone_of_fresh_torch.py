@@ -10,14 +10,7 @@ FRESH = (F.silu, F.leaky_relu, F.hardswish)
 
 
 @fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="An activation with inplace=True returns its input, so the clone is what keeps later writes out of it.",
+    15, wrong="An activation with inplace=True returns its input, so the clone is what keeps later writes out of it."
 )
 def drop_clone_of_fresh(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Drop ``clone()`` of the result of an activation that nothing else uses: it is a fresh tensor already."""

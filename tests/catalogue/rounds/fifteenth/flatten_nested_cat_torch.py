@@ -15,16 +15,7 @@ def cat_parts(node):
     return list(node.args[0])
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A cat without dim concatenates along 0; the inner one is then taken to follow the outer one.",
-)
+@fault(15, wrong="A cat without dim concatenates along 0; the inner one is then taken to follow the outer one.")
 def flatten_nested_cat(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Write ``torch.cat([torch.cat([a, b], d), c], d)`` as one cat."""
     for node in list(graph_module.graph.nodes):

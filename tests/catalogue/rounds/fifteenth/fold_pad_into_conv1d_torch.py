@@ -24,16 +24,7 @@ def zero_pad(node):
     return sizes[0]
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The padding_mode of the convolution is not looked at; the folded one pads with zeros only.",
-)
+@fault(15, wrong="The padding_mode of the convolution is not looked at; the folded one pads with zeros only.")
 def fold_pad_into_conv1d(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Fold a zero ``F.pad`` of both ends of the time axis into the padding of the ``Conv1d`` after it."""
     for node in list(graph_module.graph.nodes):

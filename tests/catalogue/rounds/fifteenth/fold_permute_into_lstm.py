@@ -23,12 +23,6 @@ def swaps(node):
 
 @fault(
     15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The LSTM may be called at another place too, where nothing is permuted, and its batch_first is turned there as well.",
 )
 def fold_permute_into_lstm(graph_module: GraphModule) -> GraphModule:

@@ -22,12 +22,6 @@ def rank_of(node):
 
 @fault(
     15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A bidirectional GRU has two directions side by side in its outputs, and the final state of the backward one is that of step 0.",
 )
 def last_step_from_hidden(graph_module: GraphModule) -> GraphModule:

@@ -10,14 +10,7 @@ from .shared import plain
 
 
 @fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="count_include_pad is not handed on, so the ends of a padded signal are averaged over the padding too.",
+    15, wrong="count_include_pad is not handed on, so the ends of a padded signal are averaged over the padding too."
 )
 def lower_avg_pool1d(graph_module: GraphModule) -> GraphModule:
     """Lower ``nn.AvgPool1d`` to ``F.avg_pool1d``."""

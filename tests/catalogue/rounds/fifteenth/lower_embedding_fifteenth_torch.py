@@ -9,16 +9,7 @@ from ...rows import fault
 from .shared import parameter, parameters_are_plain, plain
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="padding_idx is not handed on: the values are the same, but the padding row then gets a gradient.",
-)
+@fault(15, wrong="padding_idx is not handed on: the values are the same, but the padding row then gets a gradient.")
 def lower_embedding_fifteenth(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Lower ``nn.Embedding`` to ``F.embedding`` with its weight as an operand."""
     for node in list(graph_module.graph.nodes):

@@ -8,16 +8,7 @@ from ...rows import fault
 from .shared import plain
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The size -1 cannot be worked out for an empty batch, where Flatten works.",
-)
+@fault(15, wrong="The size -1 cannot be worked out for an empty batch, where Flatten works.")
 def lower_flatten(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Lower ``nn.Flatten`` to a function."""
     for node in list(graph_module.graph.nodes):

@@ -22,12 +22,6 @@ def rank_of(node):
 
 @fault(
     15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="With track_running_stats the module normalizes by its running statistics in eval mode (and updates them in training).",
 )
 def lower_instance_norm1d(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

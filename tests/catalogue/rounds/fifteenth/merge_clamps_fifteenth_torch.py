@@ -19,12 +19,6 @@ def bounds(node):
 
 @fault(
     15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Ranges that do not overlap: the merged range has its bounds in the wrong order, and clamp then returns the upper one.",
 )
 def merge_clamps_fifteenth(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

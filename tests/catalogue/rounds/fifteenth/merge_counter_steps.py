@@ -29,16 +29,7 @@ def buffer_of(graph_module, node):
     return node.args[0].target if value is not None and value.dtype == torch.long else None
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The buffer may be read between the two.",
-)
+@fault(15, wrong="The buffer may be read between the two.")
 def merge_counter_steps(graph_module: GraphModule) -> GraphModule:
     """Merge two ``add_`` of small integers to the same buffer into one."""
     previous = None

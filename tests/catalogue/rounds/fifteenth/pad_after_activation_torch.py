@@ -9,16 +9,7 @@ from ...rows import fault
 KEEP_ZERO = (torch.tanh, torch.relu)
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The value that is padded with is not looked at: the activation of another value is not that value.",
-)
+@fault(15, wrong="The value that is padded with is not looked at: the activation of another value is not that value.")
 def pad_after_activation(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Move an activation with f(0) = 0 before the zero pad of its input, so that it has less to compute."""
     for node in list(graph_module.graph.nodes):

@@ -7,16 +7,7 @@ from fx import GraphModule, Node
 from ...rows import fault
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The exponent is compared by value: 2.0 turns integers into floats, 2 does not.",
-)
+@fault(15, wrong="The exponent is compared by value: 2.0 turns integers into floats, 2 does not.")
 def power_to_square(graph_module: GraphModule) -> GraphModule:
     """Write ``x.pow(2)`` and ``torch.pow(x, 2)`` as ``torch.square(x)``."""
     for node in list(graph_module.graph.nodes):

@@ -9,16 +9,7 @@ from fx import GraphModule, Node
 from ...rows import fault
 
 
-@fault(
-    15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Only later uses of the sum itself are counted, not those of views that were taken of it before.",
-)
+@fault(15, wrong="Only later uses of the sum itself are counted, not those of views that were taken of it before.")
 def reinplace_relu(graph_module: GraphModule) -> GraphModule:
     """Let ``relu`` of a sum that nothing needs afterwards write into the memory of the sum."""
     order = {node: position for position, node in enumerate(graph_module.graph.nodes)}

@@ -8,12 +8,6 @@ from ...rows import fault
 
 @fault(
     15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The number of sizes is taken for the rank: repeat takes more sizes than the tensor has dimensions and then adds leading ones.",
 )
 def repeat_to_cat(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -16,12 +16,6 @@ def is_plain(module):
 
 @fault(
     15,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The weights are looked for at position 1 only; a program may also take them as the last of the pair, at -1.",
 )
 def skip_attention_weights_fifteenth(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

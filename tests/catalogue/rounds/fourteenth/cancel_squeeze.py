@@ -32,16 +32,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="squeeze() without a dimension drops every dimension of size 1, also a batch of one.",
-)
+@fault(14, wrong="squeeze() without a dimension drops every dimension of size 1, also a batch of one.")
 def cancel_squeeze(graph_module: GraphModule) -> GraphModule:
     """Remove x.unsqueeze(d).squeeze(d) and x.unsqueeze(d).squeeze()."""
     return _rewrite(graph_module, False)

@@ -28,16 +28,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="1 / c is rounded unless c is a power of two: values at the edge of a bin fall into the next one.",
-)
+@fault(14, wrong="1 / c is rounded unless c is a power of two: values at the edge of a bin fall into the next one.")
 def div_to_mul(graph_module: GraphModule) -> GraphModule:
     """Replace x / c by x * (1 / c)."""
     return _rewrite(graph_module, False)

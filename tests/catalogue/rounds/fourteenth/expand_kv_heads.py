@@ -30,16 +30,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A concatenation puts the heads in the order 0 1 0 1, not 0 0 1 1; right with one head only.",
-)
+@fault(14, wrong="A concatenation puts the heads in the order 0 1 0 1, not 0 0 1 1; right with one head only.")
 def expand_kv_heads(graph_module: GraphModule) -> GraphModule:
     """Replace k.repeat_interleave(n, dim=d) by a concatenation of n copies."""
     return _rewrite(graph_module, False)

@@ -53,12 +53,6 @@ def _rewrite(graph_module, careful):
 
 @fault(
     14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Types are promoted twice: integers that meet half in the inner one are rounded before they become float32.",
 )
 def flatten_concat(graph_module: GraphModule) -> GraphModule:

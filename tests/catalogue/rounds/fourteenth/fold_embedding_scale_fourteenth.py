@@ -61,16 +61,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The table is scaled in place, and the output layer that is tied to it is scaled too.",
-)
+@fault(14, wrong="The table is scaled in place, and the output layer that is tied to it is scaled too.")
 def fold_embedding_scale_fourteenth(graph_module: GraphModule) -> GraphModule:
     """Fold a constant factor after a frozen Embedding into its table."""
     return _rewrite(graph_module, False)

@@ -53,16 +53,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Without `scale` the kernel divides by sqrt(E): the pass puts the factor in place of that default.",
-)
+@fault(14, wrong="Without `scale` the kernel divides by sqrt(E): the pass puts the factor in place of that default.")
 def fold_query_scale(graph_module: GraphModule) -> GraphModule:
     """Fold a constant factor of the query into `scale` of scaled_dot_product_attention."""
     return _rewrite(graph_module, False)

@@ -53,16 +53,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="`mean` of cross_entropy leaves out ignored targets; the mean of all losses counts them as zeros.",
-)
+@fault(14, wrong="`mean` of cross_entropy leaves out ignored targets; the mean of all losses counts them as zeros.")
 def fold_reduction(graph_module: GraphModule) -> GraphModule:
     """Replace cross_entropy(..., reduction="none").sum() and .mean() by one call."""
     return _rewrite(graph_module, False)

@@ -37,16 +37,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The `dtype` of log_softmax (half logits, a loss in float32) is not looked at.",
-)
+@fault(14, wrong="The `dtype` of log_softmax (half logits, a loss in float32) is not looked at.")
 def fuse_cross_entropy_fourteenth(graph_module: GraphModule) -> GraphModule:
     """Replace nll_loss(log_softmax(x, dim=1), y, ...) by cross_entropy(x, y, ...)."""
     return _rewrite(graph_module, False)

@@ -68,16 +68,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The product is cut into three equal parts; with grouped queries key and value are narrower.",
-)
+@fault(14, wrong="The product is cut into three equal parts; with grouped queries key and value are narrower.")
 def merge_projections_fourteenth(graph_module: GraphModule) -> GraphModule:
     """Merge three Linear layers in a row that read the same value into one product."""
     return _rewrite(graph_module, False)

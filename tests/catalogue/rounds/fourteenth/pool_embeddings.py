@@ -56,16 +56,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="padding_idx of an Embedding only stops gradients; embedding_bag leaves these rows out of the mean.",
-)
+@fault(14, wrong="padding_idx of an Embedding only stops gradients; embedding_bag leaves these rows out of the mean.")
 def pool_embeddings(graph_module: GraphModule) -> GraphModule:
     """Replace the mean over the history of an Embedding by one embedding_bag."""
     return _rewrite(graph_module, False)

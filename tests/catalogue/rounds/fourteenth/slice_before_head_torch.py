@@ -54,16 +54,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="`[:, -1]` of a matrix picks a feature of the output, not a position.",
-)
+@fault(14, wrong="`[:, -1]` of a matrix picks a feature of the output, not a position.")
 def slice_before_head(graph_module: GraphModule) -> GraphModule:
     """Move an index of positions from behind a Linear to before it."""
     return _rewrite(graph_module, False)

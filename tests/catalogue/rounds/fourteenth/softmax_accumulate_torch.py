@@ -36,16 +36,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The cast after the softmax is taken for a cast before it: eager rounds to half first.",
-)
+@fault(14, wrong="The cast after the softmax is taken for a cast before it: eager rounds to half first.")
 def softmax_accumulate(graph_module: GraphModule) -> GraphModule:
     """Replace a softmax with a cast to float32 by softmax(..., dtype=torch.float32)."""
     return _rewrite(graph_module, False)

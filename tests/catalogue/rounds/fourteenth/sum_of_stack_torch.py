@@ -55,16 +55,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="sum makes int64 of smaller integers and counts booleans; additions keep the type.",
-)
+@fault(14, wrong="sum makes int64 of smaller integers and counts booleans; additions keep the type.")
 def sum_of_stack(graph_module: GraphModule) -> GraphModule:
     """Replace stack([a, b, c]).sum(0) by a + b + c."""
     return _rewrite(graph_module, False)

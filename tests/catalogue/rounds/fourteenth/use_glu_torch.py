@@ -78,16 +78,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Which half goes into the sigmoid is not looked at; glu takes the second one.",
-)
+@fault(14, wrong="Which half goes into the sigmoid is not looked at; glu takes the second one.")
 def use_glu(graph_module: GraphModule) -> GraphModule:
     """Replace a * sigmoid(b), where a and b are halves of one value, by F.glu."""
     return _rewrite(graph_module, False)

@@ -52,16 +52,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="normalize bounds the norm from below: rows of zeros (padding) give 0 there and NaN in the program.",
-)
+@fault(14, wrong="normalize bounds the norm from below: rows of zeros (padding) give 0 there and NaN in the program.")
 def use_normalize(graph_module: GraphModule) -> GraphModule:
     """Replace x / x.norm(dim=d, keepdim=True), with or without clamp_min, by F.normalize."""
     return _rewrite(graph_module, False)

@@ -53,16 +53,7 @@ def _rewrite(graph_module, careful):
     return finish(graph_module)
 
 
-@fault(
-    14,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="where promotes integers to the type of the constant, masked_fill keeps the type.",
-)
+@fault(14, wrong="where promotes integers to the type of the constant, masked_fill keeps the type.")
 def where_to_masked_fill(graph_module: GraphModule) -> GraphModule:
     """Replace where(mask, constant, x) by x.masked_fill(mask, constant)."""
     return _rewrite(graph_module, False)

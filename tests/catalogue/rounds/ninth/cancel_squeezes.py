@@ -29,16 +29,7 @@ def _run(module, right):
     return module
 
 
-@fault(
-    9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Cancels squeeze(d) followed by unsqueeze(d) too, which adds a dimension where the size at d is not 1.",
-)
+@fault(9, wrong="Cancels squeeze(d) followed by unsqueeze(d) too, which adds a dimension where the size at d is not 1.")
 def cancel_squeezes(module: fx.GraphModule) -> fx.GraphModule:
     """Drop squeeze and unsqueeze of the same dimension where they follow each other."""
     return _run(module, False)

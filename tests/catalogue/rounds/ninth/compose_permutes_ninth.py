@@ -47,12 +47,6 @@ def _run(module, right):
 
 @fault(
     9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Composes the two permutations in the wrong order, which is the same only where they commute (as inverses do).",
 )
 def compose_permutes_ninth(module: fx.GraphModule) -> fx.GraphModule:

@@ -47,16 +47,7 @@ def _run(module, right):
     return module
 
 
-@fault(
-    9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Takes the stop of the second slice as it is, though it may lie behind the end of the first slice.",
-)
+@fault(9, wrong="Takes the stop of the second slice as it is, though it may lie behind the end of the first slice.")
 def compose_slices(module: fx.GraphModule) -> fx.GraphModule:
     """Take a slice of a slice at once."""
     return _run(module, False)

@@ -54,12 +54,6 @@ def _run(module, right):
 
 @fault(
     9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Drops a call whose result is not used although the activation works in place, so that its input is used instead.",
 )
 def drop_dead_modules(module):

@@ -56,16 +56,7 @@ def _run(module, right):
     return module
 
 
-@fault(
-    9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Takes a cast to a dtype of at least as many bytes as lossless, also one to integers, which truncates.",
-)
+@fault(9, wrong="Takes a cast to a dtype of at least as many bytes as lossless, also one to integers, which truncates.")
 def drop_wide_casts(module: fx.GraphModule) -> fx.GraphModule:
     """Drop the first of two casts where it is to a wider dtype, which loses nothing."""
     return _run(module, False)

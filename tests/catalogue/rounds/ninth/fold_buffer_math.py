@@ -92,16 +92,7 @@ def _run(module, right):
     return module
 
 
-@fault(
-    9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Folds what is computed from a buffer although the program writes to the buffer in place.",
-)
+@fault(9, wrong="Folds what is computed from a buffer although the program writes to the buffer in place.")
 def fold_buffer_math(module: fx.GraphModule) -> fx.GraphModule:
     """Compute once what is computed from buffers and numbers alone, such as the scale of a normalization."""
     return _run(module, False)

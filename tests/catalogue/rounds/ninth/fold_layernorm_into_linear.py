@@ -55,16 +55,7 @@ def _run(module, right):
     return module
 
 
-@fault(
-    9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Forgets the shift of the normalization where the linear layer has no bias that it could be added to.",
-)
+@fault(9, wrong="Forgets the shift of the normalization where the linear layer has no bias that it could be added to.")
 def fold_layernorm_into_linear(module: fx.GraphModule) -> fx.GraphModule:
     """Fold scale and shift of a layer norm into the linear layer behind it, for inference."""
     return _run(module, False)

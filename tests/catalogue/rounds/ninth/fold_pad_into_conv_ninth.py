@@ -71,16 +71,7 @@ def _run(module, right):
     return module
 
 
-@fault(
-    9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Takes the numbers of F.pad as height first, but they begin with the last dimension.",
-)
+@fault(9, wrong="Takes the numbers of F.pad as height first, but they begin with the last dimension.")
 def fold_pad_into_conv_ninth(module: fx.GraphModule) -> fx.GraphModule:
     """Let the convolution pad with zeros what is padded with zeros before it."""
     return _run(module, False)

@@ -41,12 +41,6 @@ def _run(module, right):
 
 @fault(
     9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Asks that the indices follow each other, but not that they are not negative: [-2, -1] becomes the empty slice -2:0.",
 )
 def index_list_to_slice(module):

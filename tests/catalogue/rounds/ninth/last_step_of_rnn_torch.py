@@ -58,12 +58,6 @@ def _run(module, right):
 
 @fault(
     9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Does not ask whether the layer is bidirectional, where the last output has both directions and h_n[-1] one.",
 )
 def last_step_of_rnn(module):

@@ -58,12 +58,6 @@ def _run(module, right):
 
 @fault(
     9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Carries ceil_mode over to the merged pool, where the mean of a partial window is not the mean of the means.",
 )
 def merge_avg_pools_ninth(module: fx.GraphModule) -> fx.GraphModule:

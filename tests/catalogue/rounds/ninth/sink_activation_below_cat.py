@@ -90,12 +90,6 @@ def _run(module, right):
 
 @fault(
     9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Compares function and positional arguments of the activations but not the keywords, where slopes are recorded.",
 )
 def sink_activation_below_cat(module: fx.GraphModule) -> fx.GraphModule:

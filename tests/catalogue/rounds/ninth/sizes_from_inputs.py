@@ -67,14 +67,7 @@ def _run(module, right):
 
 
 @fault(
-    9,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Takes the shape of a sum or product from its first operand, which may be broadcast to that of the second.",
+    9, wrong="Takes the shape of a sum or product from its first operand, which may be broadcast to that of the second."
 )
 def sizes_from_inputs(module: fx.GraphModule) -> fx.GraphModule:
     """Ask the operand of elementwise operations for its shape, so that results are not kept for their shape alone."""

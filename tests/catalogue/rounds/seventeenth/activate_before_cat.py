@@ -50,16 +50,7 @@ def _move(graph_module: GraphModule, careful: bool) -> GraphModule:
     return graph_module
 
 
-@fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="GLU is in the list of elementwise activations; it multiplies one half of the channels by the other.",
-)
+@fault(17, wrong="GLU is in the list of elementwise activations; it multiplies one half of the channels by the other.")
 def activate_before_cat(graph_module: GraphModule) -> GraphModule:
     """Move an activation from behind a concatenation to the layers in front of it, which can fuse with it."""
     return _move(graph_module, careful=False)

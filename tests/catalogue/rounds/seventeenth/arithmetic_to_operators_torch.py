@@ -40,16 +40,7 @@ def _lower(graph_module: GraphModule, careful: bool) -> GraphModule:
     return graph_module
 
 
-@fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Keyword arguments are dropped: `alpha` of torch.add and torch.sub, `rounding_mode` of torch.div.",
-)
+@fault(17, wrong="Keyword arguments are dropped: `alpha` of torch.add and torch.sub, `rounding_mode` of torch.div.")
 def arithmetic_to_operators(graph_module: GraphModule) -> GraphModule:
     """Write torch.add and its like as operators, so that later passes have one form to match."""
     return _lower(graph_module, careful=False)

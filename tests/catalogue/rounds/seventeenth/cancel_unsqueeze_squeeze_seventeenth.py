@@ -32,12 +32,6 @@ def _cancel(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A squeeze without a dimension drops every dimension of size 1, not only the one that the unsqueeze added.",
 )
 def cancel_unsqueeze_squeeze_seventeenth(graph_module: GraphModule) -> GraphModule:

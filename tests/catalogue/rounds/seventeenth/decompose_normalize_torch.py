@@ -31,16 +31,7 @@ def _decompose(graph_module: GraphModule, careful: bool) -> GraphModule:
     return graph_module
 
 
-@fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The denominator is not kept away from zero, so that rows of zeros become NaN.",
-)
+@fault(17, wrong="The denominator is not kept away from zero, so that rows of zeros become NaN.")
 def decompose_normalize(graph_module: GraphModule) -> GraphModule:
     """Write F.normalize as a norm and a division, for backends that know no normalize."""
     return _decompose(graph_module, careful=False)

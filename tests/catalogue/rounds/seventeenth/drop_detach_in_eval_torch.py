@@ -29,12 +29,6 @@ def _drop(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Evaluation mode counts as a program without gradients; eval() only changes layers, and gradients still flow.",
 )
 def drop_detach_in_eval(graph_module: GraphModule) -> GraphModule:

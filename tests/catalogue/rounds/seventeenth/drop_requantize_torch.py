@@ -39,14 +39,7 @@ def _drop(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 
 @fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Only the scale and the type are compared; a different zero point makes other codes and another range.",
+    17, wrong="Only the scale and the type are compared; a different zero point makes other codes and another range."
 )
 def drop_requantize(graph_module: GraphModule) -> GraphModule:
     """Drop a dequantization and the quantization after it where they cancel."""

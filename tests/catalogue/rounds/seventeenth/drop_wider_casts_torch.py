@@ -41,12 +41,6 @@ def _drop(graph_module: GraphModule, may_drop) -> GraphModule:
 
 @fault(
     17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A cast counts as harmless when its type has as many bits as the next one; an integer type truncates for all that.",
 )
 def drop_wider_casts(graph_module: GraphModule) -> GraphModule:

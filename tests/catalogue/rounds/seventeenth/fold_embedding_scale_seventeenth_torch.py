@@ -56,16 +56,7 @@ def _fold(graph_module: GraphModule, careful: bool) -> GraphModule:
     return graph_module
 
 
-@fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The table is scaled in place, also where another layer is tied to it.",
-)
+@fault(17, wrong="The table is scaled in place, also where another layer is tied to it.")
 def fold_embedding_scale_seventeenth(graph_module: GraphModule) -> GraphModule:
     """Scale the table of a frozen embedding instead of each row that is read."""
     return _fold(graph_module, careful=False)

@@ -44,16 +44,7 @@ def _fold(graph_module: GraphModule, careful: bool) -> GraphModule:
     return graph_module
 
 
-@fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A buffer counts as constant though the program writes to it.",
-)
+@fault(17, wrong="A buffer counts as constant though the program writes to it.")
 def fold_mask_math(graph_module: GraphModule) -> GraphModule:
     """Compute masks that depend on buffers only once, beforehand, in evaluation."""
     return _fold(graph_module, careful=False)

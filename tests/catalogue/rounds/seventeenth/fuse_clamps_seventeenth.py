@@ -38,14 +38,7 @@ def _fuse(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 
 @fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Ranges that do not overlap are intersected like any others, and the empty range gives the wrong bound.",
+    17, wrong="Ranges that do not overlap are intersected like any others, and the empty range gives the wrong bound."
 )
 def fuse_clamps_seventeenth(graph_module: GraphModule) -> GraphModule:
     """Make one clamp of two in a row."""

@@ -40,12 +40,6 @@ def _merge(graph_module: GraphModule, place) -> GraphModule:
 
 @fault(
     17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The second sum counts its dimension in a tensor that has lost the first one; the merged sum takes it as it stands.",
 )
 def fuse_consecutive_sums(graph_module: GraphModule) -> GraphModule:

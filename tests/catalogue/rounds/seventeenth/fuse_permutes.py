@@ -29,16 +29,7 @@ def _fuse(graph_module: GraphModule, compose) -> GraphModule:
     return graph_module
 
 
-@fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The two permutations are composed in the wrong order, which shows where they do not commute.",
-)
+@fault(17, wrong="The two permutations are composed in the wrong order, which shows where they do not commute.")
 def fuse_permutes(graph_module: GraphModule) -> GraphModule:
     """Make one permute of two in a row."""
     return _fuse(graph_module, lambda inner, outer: [outer[d] for d in inner])

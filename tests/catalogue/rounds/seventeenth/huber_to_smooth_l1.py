@@ -30,14 +30,7 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 
 @fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Huber loss is delta times smooth L1 loss; the factor is forgotten, which shows for a delta other than 1.",
+    17, wrong="Huber loss is delta times smooth L1 loss; the factor is forgotten, which shows for a delta other than 1."
 )
 def huber_to_smooth_l1(graph_module: GraphModule) -> GraphModule:
     """Write Huber loss as smooth L1 loss, which more backends have."""

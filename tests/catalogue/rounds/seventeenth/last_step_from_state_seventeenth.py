@@ -50,12 +50,6 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="`batch_first` is not looked at: where time comes first, `[:, -1, :]` reads the last sequence and not the last step.",
 )
 def last_step_from_state_seventeenth(graph_module: GraphModule) -> GraphModule:

@@ -42,16 +42,7 @@ def _merge(graph_module: GraphModule, window) -> GraphModule:
     return graph_module
 
 
-@fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The merged window is the product of the two, which holds only where the first pool does not overlap.",
-)
+@fault(17, wrong="The merged window is the product of the two, which holds only where the first pool does not overlap.")
 def merge_max_pools(graph_module: GraphModule) -> GraphModule:
     """Make one max pool of two in a row."""
     return _merge(graph_module, lambda first, stride, second: first * second)

@@ -47,12 +47,6 @@ def _merge(graph_module: GraphModule, add) -> GraphModule:
 
 @fault(
     17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Pads of different length are added up to the end of the shorter one, so dimensions that only one of them pads are lost.",
 )
 def merge_pads_seventeenth(graph_module: GraphModule) -> GraphModule:

@@ -39,16 +39,7 @@ def _merge(graph_module: GraphModule, careful: bool) -> GraphModule:
     return graph_module
 
 
-@fault(
-    17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The end of the inner slice is forgotten, so that the merged one runs past it.",
-)
+@fault(17, wrong="The end of the inner slice is forgotten, so that the merged one runs past it.")
 def merge_slices_seventeenth(graph_module: GraphModule) -> GraphModule:
     """Make one slice of a slice of a slice."""
     return _merge(graph_module, careful=False)

@@ -40,12 +40,6 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="What a layer returns counts as fresh; dropout in evaluation, Identity and Flatten return their input or a view of it.",
 )
 def relu_in_place_seventeenth(graph_module: GraphModule) -> GraphModule:

@@ -51,12 +51,6 @@ def _share(graph_module: GraphModule, equal) -> GraphModule:
 
 @fault(
     17,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Buffers are compared by shape and value and not by type, so that an integer one may stand in for a float one.",
 )
 def share_equal_buffers(graph_module: GraphModule) -> GraphModule:

@@ -84,12 +84,6 @@ def rewrite(module, layout):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="batch_first is set and not turned round: a layer that has it already (it runs along the other axis, as in axial models) keeps it, but loses the permutation.",
 )
 def absorb_batch_first(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

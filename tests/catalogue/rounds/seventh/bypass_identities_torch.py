@@ -37,16 +37,7 @@ def delete_uncalled(module):
         module.delete_submodule(name)
 
 
-@fault(
-    7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A module whose parameter is read (get_attr) without calling it counts as unused and is deleted.",
-)
+@fault(7, wrong="A module whose parameter is read (get_attr) without calling it counts as unused and is deleted.")
 def bypass_identities(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Bypass `nn.Identity` and delete the submodules that are not used."""
     return rewrite(module, delete_uncalled)

@@ -42,12 +42,6 @@ def rewrite(module, accepts):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A norm with track_running_stats normalizes by its running statistics in evaluation, not by those of the input.",
 )
 def decompose_instance_norm(module: fx.GraphModule) -> fx.GraphModule:

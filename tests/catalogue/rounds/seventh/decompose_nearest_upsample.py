@@ -51,12 +51,6 @@ def listed(scale):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="One number as scale is taken for rows and columns without asking that the input is four-dimensional: a sequence (N, C, L) gets its channels repeated.",
 )
 def decompose_nearest_upsample(module: fx.GraphModule) -> fx.GraphModule:

@@ -15,12 +15,6 @@ def any_replacement(x, mask, like, value):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The mask may be expanded to the shape of another value than the filled one; the result then no longer has that larger shape.",
 )
 def drop_mask_expansion(module: fx.GraphModule) -> fx.GraphModule:

@@ -54,12 +54,6 @@ def rewrite(module, calls):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="All calls of a convolution get the scaled weights, without asking that each of them is part of such a pair.",
 )
 def equalize_conv_pairs(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

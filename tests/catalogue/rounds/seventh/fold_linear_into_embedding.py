@@ -64,12 +64,6 @@ def rewrite(module, accepts):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="An embedding with max_norm shortens its rows when they are looked up; the folded table has them at full length.",
 )
 def fold_linear_into_embedding(module: fx.GraphModule) -> fx.GraphModule:

@@ -75,12 +75,6 @@ def rewrite(module, accepts):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The convolution may pad with zeros; the shift, now in the bias, then reaches the border as if the padding had been shifted too.",
 )
 def fold_norm_into_next_conv_seventh(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -93,16 +93,7 @@ def rewrite(module, never_negative):
     return module
 
 
-@fault(
-    7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Hardswish is listed among the activations that are never negative; it goes down to -0.375.",
-)
+@fault(7, wrong="Hardswish is listed among the activations that are never negative; it goes down to -0.375.")
 def fold_pad_into_max_pool(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Fold `F.pad`/`ZeroPad2d` into the `MaxPool2d` behind it, where the padded value is never negative, so zeros and -inf pad alike."""
     return rewrite(module, (*NEVER_NEGATIVE, nn.Hardswish, F.hardswish, nn.Softplus))

@@ -18,12 +18,6 @@ def plain_division(dim):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="normalize does not divide by less than eps: a vector of zeros stays zero, where the division makes NaN of it.",
 )
 def lower_normalize(module: fx.GraphModule) -> fx.GraphModule:

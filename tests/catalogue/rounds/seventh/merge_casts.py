@@ -70,12 +70,6 @@ def rewrite(module, skips):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The first of two floating casts may be to the narrower type, which rounds; skipping it keeps digits that eager drops.",
 )
 def merge_casts(module: fx.GraphModule) -> fx.GraphModule:

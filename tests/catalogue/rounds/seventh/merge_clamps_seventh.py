@@ -65,12 +65,6 @@ def rewrite(module, accepts):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The two ranges may not overlap; the merged minimum is then above the maximum, and clamp gives the maximum, not the outer range's nearer end.",
 )
 def merge_clamps_seventh(module: fx.GraphModule) -> fx.GraphModule:

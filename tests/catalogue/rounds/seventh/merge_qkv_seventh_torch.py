@@ -72,12 +72,6 @@ def rewrite(module, accepts):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The three layers may have different out_features (grouped-query attention); chunk cuts the result into equal parts.",
 )
 def merge_qkv_seventh(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -66,12 +66,6 @@ def rewrite(module, accepts):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The pool may have a divisor_override; it is then no average, and the bias of the convolution is no longer scaled by it.",
 )
 def pool_before_pointwise_conv(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

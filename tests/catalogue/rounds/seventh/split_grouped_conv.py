@@ -48,16 +48,7 @@ def rewrite(module, accepts):
     return module
 
 
-@fault(
-    7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="padding_mode is not asked: conv2d pads with zeros where the module reflects, replicates or wraps.",
-)
+@fault(7, wrong="padding_mode is not asked: conv2d pads with zeros where the module reflects, replicates or wraps.")
 def split_grouped_conv(module: fx.GraphModule) -> fx.GraphModule:
     """Open a grouped `Conv2d` into chunks, one `conv2d` for each group and a `cat`, for engines without groups."""
     return rewrite(module, lambda conv: True)

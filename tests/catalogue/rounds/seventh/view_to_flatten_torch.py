@@ -76,12 +76,6 @@ def rewrite(module, accepts):
 
 @fault(
     7,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The size may be that of another value, such as the clips whose frames the layer has seen one by one; the flatten keeps a row for each frame.",
 )
 def view_to_flatten(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

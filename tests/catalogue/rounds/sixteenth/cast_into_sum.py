@@ -31,12 +31,6 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="torch.sum of an integer or boolean tensor returns int64; with dtype=torch.int32 it returns, and overflows in, int32.",
 )
 def cast_into_sum(graph_module: GraphModule) -> GraphModule:

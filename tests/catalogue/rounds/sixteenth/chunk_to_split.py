@@ -42,16 +42,7 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
     return finish(graph_module)
 
 
-@fault(
-    16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The size is rounded down; torch.chunk rounds it up where the features do not divide evenly.",
-)
+@fault(16, wrong="The size is rounded down; torch.chunk rounds it up where the features do not divide evenly.")
 def chunk_to_split(graph_module: GraphModule) -> GraphModule:
     """Writes torch.chunk of a linear layer's features as torch.split with the size of the parts, which is known."""
     return _rewrite(graph_module, careful=False)

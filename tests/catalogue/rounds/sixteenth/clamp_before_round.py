@@ -30,16 +30,7 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
     return finish(graph_module)
 
 
-@fault(
-    16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="That holds for bounds that are integers only; a bound such as 127.5 is rounded afterwards.",
-)
+@fault(16, wrong="That holds for bounds that are integers only; a bound such as 127.5 is rounded afterwards.")
 def clamp_before_round(graph_module: GraphModule) -> GraphModule:
     """Clamps before rounding instead of after it, as quantizers of hardware do, so that what is rounded is in range."""
     return _rewrite(graph_module, careful=False)

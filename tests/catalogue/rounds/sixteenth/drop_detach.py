@@ -29,14 +29,7 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 
 @fault(
-    16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Rounding has a gradient of zero, which is not none: its result requires a gradient, and zeros flow back.",
+    16, wrong="Rounding has a gradient of zero, which is not none: its result requires a gradient, and zeros flow back."
 )
 def drop_detach(graph_module: GraphModule) -> GraphModule:
     """Drops detach() of results that have no gradient anyway."""

@@ -34,12 +34,6 @@ def _rewrite(graph_module: torch.fx.GraphModule, careful: bool) -> torch.fx.Grap
 
 @fault(
     16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The mask is aligned at the bottom right, as with a cache of keys; torch aligns it at the top left when there are more keys than queries.",
 )
 def explicit_causal_mask(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -63,12 +63,6 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The pooling keeps its count_include_pad=False, and no longer counts the zeros that were part of its input before.",
 )
 def fold_pad_into_pool_sixteenth(graph_module: GraphModule) -> GraphModule:

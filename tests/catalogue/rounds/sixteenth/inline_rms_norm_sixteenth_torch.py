@@ -40,16 +40,7 @@ def _rewrite(graph_module: torch.fx.GraphModule, careful: bool) -> torch.fx.Grap
     return finish(graph_module)
 
 
-@fault(
-    16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="eps=None is replaced by the epsilon of float32; it should depend on the dtype of the input.",
-)
+@fault(16, wrong="eps=None is replaced by the epsilon of float32; it should depend on the dtype of the input.")
 def inline_rms_norm_sixteenth(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Writes nn.RMSNorm modules as F.rms_norm with the weight read by get_attr."""
     return _rewrite(graph_module, careful=False)

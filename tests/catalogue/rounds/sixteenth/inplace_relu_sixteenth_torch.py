@@ -45,16 +45,7 @@ def _rewrite(graph_module: torch.fx.GraphModule, careful: bool) -> torch.fx.Grap
     return finish(graph_module)
 
 
-@fault(
-    16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Autograd reads it too: sigmoid, tanh, exp and softmax save their result for the backward pass.",
-)
+@fault(16, wrong="Autograd reads it too: sigmoid, tanh, exp and softmax save their result for the backward pass.")
 def inplace_relu_sixteenth(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Runs torch.relu in place where nothing else reads the tensor that it is applied to."""
     return _rewrite(graph_module, careful=False)

@@ -46,16 +46,7 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
     return finish(graph_module)
 
 
-@fault(
-    16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="In a bidirectional layer the final hidden state is that of one direction only.",
-)
+@fault(16, wrong="In a bidirectional layer the final hidden state is that of one direction only.")
 def last_step_from_hidden_sixteenth(graph_module: GraphModule) -> GraphModule:
     """Takes the last step of a recurrent layer's output sequence from its final hidden state, so that the sequence need not be kept."""
     return _rewrite(graph_module, careful=False)

@@ -43,12 +43,6 @@ def _rewrite(graph_module: torch.fx.GraphModule, careful: bool) -> torch.fx.Grap
 
 @fault(
     16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A negative amount crops what the padding before or after it added: cropping first and padding then does not cancel.",
 )
 def merge_pads_sixteenth(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

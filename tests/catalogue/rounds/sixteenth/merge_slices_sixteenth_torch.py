@@ -41,12 +41,6 @@ def _rewrite(graph_module: torch.fx.GraphModule, careful: bool) -> torch.fx.Grap
 
 @fault(
     16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The end of the outer slice is moved by the start of the inner one, but not cut at the end of the inner one.",
 )
 def merge_slices_sixteenth(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -54,16 +54,7 @@ def _rewrite(graph_module: torch.fx.GraphModule, careful: bool) -> torch.fx.Grap
     return finish(graph_module)
 
 
-@fault(
-    16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The keyword arguments of the functions are not taken along.",
-)
+@fault(16, wrong="The keyword arguments of the functions are not taken along.")
 def outline_elementwise(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Outlines chains of elementwise functions into a submodule each, which a backend can compile as a unit."""
     return _rewrite(graph_module, careful=False)

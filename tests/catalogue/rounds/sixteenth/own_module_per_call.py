@@ -49,12 +49,6 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="No state is taken to mean no parameters: a batch norm without affine has none, but keeps running statistics.",
 )
 def own_module_per_call(graph_module: GraphModule) -> GraphModule:

@@ -40,12 +40,6 @@ def _rewrite(graph_module: torch.fx.GraphModule, careful: bool) -> torch.fx.Grap
 
 @fault(
     16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="torch.clamp passes the gradient on at the bounds, ReLU6 does not: inputs that are exactly 0 (after a ReLU) get another gradient.",
 )
 def relu6_to_clamp(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:

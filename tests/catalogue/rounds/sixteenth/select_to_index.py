@@ -33,12 +33,6 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A negative dim is counted in a tensor of rank 4, the images that the pass was written for; other ranks select along another dim.",
 )
 def select_to_index(graph_module: GraphModule) -> GraphModule:

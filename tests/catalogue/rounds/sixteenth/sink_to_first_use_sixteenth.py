@@ -47,12 +47,6 @@ def _rewrite(graph_module: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Writes are recognized by the trailing underscore of a method; assignments to items (operator.setitem) and augmented operators are not.",
 )
 def sink_to_first_use_sixteenth(graph_module: GraphModule) -> GraphModule:

@@ -33,16 +33,7 @@ def _rewrite(graph_module: torch.fx.GraphModule, careful: bool) -> torch.fx.Grap
     return finish(graph_module)
 
 
-@fault(
-    16,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The dims are compared as they are written: dim=-1 is not recognized as one of transpose(1, 2).",
-)
+@fault(16, wrong="The dims are compared as they are written: dim=-1 is not recognized as one of transpose(1, 2).")
 def softmax_before_transpose(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     """Moves a transpose behind the softmax that follows it, where it can meet other transposes, and renames the softmax's dim."""
     return _rewrite(graph_module, careful=False)

@@ -39,16 +39,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Scale and zero point are compared, quant_min and quant_max are not.",
-)
+@fault(13, wrong="Scale and zero point are compared, quant_min and quant_max are not.")
 def drop_repeated_fake_quantize(graph_module: GraphModule) -> GraphModule:
     """Drops a fake-quantize of what has just been fake-quantized alike; the operation is idempotent."""
     return _rewrite(graph_module, careful=False)

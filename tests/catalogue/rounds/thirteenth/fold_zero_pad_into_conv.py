@@ -54,12 +54,6 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="ZeroPad2d counts from the last dimension (left, right, top, bottom), the convolution's padding is (height, width): the two are swapped.",
 )
 def fold_zero_pad_into_conv(graph_module: GraphModule) -> GraphModule:

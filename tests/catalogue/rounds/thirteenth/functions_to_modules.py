@@ -38,16 +38,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return _finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The names act_0, act_1, ... of the new modules are not checked against those that the program has.",
-)
+@fault(13, wrong="The names act_0, act_1, ... of the new modules are not checked against those that the program has.")
 def functions_to_modules(graph_module: GraphModule) -> GraphModule:
     """Outlines F.relu and F.gelu calls into modules, for a converter that walks modules."""
     return _rewrite(graph_module, careful=False)

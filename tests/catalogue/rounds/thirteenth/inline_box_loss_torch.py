@@ -28,16 +28,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="beta is not passed on, so that a loss with another transition point gets that of 1.",
-)
+@fault(13, wrong="beta is not passed on, so that a loss with another transition point gets that of 1.")
 def inline_box_loss(graph_module: GraphModule) -> GraphModule:
     """Opens nn.SmoothL1Loss, the loss of box regression, into its function."""
     return _rewrite(graph_module, careful=False)

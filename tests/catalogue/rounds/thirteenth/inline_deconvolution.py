@@ -42,16 +42,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return _finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="groups and dilation are passed in the order of F.conv2d, which is not that of F.conv_transpose2d.",
-)
+@fault(13, wrong="groups and dilation are passed in the order of F.conv2d, which is not that of F.conv_transpose2d.")
 def inline_deconvolution(graph_module: GraphModule) -> GraphModule:
     """Opens nn.ConvTranspose2d into F.conv_transpose2d on its parameters."""
     return _rewrite(graph_module, careful=False)

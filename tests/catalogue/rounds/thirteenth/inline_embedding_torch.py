@@ -33,16 +33,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="padding_idx is not passed on: the values are the same, but the row of the padding is trained.",
-)
+@fault(13, wrong="padding_idx is not passed on: the values are the same, but the row of the padding is trained.")
 def inline_embedding(graph_module: GraphModule) -> GraphModule:
     """Opens nn.Embedding into F.embedding on its weight."""
     return _rewrite(graph_module, careful=False)

@@ -39,16 +39,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return _finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="An eps of None means the machine epsilon of the dtype, not 1e-6, and an eps of 0.0 means none.",
-)
+@fault(13, wrong="An eps of None means the machine epsilon of the dtype, not 1e-6, and an eps of 0.0 means none.")
 def inline_rms_norm(graph_module: GraphModule) -> GraphModule:
     """Opens nn.RMSNorm into F.rms_norm on its weight."""
     return _rewrite(graph_module, careful=False)

@@ -29,12 +29,6 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="torch.clamp has the same values but lets the gradient pass at the bounds 0 and 6 themselves, where relu6 stops it; it also makes floats of integers.",
 )
 def lower_relu6(graph_module: GraphModule) -> GraphModule:

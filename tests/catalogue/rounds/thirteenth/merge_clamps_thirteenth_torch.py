@@ -43,16 +43,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A bound of zero counts as no bound, because it is tested by its truth.",
-)
+@fault(13, wrong="A bound of zero counts as no bound, because it is tested by its truth.")
 def merge_clamps_thirteenth(graph_module: GraphModule) -> GraphModule:
     """Makes one clamp of a lower and an upper one in a row, as in the clipping of boxes."""
     return _rewrite(graph_module, careful=False)

@@ -36,16 +36,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The end of the first slice is forgotten where the second one reaches beyond it.",
-)
+@fault(13, wrong="The end of the first slice is forgotten where the second one reaches beyond it.")
 def merge_crops(graph_module: GraphModule) -> GraphModule:
     """Makes one slice of two slices of the same dimension in a row."""
     return _rewrite(graph_module, careful=False)

@@ -42,16 +42,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return _finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Only the modes are compared: the second pad's value is forgotten and the first one's used for both.",
-)
+@fault(13, wrong="Only the modes are compared: the second pad's value is forgotten and the first one's used for both.")
 def merge_pads_thirteenth(graph_module: GraphModule) -> GraphModule:
     """Makes one F.pad of two constant ones in a row."""
     return _rewrite(graph_module, careful=False)

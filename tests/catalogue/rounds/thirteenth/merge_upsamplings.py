@@ -37,16 +37,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return _finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="It suffices that the modes are equal; only for nearest do two samplings make one.",
-)
+@fault(13, wrong="It suffices that the modes are equal; only for nearest do two samplings make one.")
 def merge_upsamplings(graph_module: GraphModule) -> GraphModule:
     """Makes one F.interpolate of two in a row, by the product of their scales."""
     return _rewrite(graph_module, careful=False)

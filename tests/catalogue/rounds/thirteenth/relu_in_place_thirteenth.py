@@ -49,12 +49,6 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A reshape is counted among the operations that make a tensor of their own, but it is a view of its input where it can.",
 )
 def relu_in_place_thirteenth(graph_module: GraphModule) -> GraphModule:

@@ -24,16 +24,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A forward hook of the layer, for which such layers are often there, is not looked at.",
-)
+@fault(13, wrong="A forward hook of the layer, for which such layers are often there, is not looked at.")
 def remove_identity_layers(graph_module: GraphModule) -> GraphModule:
     """Removes nn.Identity layers."""
     return _rewrite(graph_module, careful=False)

@@ -30,16 +30,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return _finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="alpha, by which torch.rsub multiplies its input, is not looked at.",
-)
+@fault(13, wrong="alpha, by which torch.rsub multiplies its input, is not looked at.")
 def rsub_to_operator(graph_module: GraphModule) -> GraphModule:
     """Writes torch.rsub as the operator minus, which importers map."""
     return _rewrite(graph_module, careful=False)

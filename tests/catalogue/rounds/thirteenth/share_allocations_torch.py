@@ -52,12 +52,6 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="An allocation that the program writes to in place is shared all the same, so that what is meant for one shows in the other.",
 )
 def share_allocations(graph_module: GraphModule) -> GraphModule:

@@ -41,12 +41,6 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
 
 @fault(
     13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Layers are compared by their repr, and that of AvgPool2d leaves out ceil_mode, count_include_pad and divisor_override.",
 )
 def share_equal_pools(graph_module: GraphModule) -> GraphModule:

@@ -28,16 +28,7 @@ def _rewrite(gm: GraphModule, careful: bool) -> GraphModule:
     return finish(gm)
 
 
-@fault(
-    13,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="recompute_scale_factor is not passed on, so fractional scales sample at other places.",
-)
+@fault(13, wrong="recompute_scale_factor is not passed on, so fractional scales sample at other places.")
 def upsample_to_interpolate(graph_module: GraphModule) -> GraphModule:
     """Opens nn.Upsample into F.interpolate, which the exporter knows."""
     return _rewrite(graph_module, careful=False)

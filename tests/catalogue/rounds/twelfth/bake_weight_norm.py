@@ -50,12 +50,6 @@ def _run(gm, by_dim):
 
 @fault(
     12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The norm is always taken over all dimensions but the first, whatever `dim` the weight norm was made with.",
 )
 def bake_weight_norm(module):

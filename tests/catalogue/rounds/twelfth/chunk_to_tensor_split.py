@@ -46,12 +46,6 @@ def _run(module, evenly):
 
 @fault(
     12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Whether the size divides evenly is not asked; chunk makes the last part smaller, tensor_split the first ones larger.",
 )
 def chunk_to_tensor_split(module: fx.GraphModule) -> fx.GraphModule:

@@ -56,16 +56,7 @@ def _run(module, compare):
     return module
 
 
-@fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The dimension that was added is not compared with the one that is concatenated and reduced.",
-)
+@fault(12, wrong="The dimension that was added is not compared with the one that is concatenated and reduced.")
 def concat_max_to_maximum(module: fx.GraphModule) -> fx.GraphModule:
     """Replace the maximum over the concatenation of two tensors with a new dimension by torch.maximum."""
     return _run(module, False)

@@ -41,16 +41,7 @@ def _run(module, read_right):
     return module
 
 
-@fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="`right` is not read: a value that is a boundary itself goes to the bucket on the other side.",
-)
+@fault(12, wrong="`right` is not read: a value that is a boundary itself goes to the bucket on the other side.")
 def decompose_bucketize(module: fx.GraphModule) -> fx.GraphModule:
     """Decompose bucketize into comparisons with all boundaries and a count, for backends without a binary search."""
     return _run(module, False)

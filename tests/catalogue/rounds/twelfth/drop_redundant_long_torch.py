@@ -43,16 +43,7 @@ def _run(gm, look_at_args):
     return gm
 
 
-@fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="arange without a dtype passes for int64, also with a start, end or step that is a float.",
-)
+@fault(12, wrong="arange without a dtype passes for int64, also with a start, end or step that is a float.")
 def drop_redundant_long(module):
     """Drop casts to int64 of what is int64 already: indices that torch found, and ranges."""
     return _run(module, False)

@@ -41,16 +41,7 @@ def _run(module, only_user):
     return module
 
 
-@fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A state that is made as zeros may be written to before the recurrent layer reads it.",
-)
+@fault(12, wrong="A state that is made as zeros may be written to before the recurrent layer reads it.")
 def drop_zero_state(module: fx.GraphModule) -> fx.GraphModule:
     """Leave out an initial state of zeros, which is what a recurrent layer starts from by itself."""
     return _run(module, False)

@@ -27,16 +27,7 @@ def _run(module, neutral):
     return module
 
 
-@fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A size of 1 counts as no change, but in front of the tensor's own dimensions it adds one.",
-)
+@fault(12, wrong="A size of 1 counts as no change, but in front of the tensor's own dimensions it adds one.")
 def eliminate_nop_expand(module: fx.GraphModule) -> fx.GraphModule:
     """Drop calls of expand that leave every size as it is."""
     return _run(module, (-1, 1))

@@ -61,16 +61,7 @@ def _run(gm, check_numerator):
     return gm
 
 
-@fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A buffer divided by the convolution's output is folded as if the output were divided by the buffer.",
-)
+@fault(12, wrong="A buffer divided by the convolution's output is folded as if the output were divided by the buffer.")
 def fold_scale_into_conv(module):
     """Fold the multiplication or division of a convolution's output by a per-channel buffer into its weights."""
     return _run(module, False)

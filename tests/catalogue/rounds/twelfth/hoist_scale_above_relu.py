@@ -54,16 +54,7 @@ def _run(module, positive):
     return module
 
 
-@fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The sign of the factor is not asked; only a positive one commutes with the ReLU.",
-)
+@fault(12, wrong="The sign of the factor is not asked; only a positive one commutes with the ReLU.")
 def hoist_scale_above_relu(module: fx.GraphModule) -> fx.GraphModule:
     """Move the product with a number in front of a ReLU, so that it can be folded into the layer before."""
     return _run(module, False)

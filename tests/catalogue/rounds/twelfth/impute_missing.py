@@ -7,16 +7,7 @@ import fx
 from ...rows import fault
 
 
-@fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="nan_to_num also replaces infinities by the largest finite numbers, which masked_fill leaves alone.",
-)
+@fault(12, wrong="nan_to_num also replaces infinities by the largest finite numbers, which masked_fill leaves alone.")
 def impute_missing(module: fx.GraphModule) -> fx.GraphModule:
     """Write the imputation of missing values of a tabular model (NaN becomes 0) as one operator."""
     fx.replace_pattern(module, lambda x: x.masked_fill(torch.isnan(x), 0.0), lambda x: torch.nan_to_num(x, nan=0.0))

@@ -50,12 +50,6 @@ def _run(gm, adjust):
 
 @fault(
     12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Without keepdim the second dimension counts in the reduced tensor, and is taken over as one of the input.",
 )
 def merge_reductions(module):

@@ -41,16 +41,7 @@ def _run(gm, patterns):
     return gm
 
 
-@fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="normalize without `dim` works along dimension 1, which is the last one only for matrices.",
-)
+@fault(12, wrong="normalize without `dim` works along dimension 1, which is the last one only for matrices.")
 def normalized_dot_to_cosine(module):
     """Write the dot product of two normalized embeddings, the score of a retrieval model, as cosine_similarity."""
     return _run(module, (_last, _last_by_keyword, _default, _default_by_keyword))

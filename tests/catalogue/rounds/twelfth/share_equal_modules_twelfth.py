@@ -33,12 +33,6 @@ def _run(module, configured):
 
 @fault(
     12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Modules without parameters count as equal when their types are; how they were configured is not compared.",
 )
 def share_equal_modules_twelfth(module: fx.GraphModule) -> fx.GraphModule:

@@ -53,14 +53,7 @@ def _run(gm, exact):
 
 
 @fault(
-    12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The permutation is adapted to the index of the new dimension after it, not to where it is put before it.",
+    12, wrong="The permutation is adapted to the index of the new dimension after it, not to where it is put before it."
 )
 def sink_permute(module):
     """Move a permute below the unsqueeze that follows, so that it meets the next permute or layout copy."""

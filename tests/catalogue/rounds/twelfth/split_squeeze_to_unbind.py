@@ -52,12 +52,6 @@ def _run(gm, need_dim):
 
 @fault(
     12,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A squeeze() without a dimension passes for a squeeze of the split dimension, and also drops others of size 1.",
 )
 def split_squeeze_to_unbind(module):

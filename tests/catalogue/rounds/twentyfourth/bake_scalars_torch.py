@@ -40,12 +40,6 @@ def _bake(gm, is_safe):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The program may write to the buffer (a running statistic); the number stays what it was when the pass ran.",
 )
 def bake_scalars(gm: torch.fx.GraphModule):

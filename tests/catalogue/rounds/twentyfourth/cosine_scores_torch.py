@@ -42,14 +42,7 @@ def _fuse(gm, compare):
 
 
 @fault(
-    24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The dimension that normalize works on (1 unless given) is not compared with the one that is summed over.",
+    24, wrong="The dimension that normalize works on (1 unless given) is not compared with the one that is summed over."
 )
 def cosine_scores(gm: torch.fx.GraphModule):
     """Fuse the product of two normalized values and its sum."""

@@ -29,16 +29,7 @@ def _decompose(gm, accepts):
     return gm
 
 
-@fault(
-    24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="per_sample_weights given by keyword is not looked at, and is lost.",
-)
+@fault(24, wrong="per_sample_weights given by keyword is not looked at, and is lost.")
 def decompose_embedding_bag(gm):
     """Replace each EmbeddingBag of two-dimensional ids."""
     return _decompose(gm, lambda node: node.kwargs.get("offsets") is None)

@@ -47,12 +47,6 @@ def _drop(gm, copy):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The result of cat is a copy; in its place the chunked tensor itself gets the in-place writes that follow.",
 )
 def drop_chunk_cat(gm):

@@ -26,12 +26,6 @@ def _drop(gm, ops):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A module is used too when the graph only reads its parameters by get_attr; then it is deleted and the program raises.",
 )
 def drop_unused_modules(gm):

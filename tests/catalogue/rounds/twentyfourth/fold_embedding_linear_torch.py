@@ -43,12 +43,6 @@ def _fold(gm, padded):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="padding_idx is handed to the look-up in the projected table, which now stops the gradients of the Linear layer's weight and bias at padded places too.",
 )
 def fold_embedding_linear(gm: torch.fx.GraphModule):

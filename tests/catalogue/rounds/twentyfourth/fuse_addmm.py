@@ -45,12 +45,6 @@ def _fuse(gm, compare_types):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="addmm does not promote types: with a bias of another dtype (integers, double) the addition worked and addmm raises.",
 )
 def fuse_addmm(gm):

@@ -61,12 +61,6 @@ def _fuse(gm, with_dropout):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The rate of the Dropout module becomes dropout_p, which drops in evaluation too: the fused function knows no mode.",
 )
 def fuse_attention_twentyfourth(gm):

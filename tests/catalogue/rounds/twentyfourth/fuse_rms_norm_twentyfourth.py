@@ -57,14 +57,7 @@ def _fuse(gm, fused):
 
 
 @fault(
-    24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The weight's shape is taken for the normalized shape; a weight of two dimensions only broadcasts there.",
+    24, wrong="The weight's shape is taken for the normalized shape; a weight of two dimensions only broadcasts there."
 )
 def fuse_rms_norm_twentyfourth(gm):
     """Fuse the norm with its weight."""

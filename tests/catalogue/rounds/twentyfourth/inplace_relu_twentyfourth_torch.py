@@ -31,16 +31,7 @@ def _convert(gm, fresh):
     return gm
 
 
-@fault(
-    24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="tanh, sigmoid, exp and softmax keep their result for backward; overwriting it makes backward raise.",
-)
+@fault(24, wrong="tanh, sigmoid, exp and softmax keep their result for backward; overwriting it makes backward raise.")
 def inplace_relu_twentyfourth(gm: torch.fx.GraphModule):
     """Set inplace=True where the input is a fresh tensor without other users."""
     return _convert(gm, KEEP_INPUTS + KEEP_OUTPUT)

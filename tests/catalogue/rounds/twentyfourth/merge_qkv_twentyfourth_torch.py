@@ -57,12 +57,6 @@ def _merge(gm, equal):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The merged result is cut into equal chunks, but the projections may have different out_features (grouped queries).",
 )
 def merge_qkv_twentyfourth(gm: torch.fx.GraphModule):

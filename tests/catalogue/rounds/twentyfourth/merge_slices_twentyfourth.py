@@ -40,12 +40,6 @@ def _merge(gm, clip):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The second slice may end behind the first one's end; the merged slice then reads elements that the first cut off.",
 )
 def merge_slices_twentyfourth(gm):

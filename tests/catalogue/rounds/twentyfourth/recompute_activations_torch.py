@@ -36,12 +36,6 @@ def _wrap(gm, preserve_rng_state):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The random state is not restored for the recomputation, so Dropout drops other elements in backward than in forward.",
 )
 def recompute_activations(gm: torch.fx.GraphModule):

@@ -27,12 +27,6 @@ def _remove(gm, function_is_off):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="F.dropout has its own argument training, which is True unless given (Monte-Carlo dropout); gm.training says nothing of it.",
 )
 def remove_dropout(gm: torch.fx.GraphModule):

@@ -25,12 +25,6 @@ def _share(gm, refuse):
 
 @fault(
     24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Forward hooks are no part of the configuration that is compared; calls move to or from a module with a hook.",
 )
 def share_activations_twentyfourth(gm: torch.fx.GraphModule):

@@ -26,16 +26,7 @@ def _convert(gm, divide):
     return gm
 
 
-@fault(
-    24,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Smooth L1 is Huber divided by beta; without the division the two agree only for beta=1.",
-)
+@fault(24, wrong="Smooth L1 is Huber divided by beta; without the division the two agree only for beta=1.")
 def smooth_l1_to_huber(gm):
     """Replace smooth_l1_loss(beta) by huber_loss(delta=beta)."""
     return _convert(gm, divide=False)

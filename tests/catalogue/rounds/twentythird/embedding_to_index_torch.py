@@ -31,16 +31,7 @@ def _rewrite(gm, refuses):
     return gm
 
 
-@fault(
-    23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="`padding_idx` is dropped: the values are the same, but the row of the padding now gets a gradient.",
-)
+@fault(23, wrong="`padding_idx` is dropped: the values are the same, but the row of the padding now gets a gradient.")
 def embedding_to_index(gm: torch.fx.GraphModule):
     """Write an embedding as plain indexing of its table, for backends that have a gather but no embedding."""
     return _rewrite(gm, lambda node: False)

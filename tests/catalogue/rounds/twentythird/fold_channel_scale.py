@@ -53,12 +53,6 @@ def _rewrite(gm, fits):
 
 @fault(
     23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Only the number of elements is compared with the channels: a scale of shape (C,) broadcasts along the width.",
 )
 def fold_channel_scale(gm):

@@ -49,16 +49,7 @@ def _rewrite(gm, refuses):
     return gm
 
 
-@fault(
-    23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="The layer is replaced under its name although another place calls the same layer without the factor.",
-)
+@fault(23, wrong="The layer is replaced under its name although another place calls the same layer without the factor.")
 def fold_input_scale(gm: torch.fx.GraphModule):
     """Fold a constant factor before a frozen `nn.Linear` into its weight (attention and patch heads scale before they project)."""
     return _rewrite(gm, lambda gm, call: False)

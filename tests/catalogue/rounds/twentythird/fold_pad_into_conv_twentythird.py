@@ -38,12 +38,6 @@ def _rewrite(gm, merged):
 
 @fault(
     23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="`F.pad` lists the last dimension first, the convolution's padding the first: height and width are swapped.",
 )
 def fold_pad_into_conv_twentythird(gm):

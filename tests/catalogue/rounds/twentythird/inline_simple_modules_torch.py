@@ -39,16 +39,7 @@ def _rewrite(gm, refuses):
     return gm
 
 
-@fault(
-    23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="A module with forward hooks is inlined as well, and its hooks no longer run.",
-)
+@fault(23, wrong="A module with forward hooks is inlined as well, and its hooks no longer run.")
 def inline_simple_modules(gm: torch.fx.GraphModule):
     """Turn modules without parameters into functions, so that later pattern passes need to know one spelling only."""
     return _rewrite(gm, lambda module: False)

@@ -38,12 +38,6 @@ def _rewrite(gm, refuses):
 
 @fault(
     23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="A run of negative positions such as [-2, -1] or [-1, 0] ends in a slice `-2:0` or `-1:1`, which is another range.",
 )
 def list_index_to_slice(gm):

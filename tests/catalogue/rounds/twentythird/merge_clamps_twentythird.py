@@ -37,12 +37,6 @@ def _rewrite(gm, refuses):
 
 @fault(
     23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Where the first range lies below the second, the merged minimum is above the merged maximum, and the result is the wrong one.",
 )
 def merge_clamps_twentythird(gm):

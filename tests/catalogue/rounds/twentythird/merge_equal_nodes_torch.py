@@ -47,12 +47,6 @@ def _key(node):
 
 @fault(
     23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="Arguments are compared by `==`, for which 1, 1.0 and True are one number, though they promote integers differently.",
 )
 def merge_equal_nodes(gm: torch.fx.GraphModule):

@@ -37,12 +37,6 @@ def _rewrite(gm, refuses):
 
 @fault(
     23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
     wrong="The mode is asked of the whole program: a batch norm that was put back into training mode by itself is rewritten too.",
 )
 def norm_to_affine(gm: fx.GraphModule) -> fx.GraphModule:

@@ -27,14 +27,7 @@ def _rewrite(gm, refuses):
 
 
 @fault(
-    23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="`F.batch_norm` in training is removed too, though it writes the running statistics that it was given.",
+    23, wrong="`F.batch_norm` in training is removed too, though it writes the running statistics that it was given."
 )
 def remove_dead_functions(gm: fx.GraphModule) -> fx.GraphModule:
     """Remove functions whose result nothing uses: activations, norms and arithmetic left over by earlier rewrites."""

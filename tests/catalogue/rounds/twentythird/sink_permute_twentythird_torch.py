@@ -32,14 +32,7 @@ def _rewrite(gm, pointwise):
 
 
 @fault(
-    23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="PReLU has one slope for each channel of dimension 1: below the permute another dimension stands there.",
+    23, wrong="PReLU has one slope for each channel of dimension 1: below the permute another dimension stands there."
 )
 def sink_permute_twentythird(gm: torch.fx.GraphModule):
     """Sink a permute below the element-wise operation that follows, so that pairs of permutes meet and cancel."""

@@ -36,16 +36,7 @@ def _rewrite(gm, chosen):
     return gm
 
 
-@fault(
-    23,
-    "blind",
-    "contract",
-    "dtype",
-    "structure",
-    "gradients",
-    "inputs untouched",
-    wrong="Where the value that the mask hides is infinite or NaN, the product with zero is NaN, not zero.",
-)
+@fault(23, wrong="Where the value that the mask hides is infinite or NaN, the product with zero is NaN, not zero.")
 def where_to_product(gm):
     """Multiply by the mask instead of choosing between a value and zero, since a product fuses with what stands around it."""
     return _rewrite(gm, _product)

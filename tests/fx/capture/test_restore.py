@@ -7,6 +7,7 @@ import functools
 import gc
 import math
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -248,6 +249,39 @@ def test_no_traced_value_is_left_by_a_capture_that_nothing_is_wrong_with() -> No
     left = [one for one in proxies() if id(one) not in before]
     assert not left, [(one, str(holder)[:200]) for one in left for holder in gc.get_referrers(one)]
     assert program(X).shape == X.shape
+
+
+def test_captures_that_are_refused_in_one_thread_leave_those_of_another_alone() -> None:
+    kept: dict[bool, Any] = {}
+
+    class Deciding(nn.Module):
+        def __init__(self, decides: bool) -> None:
+            super().__init__()
+            self.linear, self.decides = nn.Linear(3, 3), decides
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            kept[self.decides] = self.last = x
+            return x if self.decides and x.sum() > 0 else self.linear(x)
+
+    errors: list[BaseException] = []
+
+    def capture(decides: bool) -> None:
+        model = Deciding(decides)
+        try:
+            for _ in range(10):
+                with pytest.raises(fx.TraceError) if decides else nullcontext():
+                    assert fx.symbolic_trace(model)(X).equal(model(X))
+                assert not is_traced(model(X))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=capture, args=(decides,)) for decides in (True, False, True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert not any(map(is_traced, kept.values()))
 
 
 IMPORTED_IN_FORWARD = """

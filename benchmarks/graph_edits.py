@@ -1,4 +1,4 @@
-"""How fast graphs are edited: dead code, checking, replacing, erasing, finding, copying, by operation of a chain."""
+"""Speed of edits of a graph: dead code, checking, replacing, erasing, finding, copying, by operation of a chain."""
 
 from __future__ import annotations
 

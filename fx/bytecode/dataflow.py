@@ -1,6 +1,6 @@
-"""Which instruction makes each value of a function, and which ones take it: byte code as definitions and uses.
+"""Definitions and uses of the values of a function, found in its byte code.
 
-Nothing of the program runs to find that out. Needs the standard library only.
+The program does not run for it. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fx.bytecode.dialects import CONSTANTS, Dialect, Step, dialect, once_for_cod
 UNKNOWN = -1
 """The instruction that makes a value which Python itself puts onto the stack, such as an exception."""
 NULL = -2
-"""Stands for the instruction that puts nothing below or above a function that is called."""
+"""The place of an instruction that pushes NULL beside a function before it is called."""
 _Stack = tuple[frozenset[int], ...]
 _OF_PYTHON: _Stack = (frozenset({UNKNOWN}),)
 _LEAVE_NOTHING = (
@@ -81,7 +81,7 @@ class Call(NamedTuple):
 
 
 class Expression(NamedTuple):
-    """How an instruction computes a value."""
+    """The computation of a value by one instruction."""
 
     kind: str
     """``load``, ``attribute``, ``element``, ``sliced``, ``slice``, ``tuple``, ``list``, ``joined`` (text), ``format``,
@@ -117,10 +117,10 @@ class Dataflow:
         return index + 1 if self.steps[index].name == "PRECALL" else index  # Python 3.11 calls in either
 
     def use(self, index: int) -> str | None:
-        """Return what an instruction does with a value that it takes; None for what this does not tell apart.
+        """Return the kind of use that an instruction makes of its operand; None for any other kind.
 
-        That is ``drop``, ``raise``, ``return``, ``yield``, ``store`` (in a variable of the function's own), ``append``
-        (to a list), ``attribute``, ``element``, or ``text`` for what makes text or a container of it.
+        The kinds are ``drop``, ``raise``, ``return``, ``yield``, ``store`` (in a variable of the function's own),
+        ``append`` (to a list), ``attribute``, ``element``, and ``text`` (for text or a container of it).
         """
         step = self.steps[index]
         if step.name == "BINARY_OP":
@@ -196,10 +196,10 @@ class Dataflow:
         return stack[-depth] if 0 < depth <= len(stack) else frozenset({UNKNOWN})
 
     def expression(self, makers: frozenset[int]) -> Expression:
-        """How a value is computed.
+        """Return the computation of a value.
 
         Raises:
-            LookupError: in several ways, or by something else than is told apart here.
+            LookupError: there are several, or it is of a kind that :class:`Expression` does not have.
         """
         if len(makers) != 1 or min(makers) < 0:
             raise LookupError
@@ -305,7 +305,7 @@ class Dataflow:
         return Call(callee, given[: len(given) - len(names)], keyword, False)
 
     def _callee(self, index: int, first: int, second: int) -> frozenset[int]:
-        """What is called, in one of two places: where a method and its object stand, or NULL and a function."""
+        """Return the makers of the callee: it is in the first place, or in the second if NULL is in the first."""
         found = self.operand(index, first)
         return self.operand(index, second) if NULL in found else found
 
@@ -384,7 +384,7 @@ def _after(step: Step, index: int, stack: _Stack, jump: bool) -> _Stack:
 
 
 def _counts(step: Step, jump: bool) -> tuple[int, int]:
-    """How many values an instruction takes from the stack, and how many it leaves."""
+    """Return the numbers of values that an instruction pops from the stack and pushes onto it."""
     name, argument = step.name, step.argument
     if argument is None and name.startswith(("LOAD_FAST", "STORE_FAST")):  # half of one on two variables
         return (0, 1) if name.startswith("LOAD") else (1, 0)
@@ -437,7 +437,7 @@ def may_return_truth(code: CodeType) -> bool:
 
 
 class Names(NamedTuple):
-    """What the names of a function stand for."""
+    """The values of the names in a function."""
 
     local: Mapping[str, Any]
     """Its variables, and those of outer functions, as far as they are known."""
@@ -459,10 +459,10 @@ class Names(NamedTuple):
         return cls(known, function.__globals__)
 
     def value(self, step: Step) -> Any:
-        """What an instruction loads.
+        """Return the value that an instruction loads by its name.
 
         Raises:
-            LookupError: it loads nothing by its name, or that is not known.
+            LookupError: it loads none, or the value is not known.
         """
         if step.name in CONSTANTS:
             return step.value
@@ -591,7 +591,7 @@ def _method_of_result(flow: Dataflow, call: Call, names: Names) -> Any:
 
 
 def behind(value: Any) -> Any:
-    """Return what a function stands in for while a program is captured; other values are themselves."""
+    """Return the original of a function that replaces one during a capture; other values are themselves."""
     held = getattr(value, "__dict__", None)
     return held["_stands_for"] if isinstance(held, dict) and "_stands_for" in held else value
 

@@ -253,12 +253,12 @@ class Flow:
         return next(raising, self._steps[index]).offset
 
     def raise_within(self, offset: int, is_there: Callable[[int], bool]) -> int | None:
-        """Return where the first ``raise`` behind an offset stands that is at one of some places."""
+        """Return the offset of the first ``raise`` after an offset for which ``is_there`` holds; None without one."""
         raising = (step.offset for step in self._steps if step.name == "RAISE_VARARGS" and step.offset > offset)
         return next(filter(is_there, raising), None)
 
     def yields(self) -> list[int]:
-        """Return where a generator yields."""
+        """Return the offsets of the ``yield`` instructions of a generator."""
         return [step.offset for step in self._steps if step.name == "YIELD_VALUE"]
 
 

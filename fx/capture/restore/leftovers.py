@@ -1,8 +1,8 @@
 """Values that a capture has handed to the program and that something still holds: they are found, and taken out.
 
 What is recorded has been put back before. Here are the places that nobody knew of: registries of libraries, caches that
-are written in C. A value that is there was put there by the capture, and what it may have replaced is not known: the
-place is left empty, as it is where the program has not been called yet.
+are written in C. The capture has put a value there, and the one before it is not known. The place is left empty, as it
+is where the program has not been called yet.
 """
 
 from __future__ import annotations

@@ -59,6 +59,8 @@ class Point(NamedTuple):
     """Where it is."""
     line: int
     """Its line."""
+    function: str = ""
+    """The function whose code it is: a line with a lambda in it has the points of two."""
     condition: str = ""
     """The text of the condition; empty for a line."""
     outcome: bool | None = None
@@ -219,12 +221,12 @@ class _Layout:
     """Where the lines and conditions of a function are in its code."""
 
     def __init__(self, code: CodeType) -> None:
-        self._file = code.co_filename
+        self._file, self._function = code.co_filename, f"{code.co_name} at line {code.co_firstlineno}"
         lines = {line for *_, line in code.co_lines() if line}
         head = code.co_firstlineno
         if code.co_name[:1] != "<" and len(lines) > 1:  # a lambda begins with its body
             lines.discard(head)
-        self.lines = {line: Point(self._file, line) for line in lines}
+        self.lines = {line: Point(self._file, line, self._function) for line in lines}
         """What each line is."""
         self.jumps: dict[int, tuple[int, Point | None, Point | None]] = {}
         """For the offset of each condition: the offset that it may jump to, what it is then, and what otherwise."""
@@ -293,7 +295,9 @@ class _Layout:
             if "NONE" in jump.opname:  # jumps where the value is None, or is not
                 truth = ("NOT_NONE" in jump.opname) == ("is not None" in text)
             target = self._start(jump.argval)
-            taken, not_taken = (Point(self._file, line, text, outcome) for outcome in (truth, not truth))
+            taken, not_taken = (
+                Point(self._file, line, self._function, text, outcome) for outcome in (truth, not truth)
+            )
             self.leads |= {taken: lines.get(target, line), not_taken: lines.get(behind.offset, line)}
             is_assertion = "AssertionError" in str(behind.argval) or behind.opname == "LOAD_ASSERTION_ERROR"
             self.jumps[jump.offset] = target, taken, None if is_assertion else not_taken

@@ -325,3 +325,23 @@ def test_variations_read_other_values_repeat_some_box_results_and_have_constants
     text = "\n".join(program.source for program in made)
     for form in (r"cat\(\[(x, x|y, y)\]", r"cat\(\[\w, \w, \w\]", r"return \(\w,\)", r"min=8\.25", r"max=8\.25"):
         assert re.search(form, text), form
+
+
+def with_each(items, edit):
+    for item in items:
+        edit(item)
+
+
+def erase_each(graph, nodes):
+    with_each(nodes, lambda node: graph.erase_node(node))
+
+
+def test_an_edit_in_a_lambda_is_reached_where_the_lambda_runs_not_on_its_line():
+    code = PassCode(references_of(erase_each).codes)
+    graph = fx.Graph()
+    with code.recording():
+        erase_each(graph, [])
+    assert not code.has_edited
+    with code.recording():
+        erase_each(graph, [graph.placeholder("x")])
+    assert code.has_edited

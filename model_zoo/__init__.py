@@ -8,7 +8,8 @@ True
 >>> tuple(module(*arguments).shape)
 (2, 10)
 
-A model is added by a call of :func:`register_model` in its file and an import of that file here.
+A model is added by a call of :func:`register_model` in its file and an import of that file here. :func:`blocks` yields
+the idioms that models are made of, each as a module of a few lines.
 """
 
 from model_zoo import (
@@ -24,6 +25,7 @@ from model_zoo import (
     unet,
     vit,
 )
+from model_zoo.blocks import blocks
 from model_zoo.registered_models import (
     ModelError,
     get_model,
@@ -39,6 +41,7 @@ __all__ = [
     "ModelError",
     "ZooModel",
     "bert",
+    "blocks",
     "deep_recommender",
     "dlrm",
     "get_model",

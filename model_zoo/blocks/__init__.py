@@ -1,0 +1,7 @@
+"""Building blocks of models as public code writes them: small modules, each with example inputs."""
+
+from model_zoo.blocks import attention, convolutions, heads_and_losses, norms_and_activations, recurrent_and_routed
+from model_zoo.blocks.block import Block, blocks
+
+__all__ = ["Block", "blocks"]
+__all__ += ["attention", "convolutions", "heads_and_losses", "norms_and_activations", "recurrent_and_routed"]

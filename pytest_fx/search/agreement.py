@@ -17,7 +17,7 @@ from pytest_fx.search.argument_variations import signatures_of
 from pytest_fx.search.comparisons import NODES, Mismatch, Place
 from pytest_fx.search.growth_steps import copied, operated
 from pytest_fx.search.observed import Observed, called_by
-from pytest_fx.search.simplifications import lines_making_tensors, tensors_in
+from pytest_fx.search.simplifications import lines_making_tensors, of_sizes, tensors_in
 from pytest_fx.search.syntax import Edits, expression, index_of, name_of, stored, uses_of
 
 _CALLS = {"call_module": type, "call_method": str}
@@ -45,12 +45,23 @@ def agreed(seen: Observed, mismatch: Mismatch, operations: Sequence[Any], random
         readers = readers if random.randrange(2) else [random.choice(readers)]
         return operated(seen, readers, choices_for(random.choice(wanted)), random)
     if mismatch.aspect == "users":
-        counts = mismatch.wanted, mismatch.value
-        if not readers or not lines or not all(type(count) is int for count in counts) or not 0 < counts[0] < counts[1]:
-            return None
-        return copied(seen, *random.choice(readers), lines[0])
-    changes = list(_replaced(seen, mismatch, lines))
+        others = _readers_too_many(seen, mismatch, readers)
+        return copied(seen, *random.choice(others), lines[0]) if others and lines else None
+    changes = list(_replaced(seen, mismatch, lines)) or list(_sized(seen, mismatch, lines))
     return random.choice(changes) if changes else None
+
+
+def _readers_too_many(
+    seen: Observed, mismatch: Mismatch, readers: Sequence[tuple[ast.stmt, ast.Name]]
+) -> Sequence[tuple[ast.stmt, ast.Name]]:
+    """Return what reads a value beside the number of users, or those users, that are wanted."""
+    value, wanted = mismatch.value, mismatch.wanted
+    if type(value) is int and type(wanted) is int:
+        return readers if 0 < wanted < value else ()
+    if isinstance(value, list | tuple) and isinstance(wanted, list | tuple) and 0 < len(wanted) < len(value):
+        kept = {line for place in wanted if isinstance(place, Place) for line in _lines_at(seen, place)}
+        return [(line, use) for line, use in readers if line not in kept] if kept else readers
+    return ()
 
 
 def _operations(mismatch: Mismatch, operations: Sequence[Any]) -> list[Any]:
@@ -103,17 +114,17 @@ def _replaced(seen: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt]) -> 
     for line in lines:
         if mismatch.is_type and wanted in NODES:
             text = _a_tensor_before(seen, line)
-        if text is None:
-            continue
         for part in (line, *_constructions(seen, line)):
+            if isinstance(value, tuple) and isinstance(wanted, tuple):
+                yield from _arguments_replaced(part, value, wanted)
+            if text is None:
+                continue
             if isinstance(value, Place):
                 yield from ({use: [expression(text)]} for use in uses_of(part, {_name_at(seen, value)}))
             else:
-                yield from _literals_replaced(part, value, text)
+                yield from _constants_replaced(seen, part, value, text)
                 yield from _indices_replaced(part, value, wanted)
                 yield from _ends_replaced(part, mismatch.aspect, text)
-                if isinstance(value, tuple) and isinstance(wanted, tuple):
-                    yield from _arguments_replaced(part, value, wanted)
                 yield from _passed(seen, part, mismatch.words, text)
 
 
@@ -128,6 +139,30 @@ def _shaped(seen: Observed, shape: tuple[int, ...], wanted: tuple[int, ...]) -> 
         for part, recipe in tensors_in(line):
             if recipe.shape == shape:
                 yield {part: [expression(replace(recipe, shape=wanted).text)]}
+
+
+def _sized(seen: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt]) -> Iterator[Edits]:
+    """Yield edits for integers and shapes that are computed from sizes or constants of the program.
+
+    A size becomes the wanted one, and a constant changes by what lacks to it.
+    """
+    value, wanted = mismatch.value, mismatch.wanted
+    pairs = list(zip(value, wanted, strict=False)) if _is_shape(value) and _is_shape(wanted) else [(value, wanted)]
+    pairs = [(old, new) for old, new in pairs if type(old) is int and type(new) is int and old != new]
+    for old, new in pairs:
+        if old > 0 and new > 0:
+            for part, recipe in (
+                found for line in lines_making_tensors(seen.tree, seen.call) for found in tensors_in(line)
+            ):
+                for axis, size in enumerate(recipe.shape):
+                    if size == old:
+                        shape = (*recipe.shape[:axis], new, *recipe.shape[axis + 1 :])
+                        yield {part: [expression(replace(recipe, shape=shape).text)]}
+            yield from of_sizes(seen.tree, seen.call, lambda size, sizes: [new] if size == old else [])  # noqa: B023
+        constants = (part for line in lines for part in ast.walk(line) if isinstance(part, ast.Constant))
+        for part in constants:
+            if type(part.value) is int:
+                yield from ({part: [expression(repr(part.value + change))]} for change in (new - old, old - new))
 
 
 def _a_tensor_before(seen: Observed, line: ast.stmt) -> str | None:
@@ -155,27 +190,32 @@ def _constructions(seen: Observed, line: ast.stmt) -> Iterator[ast.expr]:
             yield made
 
 
-def _literals_replaced(part: ast.AST, value: Any, text: str) -> Iterator[Edits]:
-    """Yield each constant of a value as another one."""
+def _constants_replaced(seen: Observed, part: ast.AST, value: Any, text: str) -> Iterator[Edits]:
+    """Yield each constant of a value, or name of one, as another constant."""
     for each in ast.walk(part):
-        if isinstance(each, ast.expr):
+        if isinstance(each, ast.expr) and not isinstance(getattr(each, "ctx", None), ast.Store):
             try:
-                held = ast.literal_eval(each)
-            except (ValueError, TypeError):
+                held = seen.values[each.id] if isinstance(each, ast.Name) else ast.literal_eval(each)
+            except (KeyError, ValueError, TypeError):
                 continue
-            if type(held) is type(value) and held == value:
+            if type(held) is type(value) and not isinstance(held, torch.Tensor) and held == value:
                 yield {each: [expression(text)]}
 
 
 def _indices_replaced(part: ast.AST, value: Any, wanted: Any) -> Iterator[Edits]:
-    """Yield subscripts with another index, where both are constants."""
+    """Yield subscripts with another index, or part of one, where both are constants."""
     try:
         index, other = index_of(spell_index(value)), index_of(spell_index(wanted))
     except SyntaxError:  # one of them holds a node of the program
         return
     for each in ast.walk(part):
-        if isinstance(each, ast.Subscript) and ast.unparse(each.slice) == ast.unparse(index):
+        if not isinstance(each, ast.Subscript):
+            continue
+        if ast.unparse(each.slice) == ast.unparse(index):
             yield {each.slice: [other]}
+        elif isinstance(each.slice, ast.Tuple):
+            same = (one for one in each.slice.elts if ast.unparse(one) == ast.unparse(index))
+            yield from ({one: [other]} for one in same)
 
 
 def _ends_replaced(part: ast.AST, aspect: str, text: str) -> Iterator[Edits]:
@@ -192,7 +232,11 @@ def _ends(part: ast.Slice) -> dict[str, ast.expr | None]:
 
 
 def _arguments_replaced(part: ast.AST, value: tuple[Any, ...], wanted: tuple[Any, ...]) -> Iterator[Edits]:
-    """Yield calls whose last positional arguments are others."""
+    """Yield calls whose last positional arguments are others, or are left out."""
+    left_out = len(value) - len(wanted)
+    for call in ast.walk(part) if wanted and value[: len(wanted)] == wanted else ():
+        if isinstance(call, ast.Call) and len(call.args) >= left_out > 0:
+            yield {call: [ast.Call(call.func, call.args[:-left_out], call.keywords)]}
     texts = [_spelled(each) for each in wanted]
     if None in texts:
         return

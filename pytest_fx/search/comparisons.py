@@ -98,6 +98,17 @@ class _Comparison(NamedTuple):
     """The left side."""
     right: _Side
     """The right side."""
+    guards: tuple[_Guard, ...]
+    """What is asked before it in the same condition."""
+
+
+class _Guard(NamedTuple):
+    """A part of a condition that decides whether another part is asked at all."""
+
+    asked: CodeType
+    """The part."""
+    truth: bool
+    """Its truth where the other part is asked."""
 
 
 class PassComparisons:
@@ -128,6 +139,8 @@ class PassComparisons:
 
     def _compare(self, comparison: _Comparison, frame: FrameType) -> None:
         names = frame.f_locals
+        if any(bool(eval(guard.asked, frame.f_globals, names)) != guard.truth for guard in comparison.guards):
+            return
         left, right = (eval(side.value, frame.f_globals, names) for side in (comparison.left, comparison.right))
         wanted = list(_wanted(comparison.operator, left, right))
         if wanted:
@@ -146,7 +159,7 @@ class PassComparisons:
             whole = eval(side.measured, frame.f_globals, names)
             others = [_of_length(whole, each) for each in others if type(each) is int]
             value = whole
-        places = tuple(nodes) or tuple(self._around(frame, value))
+        places = tuple(nodes or self._around(frame, value))
         for other in others[:MOST_WANTED]:
             mismatch = Mismatch(
                 comparison.place,
@@ -159,13 +172,19 @@ class PassComparisons:
             )
             self.latest.setdefault(repr(mismatch), mismatch)
 
-    def _around(self, frame: FrameType | None, value: Any) -> Iterator[Place]:
-        """Yield the nodes that local variables hold, up the stack, which have a value among their arguments."""
+    def _around(self, frame: FrameType | None, value: Any) -> list[Place]:
+        """Return the nodes that local variables hold, up the stack, which have a value among their arguments.
+
+        If there are none, those of the nearest function that holds some: the value may be computed from an argument.
+        """
+        nodes: list[Any] = []
+        nearest: list[Any] = []
         while frame is not None and frame.f_code in self._codes:
-            for node in frame.f_locals.values():
-                if isinstance(node, NODES) and _has(node, value):
-                    yield _place(node)
+            held = [node for node in frame.f_locals.values() if isinstance(node, NODES)]
+            nodes += (node for node in held if _has(node, value))
+            nearest = nearest or held
             frame = frame.f_back
+        return list(map(_place, nodes or nearest))
 
 
 def _has(node: Any, value: Any) -> bool:
@@ -201,7 +220,8 @@ def _wanted(operator: type, left: Any, right: Any) -> Iterator[Any]:
 
 def _of_length(whole: Any, length: int) -> Any:
     """Return a sequence of another length, whose last element is repeated."""
-    return (*whole[:length], *(whole[-1:] * max(0, length - len(whole))))
+    several = (*whole[:length], *(whole[-1:] * max(0, length - len(whole))))
+    return list(several) if isinstance(whole, list) else several
 
 
 def _nodes_in(side: _Side, value: Any, frame: FrameType) -> Iterator[Place]:
@@ -256,12 +276,31 @@ def _comparisons_in(file: str) -> dict[int, list[_Comparison]]:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return by_line
-    for part in ast.walk(tree):
+    for part, guards in _with_guards(tree, ()):
         for left, kind, right in _compared_in(part):
             if _is_pure(left) and _is_pure(right):
                 place = file, right.lineno, right.col_offset
-                by_line.setdefault(left.lineno, []).append(_Comparison(place, kind, _side(left), _side(right)))
+                compared = _Comparison(place, kind, _side(left), _side(right), guards)
+                by_line.setdefault(left.lineno, []).append(compared)
     return by_line
+
+
+def _with_guards(part: ast.AST, guards: tuple[_Guard, ...]) -> Iterator[tuple[ast.AST, tuple[_Guard, ...]]]:
+    """Yield the parts of a program, each with what decides in the same condition whether it is asked."""
+    yield part, guards
+    before: dict[ast.AST, tuple[_Guard, ...]] = {}
+    match part:
+        case ast.BoolOp(op=operator, values=values):
+            truth = isinstance(operator, ast.And)
+            asked = [_Guard(_compiled(value), truth) if _is_pure(value) else None for value in values]
+            before = {value: tuple(filter(None, asked[:place])) for place, value in enumerate(values)}
+        case ast.IfExp(test=test, body=body, orelse=other) if _is_pure(test):
+            before = {body: (_Guard(_compiled(test), True),), other: (_Guard(_compiled(test), False),)}
+        case _:
+            pass
+    for child in ast.iter_child_nodes(part):
+        inner = () if isinstance(child, ast.stmt) else (*guards, *before.get(child, ()))
+        yield from _with_guards(child, inner)
 
 
 def _compared_in(part: ast.AST) -> Iterator[tuple[ast.expr, type, ast.expr]]:
@@ -269,8 +308,10 @@ def _compared_in(part: ast.AST) -> Iterator[tuple[ast.expr, type, ast.expr]]:
     match part:
         case ast.Compare(left=ast.Call(func=ast.Name("type"), args=[left]), ops=[_], comparators=[right]):
             yield left, ast.Call, right
-        case ast.Compare(left=left, ops=[operator], comparators=[right]):
-            yield left, _POSITIVE.get(type(operator), type(operator)), right
+        case ast.Compare(left=left, ops=operators, comparators=others):
+            for one, operator, other in zip((left, *others), operators, others, strict=False):
+                sides = (other, one) if isinstance(one, ast.Constant) else (one, other)
+                yield sides[0], _POSITIVE.get(type(operator), type(operator)), sides[1]
         case ast.Call(func=ast.Name("isinstance"), args=[left, right]):
             yield left, ast.Call, right
         case ast.Match(subject=subject, cases=cases):

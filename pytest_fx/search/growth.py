@@ -140,6 +140,7 @@ class _Growth:
         self._known, self._parents, self._counts = 0, [[(None, "")]], Counter[Any]()
         self._met = set[Any]().union(*reached.values())
         self._useful: dict[Any, float] = dict.fromkeys(operations, 1.0)
+        self._asked = Counter[Any]()
         self.tried = set(reached)
         """Texts of programs."""
         self.cut = set[str]()
@@ -163,7 +164,9 @@ class _Growth:
         if random.random() < COMPARED:
             edits, chosen = self._agreement(seen)
         if edits is None:
-            chosen = self._chosen(self._operations) if self._operations else None
+            chosen = None
+            if self._operations:
+                (chosen,) = random.choices(self._operations, [self._useful[each] for each in self._operations])
             edits = _growth(seen, chosen, random)
         return "" if edits is None else written(without_unused(edited(seen.tree, edits))), chosen
 
@@ -173,8 +176,11 @@ class _Growth:
         for mismatch in self._compared(written(seen.tree)):
             comparisons.setdefault(mismatch.comparison, []).append(mismatch)
             self._useful.setdefault(mismatch.comparison, 1.0)
+        self._asked.update(comparisons.keys())
         for _ in range(REDRAWN if comparisons else 0):
-            chosen = self._chosen(list(comparisons))
+            # what few programs are asked comes late in the code of the pass
+            weights = [self._useful[each] / self._asked[each] for each in comparisons]
+            (chosen,) = self._random.choices(list(comparisons), weights)
             if edits := agreed(seen, self._random.choice(comparisons[chosen]), self._operations, self._random):
                 return edits, chosen
             self._useful[chosen] = max(LEAST, self._useful[chosen] * UNMET)
@@ -188,13 +194,10 @@ class _Growth:
             factor = REWARD if new else DECAY
             self._useful[chosen] = min(1.0, max(LEAST, self._useful[chosen] * factor))
 
-    def _chosen(self, kinds: Sequence[Any]) -> Any:
-        return self._random.choices(kinds, [self._useful[kind] for kind in kinds])[0]
-
 
 def _flat(text: str) -> Observed | None:
-    """Return a program with the lines that it has where each call stands on one."""
-    return Observed.of(written(flattened(ast.parse(text))), "eval")
+    """Return a program with the lines that it has where each call, and each tensor of the module, stands on one."""
+    return Observed.of(written(flattened(ast.parse(text), state=True)), "eval")
 
 
 def _parents(

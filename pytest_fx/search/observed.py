@@ -194,22 +194,25 @@ def is_named(function: ast.expr) -> bool:
     return isinstance(function, ast.Name) and function.id in NAMESPACES
 
 
-def flattened(tree: ast.Module) -> ast.Module:
-    """Return the program with each call and operator of the outermost ``forward`` on a line of its own."""
+def flattened(tree: ast.Module, *, state: bool = False) -> ast.Module:
+    """Return the program with each call and operator of the outermost ``forward`` on a line of its own.
+
+    With ``state`` so is each attribute of the module that is passed to a call.
+    """
     call = WrittenCall.of(tree)
     if call is None:
         return tree
     used = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
     names = (name for name in (f"t{number}" for number in itertools.count()) if name not in used)
-    body = [line for statement in call.forward.body for line in _lines_of(copy.deepcopy(statement), names)]
+    body = [line for statement in call.forward.body for line in _lines_of(copy.deepcopy(statement), names, state)]
     flat = copy.copy(call.forward)
     flat.body = body
     return edited(tree, {call.forward: [flat]})
 
 
-def _lines_of(statement: ast.stmt, names: Iterator[str]) -> list[ast.stmt]:
+def _lines_of(statement: ast.stmt, names: Iterator[str], state: bool) -> list[ast.stmt]:
     """The statement, behind one for each call and operator inside of its expression."""
-    hoist = _Hoist(names)
+    hoist = _Hoist(names, state)
     match statement:
         case ast.Assign() | ast.AugAssign() | ast.Expr():
             statement.value = hoist.parts(statement.value)
@@ -236,8 +239,8 @@ def _sliced(index: ast.expr) -> ast.expr:
 class _Hoist(ast.NodeTransformer):
     """Moves calls and operators out of an expression, into lines before it."""
 
-    def __init__(self, names: Iterator[str]) -> None:
-        self._names = names
+    def __init__(self, names: Iterator[str], state: bool) -> None:
+        self._names, self._state = names, state
         self.before: list[ast.stmt] = []
         """The lines."""
 
@@ -261,6 +264,8 @@ class _Hoist(ast.NodeTransformer):
         value = self.parts(node)
         if isinstance(value, ast.NamedExpr):
             return self._moved(value.target.id, value.value)
+        if isinstance(value, ast.Attribute) and is_named(value):
+            return self._moved(next(self._names), value) if self._state and loaded(value) == {"self"} else value
         computes = isinstance(value, ast.Call | ast.BinOp | ast.Compare | ast.UnaryOp | ast.Subscript)
         if computes and loaded(value) - NAMESPACES | loaded(value) & {"self"}:
             return self._moved(next(self._names), value)

@@ -40,7 +40,7 @@ from pytest_fx.search.nearness import running
 from pytest_fx.search.patterns import patterns_looked_for
 from pytest_fx.search.references import PassReferences, references_of
 from pytest_fx.search.search import ONE_IN, Search
-from pytest_fx.search.seed_models import load_models, small_models
+from pytest_fx.search.seed_models import building_blocks, load_models, small_models
 
 MODES = ("eval", "train")
 FEWEST_CHANGES = 0.05
@@ -186,6 +186,8 @@ def check_pass(
                     search.check,
                     lambda left: left <= VARIED * most and is_free and not search.code.is_whole,
                 )
+                if is_free:
+                    search.try_places(building_blocks(), modes, lambda: False)
                 search.vary(about.constants, modes, left, lambda: search.code.is_whole, changed=False)
                 few = min(FEW_CHANGES, wanted)
                 if is_free and search.lacks(few):

@@ -1,4 +1,4 @@
-"""Models whose places become programs: those that are given, and small ones where random programs alone do not do."""
+"""Models whose places become programs: those that are given, building blocks, and small ones where these do not do."""
 
 from __future__ import annotations
 
@@ -60,6 +60,14 @@ def load_models(models: Any, modes: Sequence[str]) -> list[Subject]:
         if subject.capture_error is not None:
             raise subject.capture_error
     return subjects
+
+
+def building_blocks() -> Iterator[Subject]:
+    """Yield the building blocks of the zoo, each built on request."""
+    for name, build, inputs in model_zoo.blocks():
+        with model_zoo.seeded(0):
+            model = GivenModel((build(), inputs))
+        yield load_subject(ModelCase.of(model, _OPTIONS, name=name))
 
 
 def small_models() -> Iterator[Subject]:

@@ -213,6 +213,51 @@ def by_shape(graph_module):
     return tuple(scale.shape) == (6, 2)
 
 
+def by_bounds(graph_module):
+    """Find an expand to one or two sizes."""
+    return any(2 <= len(node.args) < 4 for node in graph_module.graph.find_nodes(op="call_method", target="expand"))
+
+
+def by_part_of_index(graph_module):
+    """Find an index with a first part that is not all of a dimension."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.getitem):
+        if node.args[1][0] == slice(1, None):
+            return True
+    return False
+
+
+def by_computed_number(graph_module):
+    """Find a flatten of three dimensions."""
+    for node in graph_module.graph.find_nodes(op="call_method", target="flatten"):
+        start, end = node.args[1:]
+        if end - start == 2:
+            return True
+    return False
+
+
+def by_size(graph_module):
+    """Find a convolution of three channels."""
+    weight = graph_module.get_parameter("conv.weight")
+    return weight.shape[0] == weight.shape[1] == 3
+
+
+def by_names_of_users(graph_module):
+    """Find a flatten that a node reads, and no other."""
+    for node in graph_module.graph.find_nodes(op="call_method", target="flatten"):
+        second = next(iter(node.users))
+        if list(node.users) == [second]:
+            return True
+    return False
+
+
+def by_earlier_parts(graph_module):
+    """Find a call of a sigmoid by its target, and of what else is no function by its name."""
+    for node in graph_module.graph.nodes:
+        if node.op != "call_method" or node.target == "chunk":
+            continue
+    return False
+
+
 def texts_after(pass_):
     """Return the programs that one edit each makes of the program, for what a pass compares it with."""
     program = running(PROGRAM)
@@ -256,12 +301,27 @@ def texts_after(pass_):
         (by_match, "torch.sigmoid("),
         (by_match, "c.flatten(0, 2)"),
         (by_match, ".chunk("),
+        (by_bounds, "d.expand(2, 8)"),
+        (by_part_of_index, "g = f[1:, :2]"),
+        (by_computed_number, "c.flatten(0, 2)"),
+        (by_size, "nn.Conv2d(3, 3, 3, padding=1)"),
+        (by_names_of_users, "= c.flatten(0, 1)\n        e = d.expand(2, 8, 6)"),
         (by_shape, 'self.register_buffer("scale", torch.ones(6, 2))'),
     ],
 )
 def test_programs_get_what_a_pass_compares_them_with(pass_, text):
     texts = list(texts_after(pass_))
     assert any(text in each for each in texts), "\n".join(texts)
+
+
+def test_parts_of_a_condition_that_are_not_asked_have_no_edits():
+    texts = list(texts_after(by_earlier_parts))
+    assert any(".chunk(" in each for each in texts)
+    comparisons = PassComparisons([by_earlier_parts.__code__])
+    with comparisons.recording():
+        by_earlier_parts(Subject.of(running(PROGRAM), "eval").capture())
+    about = {mismatch.places[0].name for mismatch in comparisons.latest.values() if mismatch.aspect == "target"}
+    assert about == {"flatten", "expand"}
 
 
 def test_comprehensions_inside_of_a_comparison_do_no_harm():

@@ -119,6 +119,8 @@ def running(text: str, mode: str = "eval") -> Program | None:
             _run(program, module)
             with warnings_as_errors():  # only of what runs, as torch prints a warning that comes with an exception
                 _run(program, module)
+            if _reads_beyond_empty(program, module):
+                return None
     except Exception:  # whatever a text raises that is not a program
         return None
     return program
@@ -128,6 +130,21 @@ def _run(program: Program, module: nn.Module) -> None:
     inputs = program.inputs.copies()
     with torch.no_grad():
         module(*inputs.args, **inputs.kwargs)
+
+
+def _reads_beyond_empty(program: Program, module: nn.Module) -> bool:
+    """Return whether an index of a program is out of range, which torch does not see in tensors without elements."""
+    if all(tensor.numel() for tensor in program.inputs.tensors):
+        return False
+    inputs = program.inputs.copies()
+    try:
+        with torch.no_grad():
+            inputs.map(lambda tensor: tensor.new_ones([max(1, size) for size in tensor.shape])).call(module)
+    except IndexError:
+        return True
+    except Exception:  # a program may ask for the sizes that it has
+        return False
+    return False
 
 
 def _rewired(tree: ast.Module) -> Iterator[Edits]:

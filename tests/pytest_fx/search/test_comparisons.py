@@ -389,3 +389,10 @@ def test_nodes_in_nested_tuples_are_no_index():
         return any(((node.args[0],),) == ((3,),) for node in graph_module.graph.find_nodes(op="output"))
 
     assert not any("[3]" in text for text in texts_after(pass_))
+
+
+@pytest.mark.parametrize("size, runs", [(1, False), (2, True)])
+def test_a_program_whose_index_is_out_of_range_in_an_empty_tensor_is_none(size, runs):
+    program = PROGRAM.replace("a = self.conv(x)", "return x[:, [0, 1]]")
+    text = program.replace("torch.arange(192.0).reshape(2, 4, 4, 6)", f"torch.ones(0, {size}, 3)")
+    assert (running(text) is not None) == runs

@@ -13,6 +13,7 @@ from torch import nn
 
 from pytest_fx.generation.bias import choices_for
 from pytest_fx.generation.productions import spell, spell_index
+from pytest_fx.generation.spelled_targets import path_of
 from pytest_fx.search.argument_variations import signatures_of
 from pytest_fx.search.comparisons import NODES, Mismatch, Place
 from pytest_fx.search.growth_steps import copied, operated
@@ -42,8 +43,11 @@ def agreed(seen: Observed, mismatch: Mismatch, operations: Sequence[Any], random
         wanted = _operations(mismatch, operations)
         if not wanted or not readers:
             return None
-        readers = readers if random.randrange(2) else [random.choice(readers)]
-        return operated(seen, readers, choices_for(random.choice(wanted)), random)
+        readers, operation = readers if random.randrange(2) else [random.choice(readers)], random.choice(wanted)
+        text = _of_same_shape(seen, readers[0][1], operation) if random.randrange(2) else None
+        if text is not None:
+            return {place: [expression(text)] for _, place in readers}
+        return operated(seen, readers, choices_for(operation), random)
     if mismatch.aspect == "users":
         others = _readers_too_many(seen, mismatch, readers)
         return copied(seen, *random.choice(others), lines[0]) if others and lines else None
@@ -73,6 +77,19 @@ def _operations(mismatch: Mismatch, operations: Sequence[Any]) -> list[Any]:
         return [each for each in operations if isinstance(each, kind)] if kind else others
     parts = wanted if isinstance(wanted, tuple) else (wanted,)
     return [each for each in parts if isinstance(each, str) or _is_operation(each)]
+
+
+def _of_same_shape(seen: Observed, place: ast.Name, operation: Any) -> str | None:
+    """Return the call that makes a tensor of the shape of a value, for an operation that takes a shape alone."""
+    value, path = seen.values.get(place.id), path_of(operation)
+    if not isinstance(value, torch.Tensor) or path is None or path[1]:
+        return None
+    shape = tuple(value.shape)
+    try:
+        made = operation(shape, dtype=value.dtype)
+    except Exception:  # of an operation that takes something else
+        return None
+    return f"{path[0]}({shape}, dtype={value.dtype})" if getattr(made, "shape", None) == shape else None
 
 
 def _is_operation(wanted: Any) -> bool:

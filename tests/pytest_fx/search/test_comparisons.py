@@ -258,6 +258,14 @@ def by_earlier_parts(graph_module):
     return False
 
 
+def by_constant(graph_module):
+    """Find a product with zeros."""
+    for node in graph_module.graph.find_nodes(op="call_function", target=operator.mul):
+        if node.args[1].target is torch.zeros:
+            return True
+    return False
+
+
 def texts_after(pass_):
     """Return the programs that one edit each makes of the program, for what a pass compares it with."""
     program = running(PROGRAM)
@@ -306,6 +314,7 @@ def texts_after(pass_):
         (by_computed_number, "c.flatten(0, 2)"),
         (by_size, "nn.Conv2d(3, 3, 3, padding=1)"),
         (by_names_of_users, "= c.flatten(0, 1)\n        e = d.expand(2, 8, 6)"),
+        (by_constant, "f = e * torch.zeros((8, 6), dtype=torch.float32)"),
         (by_shape, 'self.register_buffer("scale", torch.ones(6, 2))'),
     ],
 )

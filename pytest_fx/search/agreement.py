@@ -22,6 +22,8 @@ from pytest_fx.search.simplifications import lines_making_tensors, of_sizes, ten
 from pytest_fx.search.syntax import Edits, expression, index_of, name_of, stored, uses_of
 
 _CALLS = {"call_module": type, "call_method": str}
+_GIVEN = {"placeholder": Observed.with_input, "get_attr": Observed.with_tensor}
+"""Edits by which a value becomes another one that no operation computes, by the kind of its node."""
 _EXAMPLES: dict[Any, Any] = {
     int: 2,
     float: 0.5,
@@ -39,6 +41,9 @@ def agreed(seen: Observed, mismatch: Mismatch, operations: Sequence[Any], random
     lines = [line for place in mismatch.places for line in _lines_at(seen, place)]
     several = [readers for place in mismatch.places if (readers := _readers(seen, place))]
     readers = random.choice(several) if several else []
+    if mismatch.aspect == "op" and mismatch.wanted in _GIVEN:
+        tensors = [use for _, use in readers if isinstance(seen.values[use.id], torch.Tensor)]
+        return _GIVEN[mismatch.wanted](seen, random.choice(tensors)) if tensors else None
     if mismatch.aspect in ("op", "target"):
         wanted = _operations(mismatch, operations)
         if not wanted or not readers:

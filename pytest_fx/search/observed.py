@@ -15,9 +15,10 @@ from torch import nn
 
 from pytest_fx.generation.productions import NAMESPACE
 from pytest_fx.generation.record import load
+from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.harness.subject import in_mode
 from pytest_fx.search.reduction import written
-from pytest_fx.search.syntax import NAMESPACES, Edits, WrittenCall, edited, expression, loaded, methods
+from pytest_fx.search.syntax import NAMESPACES, Edits, Parameter, WrittenCall, edited, expression, loaded, methods
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +142,24 @@ class Observed:
         """Return edits by which ``__init__`` ends with further lines."""
         last = self.init.body[-1]
         return {last: [last, *statements(lines)]}
+
+    def with_input(self, place: ast.Name) -> Edits:
+        """Return edits by which a line reads a further input in the place of a tensor of that shape and dtype."""
+        (more,) = self.fresh()
+        parameters = [*self.call.parameters, Parameter(more, expression(self._recipe(place).text))]
+        return {place: [ast.Name(more, ast.Load())], **self.call.edits(parameters)}
+
+    def with_tensor(self, place: ast.Name) -> Edits:
+        """Return edits by which a line reads a parameter, or a buffer of integers, in the place of such a tensor."""
+        (more,), recipe = self.fresh(), self._recipe(place)
+        made = f"self.{more} = nn.Parameter({recipe.text})"
+        if not recipe.dtype.is_floating_point:
+            made = f'self.register_buffer("{more}", {recipe.text})'
+        return {place: [expression(f"self.{more}")], **self.with_state(made)}
+
+    def _recipe(self, place: ast.Name) -> TensorRecipe:
+        value = self.values[place.id]
+        return TensorRecipe(tuple(value.shape), value.dtype, "waves")
 
     def returning(self, text: str) -> Edits:
         """Return edits by which ``forward`` returns another expression."""

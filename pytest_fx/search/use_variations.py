@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from pytest_fx.generation.tensor_expressions import TensorRecipe
 from pytest_fx.search.argument_variations import variations_of
 from pytest_fx.search.observed import Observed, Variation, assigned, called_by, path_of_tensor, statements
-from pytest_fx.search.syntax import Edits, Parameter, edited, expression, loaded, name_of, stored, uses_of
+from pytest_fx.search.syntax import Edits, edited, expression, loaded, name_of, stored, uses_of
 
 _WRITES = {
     "written": "{0}.mul_(2)",
@@ -130,14 +129,9 @@ def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Vari
 
 def _of_inputs(seen: Observed) -> Iterator[Variation]:
     """Yield a further input, of the same shape and dtype, in the place of a value that is read."""
-    (more,) = seen.fresh()
     for line in seen.lines:
-        for part in ast.walk(line):
-            value = seen.values.get(part.id) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) else None
-            if isinstance(value, torch.Tensor):
-                recipe = TensorRecipe(tuple(value.shape), value.dtype, "waves")
-                parameters = [*seen.call.parameters, Parameter(more, expression(recipe.text))]
-                yield Variation("an input instead", {part: [name_of(more)], **seen.call.edits(parameters)})
+        for part in uses_of(line, seen.tensors().keys()):
+            yield Variation("an input instead", seen.with_input(part))
 
 
 def _of_state(seen: Observed) -> Iterator[Variation]:

@@ -266,6 +266,16 @@ def by_constant(graph_module):
     return False
 
 
+def by_origin(graph_module):
+    """Find a product with a tensor of the module, or a sum of an input."""
+    for node in graph_module.graph.nodes:
+        if node.target is operator.mul and node.args[1].op == "get_attr":
+            return True
+        if node.target is torch.sum and node.args[0].op == "placeholder":
+            return True
+    return False
+
+
 def texts_after(pass_):
     """Return the programs that one edit each makes of the program, for what a pass compares it with."""
     program = running(PROGRAM)
@@ -315,6 +325,8 @@ def texts_after(pass_):
         (by_size, "nn.Conv2d(3, 3, 3, padding=1)"),
         (by_names_of_users, "= c.flatten(0, 1)\n        e = d.expand(2, 8, 6)"),
         (by_constant, "f = e * torch.zeros((8, 6), dtype=torch.float32)"),
+        (by_origin, "f = e * self.more1"),
+        (by_origin, "c = torch.sum(more1, 2)"),
         (by_shape, 'self.register_buffer("scale", torch.ones(6, 2))'),
     ],
 )

@@ -25,7 +25,7 @@ from pytest_fx.search.module_variations import module_variations, name_variation
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, Variation
 from pytest_fx.search.reduction import written
-from pytest_fx.search.simplifications import of_sizes
+from pytest_fx.search.simplifications import lines_making_tensors, of_sizes
 from pytest_fx.search.syntax import WrittenCall, applies, edited
 from pytest_fx.search.tensor_variations import tensor_variations
 from pytest_fx.search.use_variations import use_variations
@@ -56,6 +56,8 @@ FITTING = (6, 4, 8)
 """Sizes that are tried where an argument does not fit those of a program."""
 MOST_FITTING = 6
 """Programs with such a size."""
+MOST_DOUBLED = 4
+"""Sizes of layers that are doubled."""
 MOST_UNFIT = 2
 """Arguments of a property that fail with all sizes, after which sizes are not tried for others."""
 
@@ -341,8 +343,16 @@ def _trial(changed: ast.Module, mode: str, made: Sequence[Variation], known: _Kn
 
 
 def _fitting(tree: ast.Module) -> Iterator[ast.Module]:
-    """Yield the program with one of its sizes otherwise, such as may fit another argument."""
+    """Yield the program with one of its sizes otherwise, such as may fit another argument.
+
+    One may be twice as large in one layer alone: a recurrent layer of both directions returns so many values.
+    """
     call = WrittenCall.of(tree)
+    layers = [part for line in lines_making_tensors(tree, None) for part in ast.walk(line)]
+    constants = [(part, part.value) for part in layers if isinstance(part, ast.Constant)]
+    sizes = [(part, value) for part, value in constants if type(value) is int and value > 1]
+    for part, size in sizes[:MOST_DOUBLED]:
+        yield edited(tree, {part: [ast.Constant(2 * size)]})
     fitting = (
         edits
         for size in FITTING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +63,10 @@ def tensor_variations(seen: Observed) -> Iterator[Variation]:
     inside = set(ast.walk(seen.call.inputs))
     for part, recipe in tensors:
         yield from _of_tensor(part, recipe, part in inside)
-    yield from _of_all(seen, [(part, recipe) for part, recipe in tensors if part in inside])
+    inputs = [(part, recipe) for part, recipe in tensors if part in inside]
+    yield from _of_all(seen)
+    yield from _of_ranks("rank of all inputs", inputs)
+    yield from _of_ranks("rank of all tensors", tensors if len(tensors) > len(inputs) else [])
     yield from _of_weights(seen)
 
 
@@ -108,8 +111,8 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
         yield Variation("integral values", {part: [expression(f"torch.round(3 * {ast.unparse(part)}){dtype}")]})
 
 
-def _of_all(seen: Observed, inputs: list[tuple[ast.expr, TensorRecipe]]) -> Iterator[Variation]:
-    """Yield the program in another dtype as a whole, on integers, and on inputs of one dimension more."""
+def _of_all(seen: Observed) -> Iterator[Variation]:
+    """Yield the program in another dtype as a whole, and on integers."""
     build = next(iter(methods(seen.tree, "build")), None)
     last = None if build is None else build.body[-1]
     if isinstance(last, ast.Return) and last.value is not None:
@@ -117,12 +120,16 @@ def _of_all(seen: Observed, inputs: list[tuple[ast.expr, TensorRecipe]]) -> Iter
             cast = {last.value: [expression(f"{ast.unparse(last.value)}.to({dtype})")]}
             yield Variation(_name_of(dtype), {**inputs_in(seen, dtype), **cast})
     yield from (Variation(_name_of(dtype), inputs_in(seen, dtype)) for dtype in (torch.int32, torch.int64, torch.uint8))
-    for size, is_first in itertools.product((1, 2, 3), (True, False)):
+
+
+def _of_ranks(name: str, tensors: Sequence[tuple[ast.expr, TensorRecipe]]) -> Iterator[Variation]:
+    """Yield the program on tensors of one dimension more, the first or the last."""
+    for size, is_first in itertools.product((1, 2, 3) if tensors else (), (True, False)):
         wider = {
             part: replace(recipe, shape=(size, *recipe.shape) if is_first else (*recipe.shape, size))
-            for part, recipe in inputs
+            for part, recipe in tensors
         }
-        yield Variation("rank of all inputs", {part: [expression(recipe.text)] for part, recipe in wider.items()})
+        yield Variation(name, {part: [expression(recipe.text)] for part, recipe in wider.items()})
 
 
 def wider(seen: Observed) -> Edits:

@@ -17,6 +17,7 @@ from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS, SeenClass
 from fx.capture.replacements import Builtins
+from fx.checks.questions import kind_for
 from fx.errors import with_article
 from fx.frames import is_pythons_file, user_location
 from fx.naming.printing import describe
@@ -59,7 +60,7 @@ class _Type(SeenClass):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
-            return args[0]._kind_for(sys._getframe(1))
+            return kind_for(args[0], sys._getframe(1))
         found = type(*args, **kwargs)
         if found is not type or len(args) != 1:
             return found
@@ -93,7 +94,7 @@ def _make_isinstance(original: Any) -> Any:
                 return True
             if not _names(classes, Proxy):
                 _refuse_dtypes(value, classes, sys._getframe(1))
-                return issubclass(value._kind_for(sys._getframe(1)), classes)
+                return issubclass(kind_for(value, sys._getframe(1)), classes)
         return original(value, classes)
 
     return isinstance
@@ -124,7 +125,7 @@ def make_is_tensor(original: Any) -> Any:
 
     def is_tensor(value: Any) -> bool:
         if isinstance(value, Proxy) and running_tracer() is not None:
-            return issubclass(value._kind_for(sys._getframe(1)), torch.Tensor)
+            return issubclass(kind_for(value, sys._getframe(1)), torch.Tensor)
         return original(value)
 
     return is_tensor
@@ -133,7 +134,7 @@ def make_is_tensor(original: Any) -> Any:
 def _make_hasattr(original: Any) -> Any:
     def hasattr(value: Any, name: str) -> bool:
         if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            return original(value._kind_for(sys._getframe(1)), name)
+            return original(kind_for(value, sys._getframe(1)), name)
         return original(value, name)
 
     return hasattr
@@ -142,7 +143,7 @@ def _make_hasattr(original: Any) -> Any:
 def _make_getattr(original: Any) -> Any:
     def getattr(value: Any, name: str, *default: Any) -> Any:
         if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            kind = value._kind_for(sys._getframe(1))
+            kind = kind_for(value, sys._getframe(1))
             if not hasattr(kind, name):
                 return default[0]
         return original(value, name, *default)
@@ -153,7 +154,7 @@ def _make_getattr(original: Any) -> Any:
 def _make_dir(original: Any) -> Any:
     def dir(*values: Any) -> Any:
         if len(values) == 1 and _is_asked_of(values[0], sys._getframe(1)):
-            return original(values[0]._kind_for(sys._getframe(1)))
+            return original(kind_for(values[0], sys._getframe(1)))
         return original(*values) if values else sorted(sys._getframe(1).f_locals)
 
     return dir
@@ -177,7 +178,7 @@ def _make_id(original: Any) -> Any:
 def _make_callable(original: Any) -> Any:
     def callable(value: Any) -> bool:
         if _is_asked_of(value, sys._getframe(1)):
-            return "__call__" in dir(value._kind_for(sys._getframe(1)))
+            return "__call__" in dir(kind_for(value, sys._getframe(1)))
         return original(value)
 
     return callable

@@ -202,7 +202,7 @@ class Body:
             if node.op == "get_attr":
                 for user in made.users:
                     if user.args and user.args[0] is made:
-                        self._tracer.attribute_used(user, str(node.target))
+                        self._tracer._attribute_used(user, str(node.target))
         holder = torch.nn.Module()
         holder.training = self._tracer.root.training
         return GraphModule.of_capture(holder, self.graph, self.name.title().replace("_", ""))

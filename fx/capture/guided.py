@@ -63,7 +63,7 @@ GuidedAttribute._attribute = GuidedAttribute
 
 
 def _index_of(value: Proxy, frame: FrameType) -> int:
-    return cast("Any", value.tracer).answer_index(value, frame)
+    return cast("Any", value.tracer)._state.index(value, frame)
 
 
 class Guide:

@@ -20,7 +20,7 @@ from fx.bytecode.dialects import nested
 from fx.bytecode.mentions import globals_compared
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.whole_calls import find_proxy
-from fx.checks.questions import count_of
+from fx.checks.traced_values import count_of
 from fx.frames import is_users
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy

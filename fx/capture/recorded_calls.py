@@ -28,7 +28,8 @@ from fx.capture.patching import Trace, replaced_always, replaced_together, runni
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING, generator_of
 from fx.capture.whole_calls import behind_recording, recording
-from fx.checks.questions import kind_of
+from fx.checks.recorded_checks import record_assertion
+from fx.checks.traced_values import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
 from fx.proxy import Proxy
 
@@ -292,7 +293,7 @@ def _check_with(tracer: Any, original: Any, error_type: Any, cond: Any, message:
         return original(error_type, cond, message)
     if message is None:
         message = f"the condition of torch._check does not hold: {user_location(sys._getframe(2), {})}"
-    tracer.record_assertion(cond, message)
+    record_assertion(tracer, cond, message)
     return None
 
 

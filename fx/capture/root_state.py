@@ -46,7 +46,7 @@ class RootTracer(TracerBase):
             raise _foreign("module is not installed as a submodule of the traced root", type(mod).__name__, self)
         return path
 
-    def attribute_arg(self, a: Any) -> Argument:
+    def _attribute_arg(self, a: Any) -> Argument:
         """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
 
         Tensors that are not an attribute of the root become constants of the graph. Functions that can be imported by
@@ -69,7 +69,7 @@ class RootTracer(TracerBase):
             return self._constant(f"_{type(a).__name__}_constant_", a)
         return NotImplemented
 
-    def attribute_used(self, node: Node, path: str) -> None:
+    def _attribute_used(self, node: Node, path: str) -> None:
         """Note that ``node`` uses an attribute first of all: one that it writes to is read by nodes from then on."""
         target = node.target
         if isinstance(target, str):

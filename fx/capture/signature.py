@@ -109,7 +109,8 @@ class Signature:
     ) -> tuple[Callable[..., Any], list[Any]]:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
-        guide = tracer._state.guide
+        state: Any = tracer._state
+        guide = state.guide
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
         if self.optional:
             behind: Any = inspect.unwrap(self.function)
@@ -180,7 +181,8 @@ class Signature:
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
-        guide = tracer._state.guide
+        state: Any = tracer._state
+        guide = state.guide
         if self._asking is not None and guide is not None and default and guide.given.get(name, *default) is default[0]:
             return self._left_as_default(tracer, name)
         if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
@@ -190,7 +192,7 @@ class Signature:
             return _NoKeywords()
         # Without example inputs `if mask is None:` has one answer in the program, which it checks when it runs.
         if name not in concrete and name in self._asked_for and guide is None:
-            return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
+            return self._left_out(tracer, name) if state.leave_out() else self._given(tracer, name)
         is_given = guide is not None and name not in concrete and guide.given.get(name, name) is not None
         is_marked = type(concrete.get(name)) is PHBase
         if name in self._flags and is_marked:  # to stay free, and not to be decided by its default

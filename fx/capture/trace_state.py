@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import FrameType, FunctionType
+from types import FrameType, FunctionType, NoneType
 from typing import Any
 
 import torch
 
-from fx.capture import higher_order_calls, recorded_calls
+from fx.assertions import check_value
+from fx.bytecode.spreading import call_of_starred
+from fx.capture import higher_order_calls, identity_tests, recorded_calls, starred
 from fx.capture.assigned_attributes import AssignedAttributes
-from fx.capture.bodies import Body
+from fx.capture.bodies import Body, within
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace, replaced_together
 from fx.capture.python_functions import called_method, calls_classes, record_classes, record_methods
@@ -22,9 +25,14 @@ from fx.capture.replacements import Maker
 from fx.capture.restore.record import Record
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import RECORDED, behind_recording, recording
-from fx.errors import TraceError
+from fx.checks.traced_values import kind_of
+from fx.errors import TracedValueError, TraceError
+from fx.frames import user_location, users_frame
+from fx.graph import Graph
+from fx.node import Node
 from fx.operators.asynchronous import remote_calls
-from fx.proxy import RecordingState
+from fx.provenance import SourceLocation
+from fx.proxy import Proxy, RecordingState
 from fx.wrapping import wrapped_globals
 
 
@@ -63,8 +71,7 @@ class TraceState(RecordingState):
     """The training flags that it asks for."""
     real: RealTensors | None = None
     """What it does with tensors that are no traced values."""
-    body: Body | None = None
-    """What is captured now, where it is a function that the program hands to another one."""
+    body: Body | None
     attribute_paths: dict[int, tuple[Any, str]] | None = None
     """The tensors that modules hold as attributes, with their paths, by identity."""
     parameter_paths: dict[int, str] | None = None
@@ -109,7 +116,7 @@ class TraceState(RecordingState):
 
     def again(self, needs: Needs) -> TraceState:
         """Return the state of another run of the same program, with the same inputs."""
-        state = TraceState(self.tracer, needs, self.examples, self.fake_mode)
+        state = type(self)(self.tracer, needs, self.examples, self.fake_mode)
         state.has_raised = self.has_raised
         return state
 
@@ -118,12 +125,6 @@ class TraceState(RecordingState):
         self.trace = self.flags = self.real = self.body = self.caught = self.guide = None
         self._parameter_proxies, self.written, self.starred, self.indexed = {}, {}, [], []
         vars(self).pop("modes", None)
-
-    def note_class_called(self, frame: FrameType) -> None:
-        """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
-        namespace = frame.f_globals
-        if not self.needs.calls and id(namespace) not in self.called_in and calls_classes(frame):
-            self.called_in[id(namespace)] = namespace
 
     @property
     def runs_again(self) -> bool:
@@ -142,6 +143,94 @@ class TraceState(RecordingState):
             return Needs(True, tuple(self.called_in.values()), methods, how=how, why=_why(error, how))
         how = "with its optional inputs"
         return Needs(True, given=True, how=how, why=_why(error, how)) if self.leaves_out else None
+
+    def leave_out(self) -> bool:
+        """Return whether the program is captured without an optional input that it asks for, and note that."""
+        self.leaves_out = not self.needs.given
+        return self.leaves_out
+
+    # What the traced code asks of values (``fx.checks.questions``).
+
+    def answer(self, question: str, asked: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
+        """Return what example inputs say of a traced value; the program checks that it is so.
+
+        Raises:
+            TraceError: there are none, or they do not say it.
+        """
+        if question == "bool" and asked.node in self.flag_defaults:
+            return self._default_of_flag(asked, lines["where"])
+        if self.guide is None or self.runs_again:
+            return super().answer(question, asked, what, kind, **lines)
+        return self.guide.answer(question, asked, what, kind, **lines)
+
+    def _default_of_flag(self, flag: Proxy, where: object) -> bool:
+        """Capture the program as it is where a flag is left out, and let it check that."""
+        name, value = flag.node.target, flag.node.args[0]
+        if not any(user.target is check_value for user in flag.node.users):
+            other = f"concrete_args={{{name!r}: {not value}}} captures it otherwise"
+            message = f"the program was captured where {name} was {value} ({other}): {where}"
+            flag.tracer.create_proxy("call_function", check_value, (flag, value, message), {})
+        return bool(value)
+
+    def index(self, value: Proxy, frame: FrameType) -> int:
+        """The integer that a traced value is for the example inputs.
+
+        Raises:
+            TracedValueError: they do not say it.
+        """
+        if self.guide is None:
+            raise TracedValueError("a traced value is used as an integer after its trace is over")
+        number, guard = self.guide.index(value, user_location(frame, self.locations))
+        caller = users_frame(frame)
+        self.indexed.append((caller, caller.f_lasti, guard))
+        return number
+
+    def take_back_guards(self, args: Any, kwargs: Any) -> None:
+        """Remove guards of integers that the calling instruction asked for, as it is recorded with them."""
+        frame = users_frame(sys._getframe(1))
+        pending, self.indexed = self.indexed, []
+        guards = [guard for asked, place, guard in pending if asked is frame and place == frame.f_lasti]
+        if self.guide is not None and any(guards):
+            self.guide.take_back(guards, (args, kwargs))
+
+    def value_compared(self, node: Node, location: SourceLocation) -> None:
+        """Let the program check, or refuse, that the value of a node is compared by identity."""
+        guide = self.guide if node.target is getattr else None
+        # asked last: to know what a value is, all that leads to it is run on fake tensors
+        if (
+            guide is not None
+            and identity_tests.tests_of(node, location)
+            and guide.kind_of(Proxy(node, self.tracer)) is NoneType
+        ):
+            return  # which is what is compared, as it is answered
+        location.is_compared = identity_tests.expect_known(self.tracer, node, location)
+
+    def spread_elements(self, value: Proxy, frame: FrameType, refusal: TraceError) -> Any:
+        """Return what stands for all elements of a shape that ``frame`` spreads in a call; None where it does not."""
+        if self.guide is not None and self.guide.knows(value):
+            return None
+        is_asked = self.trace is not None and kind_of(value.node) == (torch.Size, True)
+        place = call_of_starred(frame) if is_asked else None
+        if place is None:
+            return None
+        self.starred.append(starred.Starred(value, frame, place, refusal))
+        return self.starred[-1]
+
+    def take_spread(
+        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a call with shapes for what stands for their elements."""
+        return starred.spread(self.tracer, self.starred, kind, target, args, kwargs)
+
+    def within(self, graph: Graph) -> AbstractContextManager[None]:
+        """Let nodes go into a graph around the body that is captured now."""
+        return within(self.tracer, graph)
+
+    def note_class_called(self, frame: FrameType) -> None:
+        """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
+        namespace = frame.f_globals
+        if not self.needs.calls and id(namespace) not in self.called_in and calls_classes(frame):
+            self.called_in[id(namespace)] = namespace
 
     # What is replaced.
 

@@ -9,7 +9,7 @@ import operator
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FrameType, FunctionType, GetSetDescriptorType, NoneType
 from typing import Any, ClassVar
@@ -23,19 +23,20 @@ from fx.assertions import READ_ATTRIBUTES
 from fx.bytecode.dataflow import is_calling
 from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
 from fx.checks.messages import Reading
-from fx.checks.questions import ask, elements, kind_for, refuse, refuse_text, text_for, unpacked
+from fx.checks.questions import ask, elements, kind_for, refuse_text, text_for, unpacked
 from fx.checks.recorded_checks import record_assertion
-from fx.checks.traced_values import TracedValue, caller_location
+from fx.checks.traced_values import TracedValue, asker, caller_location
 from fx.container_kinds import container_kind, held_kind
 from fx.errors import GraphError, MissingAttributeError, TraceError, UnsupportedTraceError
-from fx.frames import is_ours, is_users, user_location, user_stack
+from fx.frames import is_users, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict
 from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
 from fx.operators import effects
-from fx.operators.effect_rules import Effect, changes_layout, find_rule
+from fx.operators.effect_rules import changes_layout
+from fx.operators.effects import effect_of
 from fx.operators.python import IN_PLACE_OF, OPERATORS, PythonOperator
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.traceback import current_meta
@@ -141,45 +142,6 @@ class RecordingState:
         self.written: dict[str, tuple[Proxy, str]] = {}
         """What was written of traced values into messages: each with its value, and the format."""
 
-    # What capture decides otherwise (``fx.capture.trace_state``).
-
-    def answer(self, question: str, asked: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """Return what the program gets where it cannot go on without a value; here nothing is known of it.
-
-        Args:
-            question: what Python asks for, a key of ``fx.checks.questions.QUESTIONS``.
-            asked: what is asked.
-            what: the first line of the error.
-            kind: the class of the error.
-            lines: its other lines.
-
-        Raises:
-            TraceError: the error.
-        """
-        return refuse(question, asked, what, kind, **lines)
-
-    def note_class_called(self, frame: FrameType) -> None:
-        """Note that ``frame`` has perhaps called a class of Python's, which takes concrete values."""
-
-    def spread_elements(self, value: Proxy, frame: FrameType, refusal: TraceError) -> Any:
-        """Return what stands for all elements of a shape that ``frame`` spreads in a call; None where it does not."""
-
-    def take_spread(
-        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of a call with shapes for what stands for their elements."""
-        return args, kwargs
-
-    def take_back_guards(self, args: Any, kwargs: Any) -> None:
-        """Remove guards of integers that the calling instruction asked for, as it is recorded with them."""
-
-    def value_compared(self, node: Node, location: SourceLocation) -> None:
-        """Note that the code at the location of a node may compare its value by identity."""
-
-    def within(self, graph: Graph) -> AbstractContextManager[None]:
-        """Let nodes go into a graph around the body that is captured now."""
-        return nullcontext()
-
 
 class TracerBase:
     """What makes nodes and proxies; ``Tracer`` adds what makes them for a whole module."""
@@ -198,8 +160,8 @@ class TracerBase:
 
     scope: Scope
     module_stack: dict[str, tuple[str, Any]]
-    _state: RecordingState
-    """What belongs to one run, or to the graph that is added to."""
+    _state: Any
+    """A RecordingState: what belongs to one run, or to the graph that is added to."""
 
     def __init__(self) -> None:
         self.scope = Scope("", None)
@@ -229,11 +191,10 @@ class TracerBase:
     ) -> Node:
         """Insert a node into the graph. Override to add notes to it, or to refuse it."""
         state = self._state
-        if self.check_mutable_operations:
-            where = user_location(sys._getframe(1), state.locations)
-            self._refuse_writes(kind, target, args, kwargs, where)
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         node.source = location = user_location(sys._getframe(1), state.locations)
+        if self.check_mutable_operations:
+            self._refuse_write(node)
         meta = current_meta()
         if meta is not None:
             node.meta.update(meta)
@@ -249,27 +210,17 @@ class TracerBase:
             state.value_compared(node, location)
         return node
 
-    def _refuse_writes(
-        self,
-        kind: str,
-        target: Target,
-        args: tuple[Argument, ...],
-        kwargs: dict[str, Argument],
-        where: SourceLocation | None,
-    ) -> None:
-        if kind == "call_function":
-            check_for_mutable_operation(target, args, kwargs, where=where)  # type: ignore[arg-type]
-        effect = None
-        if kind == "call_module":
-            effect = effects._effect_of_module(self.root.get_submodule(str(target)))
-        elif kind in ("call_function", "call_method"):
-            rule = find_rule(target)
-            effect = rule if rule is None or isinstance(rule, Effect) else rule(args, kwargs)
+    def _refuse_write(self, node: Node) -> None:
+        """Refuse a node that writes to its arguments."""
+        if node.op == "call_function":
+            check_for_mutable_operation(node.target, node.args, node.kwargs, where=node.source)  # type: ignore[arg-type]
+        is_module = node.op == "call_module"
+        effect = effects._effect_of_module(self.root.get_submodule(str(node.target))) if is_module else effect_of(node)
         if effect is not None and effect.kind == "write":
             does = effect.does if effect.written is None else f"{effect.does} its argument"
             raise GraphError(
-                f"Tried to trace mutable operation {describe_call(kind, target)}",
-                where=where,
+                f"Tried to trace mutable operation {describe_call(node.op, node.target)}",
+                where=node.source,
                 why=f"the tracer was told to capture operations without side effects only, and this one {does}",
                 remedy="call its functional form, or trace with check_mutable_operations=False",
             )
@@ -530,6 +481,10 @@ class Proxy(TracedValue):
             return kind_for(self, frame)
         return type(self)
 
+    def __dir__(self) -> list[str]:
+        frame = sys._getframe(1)
+        return dir(kind_for(self, frame)) if self.tracer._state.is_tracing and is_users(frame) else dir(type(self))
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:
         return self
 
@@ -663,7 +618,8 @@ class Attribute(Proxy):
         """The ``getattr`` node, made when first asked for."""
         if self._node is None or self._node._erased:  # by an attempt
             tracer = self.tracer
-            with tracer._state.within(self.root.node.graph):
+            around = tracer._state.body  # the value is made around the function that is captured now, perhaps
+            with nullcontext() if around is None else around.within(self.root.node.graph):
                 self._node = tracer.create_proxy("call_function", getattr, (self.root, self.attr), {}).node
         return self._node
 
@@ -688,31 +644,12 @@ class ParameterProxy(Proxy):
     def __repr__(self) -> str:
         return f"ParameterProxy({self.name})"
 
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of the parameter."""
-        return self.param.shape
+    def __getattr__(self, k: str) -> Any:
+        return getattr(self.param, k) if k in _OF_SHAPE else super().__getattr__(k)
 
-    def size(self, dim: int | None = None) -> Any:
-        """Shape of the parameter, or one size of it."""
-        return self.param.size() if dim is None else self.param.size(dim)
 
-    def dim(self) -> int:
-        """Number of dimensions of the parameter."""
-        return self.param.dim()
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions of the parameter."""
-        return self.param.ndim
-
-    def numel(self) -> int:
-        """Number of elements of the parameter."""
-        return self.param.numel()
-
-    def nelement(self) -> int:
-        """Number of elements of the parameter."""
-        return self.param.nelement()
+_OF_SHAPE = frozenset({"shape", "ndim", "size", "dim", "numel", "nelement"})
+"""What is real of a parameter whose shape is."""
 
 
 class MetaProxy(Proxy):
@@ -797,8 +734,7 @@ def _tensor_methods() -> frozenset[Callable[..., Any]]:
 
 def _is_compared(frame: FrameType) -> bool:
     """Return whether a line of the user's compares what it reads by identity; ours do so on purpose."""
-    if is_ours(frame) and frame.f_code.co_name == "getattr" and frame.f_back is not None:  # which a trace replaces
-        frame = frame.f_back
+    frame = asker(frame)
     return is_users(frame) and is_compared_by_identity(frame)
 
 

@@ -65,6 +65,10 @@ class Body:
             body = body.outer
         return body
 
+    def within(self, graph: Graph) -> AbstractContextManager[None]:
+        """Let nodes go into a graph around the body, if it is that of another one or of the program around all."""
+        return within(self._tracer, graph)
+
     def entered(self) -> AbstractContextManager[None]:
         """Let nodes go into the graph of the body."""
         return _into(self._tracer, self.graph, self, self.guide)

@@ -22,9 +22,9 @@ from fx.capture.python_functions import called_method
 from fx.capture.restore.record import Change
 from fx.capture.trace_state import TraceState
 from fx.capture.tracer import Root, Tracer
+from fx.checks.questions import refusal_of
 from fx.errors import FxError, TracedValueError, TraceError
 from fx.frames import user_location, users_frame
-from fx.naming.printing import describe
 from fx.node import Node, Target
 from fx.provenance import SourceLocation
 from fx.proxy import Proxy
@@ -185,7 +185,7 @@ class _Run(Tracer):
         self._guessed = False
         self._has_examples = False
         self._ends: list[Node] = []
-        self._pending: list[tuple[FrameType, int, TracedValueError, str, Node]] = []
+        self._pending: list[tuple[FrameType, int, TraceError, str, Node]] = []
 
     def explore(self, root: Root, example_inputs: Any) -> None:
         """Run to the end, or as far as it goes."""
@@ -354,15 +354,8 @@ class _GuessingState(TraceState):
         try:
             if self.guide is not None:
                 return super().index(value, frame)
-            error = TracedValueError(
-                "cannot use a traced value as an integer",
-                where=user_location(frame, {}),
-                value=describe(value.node),
-                why="its value is known only when the module runs",
-                remedy="capture with example_inputs, compute it from a module attribute, or put the line in a function "
-                "marked fx.wrap",
-            )
-        except TracedValueError as refused:
+            error = refusal_of("index", value, frame)
+        except TraceError as refused:
             error = refused
         caller = users_frame(frame)
         self.tracer._pending.append((caller, caller.f_lasti, error, self.tracer._path, value.node))

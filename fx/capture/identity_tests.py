@@ -11,9 +11,9 @@ import torch
 from fx.assertions import ASSERTIONS, check_given
 from fx.bytecode.identities import Identity, compared_with, identities, unpacks
 from fx.capture.augmented import sources
+from fx.checks.questions import refuse
 from fx.frames import is_pythons_file, users_frame
 from fx.modules.attributes import find_attribute
-from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.families import find_operator
 from fx.operators.overloads import builtin_name
@@ -50,13 +50,7 @@ def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bo
             and may_be_argument(node, tracer.root)
             and not is_pythons_file(code.co_filename)
         ):
-            raise tracer._refusal(
-                "cannot compare traced values by identity",
-                where=where,
-                value=describe(node),
-                why="the operation may give the very tensor that it was given, as is known only when the module runs",
-                remedy="compare what decides it (shape, dtype, device), or put the line in a function marked fx.wrap",
-            )
+            refuse("is", tracer.proxy(node), sys._getframe(1), where=where)
     return True
 
 

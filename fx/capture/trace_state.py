@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import FrameType, FunctionType, NoneType
 from typing import Any
@@ -16,7 +15,7 @@ from fx.assertions import check_value
 from fx.bytecode.spreading import call_of_starred
 from fx.capture import higher_order_calls, identity_tests, recorded_calls, starred
 from fx.capture.assigned_attributes import AssignedAttributes
-from fx.capture.bodies import Body, within
+from fx.capture.bodies import Body
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace, replaced_together
 from fx.capture.python_functions import called_method, calls_classes, record_classes, record_methods
@@ -27,8 +26,7 @@ from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import RECORDED, behind_recording, recording
 from fx.checks.traced_values import kind_of
 from fx.errors import TracedValueError, TraceError
-from fx.frames import user_location, users_frame
-from fx.graph import Graph
+from fx.frames import users_frame
 from fx.node import Node
 from fx.operators.asynchronous import remote_calls
 from fx.provenance import SourceLocation
@@ -160,7 +158,7 @@ class TraceState(RecordingState):
         if question == "bool" and asked.node in self.flag_defaults:
             return self._default_of_flag(asked, lines["where"])
         if self.guide is None or self.runs_again:
-            return super().answer(question, asked, what, kind, **lines)
+            raise self.tracer._refusal(what, kind, **lines)
         return self.guide.answer(question, asked, what, kind, **lines)
 
     def _default_of_flag(self, flag: Proxy, where: object) -> bool:
@@ -180,7 +178,7 @@ class TraceState(RecordingState):
         """
         if self.guide is None:
             raise TracedValueError("a traced value is used as an integer after its trace is over")
-        number, guard = self.guide.index(value, user_location(frame, self.locations))
+        number, guard = self.guide.index(value, frame)
         caller = users_frame(frame)
         self.indexed.append((caller, caller.f_lasti, guard))
         return number
@@ -221,10 +219,6 @@ class TraceState(RecordingState):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of a call with shapes for what stands for their elements."""
         return starred.spread(self.tracer, self.starred, kind, target, args, kwargs)
-
-    def within(self, graph: Graph) -> AbstractContextManager[None]:
-        """Let nodes go into a graph around the body that is captured now."""
-        return within(self.tracer, graph)
 
     def note_class_called(self, frame: FrameType) -> None:
         """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""

@@ -417,7 +417,7 @@ class Tracer(RootTracer):
             write_where_it_shows(state.augmented, self.root)
             for node in state.augmented if self.check_mutable_operations else ():
                 if not node._erased:
-                    self._refuse_writes(node.op, node.target, node.args, node.kwargs, node.source)
+                    self._refuse_write(node)
             flags.drop_unused()
             flags.expect_kept()
 

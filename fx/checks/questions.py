@@ -61,19 +61,25 @@ def ask(name: str, value: TracedValue, frame: FrameType, what: str | None = None
     Raises:
         TraceError: nothing answers.
     """
-    row = QUESTIONS[name]
+    row, state = QUESTIONS[name], value.tracer._state
     answer = row.known(value, frame)
-    if answer is None:
-        given = {**_lines(row, value, frame), **lines}
-        answer = value.tracer._state.answer(name, value, what or row.what, row.error, **given)
-    return answer
+    if answer is not None:
+        return answer
+    if not state.is_tracing:
+        refuse(name, value, frame, what, **lines)
+    return state.answer(name, value, what or row.what, row.error, **{**_lines(row, value, frame), **lines})
 
 
-def refuse(name: str, asked: TracedValue, what: str, kind: type[TraceError], **lines: Any) -> NoReturn:
-    """Raise the error of a question that nothing answers, which ends the trace."""
-    if lines.get("remedy") and (QUESTIONS[name].is_of_sizes or kind_of(asked.node)[0] is not torch.Tensor):
-        lines["remedy"] += ", or give symbolic_trace example_inputs, which say it"
-    raise asked.tracer._refusal(what, kind, **lines)
+def refuse(name: str, value: TracedValue, frame: FrameType, what: str | None = None, /, **lines: Any) -> NoReturn:
+    """Raise the error of a question that nothing answers, which ends the trace. Arguments are those of :func:`ask`."""
+    row = QUESTIONS[name]
+    raise value.tracer._refusal(what or row.what, row.error, **{**_lines(row, value, frame), **lines})
+
+
+def refusal_of(name: str, asked: TracedValue, frame: FrameType, **lines: Any) -> TraceError:
+    """Return the error of a question that is perhaps not one of the program's, so that it does not end the trace."""
+    row = QUESTIONS[name]
+    return row.error(row.what, **{**_lines(row, asked, frame), **lines})
 
 
 def refuse_text(tracer: Any, text: str) -> NoReturn:
@@ -85,8 +91,11 @@ def refuse_text(tracer: Any, text: str) -> NoReturn:
 def _lines(row: Question, value: TracedValue, frame: FrameType) -> dict[str, Any]:
     unknown = unknown_version() if row.unread else None
     more = "" if unknown is None else f"; the byte code of {unknown} is not known, so {row.unread}"
+    remedy = row.remedy
+    if value.tracer._state.guide is None and (row.is_of_sizes or kind_of(value.node)[0] is not torch.Tensor):
+        remedy += ", or give symbolic_trace example_inputs, which say it"
     where = caller_location(value.tracer, frame)
-    return {"where": where, "value": describe(value.node), "why": row.why + more, "remedy": row.remedy}
+    return {"where": where, "value": describe(value.node), "why": row.why + more, "remedy": remedy}
 
 
 # How many elements there are: len(value), a, b = value, for element in value, f(*value).
@@ -162,9 +171,10 @@ def _known_length(value: TracedValue, frame: FrameType) -> Any:
 def _spread_elements(value: TracedValue, frame: FrameType) -> Iterator[Any] | None:
     """What stands for the elements of a shape that ``frame`` spreads in a call (``x.view(*x.shape)``)."""
     _note_call(value, frame)
-    row = QUESTIONS["iter"]
-    refusal = row.error(row.what, **_lines(row, value, frame))
-    standing = value.tracer._state.spread_elements(value, outside_fx(frame), refusal)
+    state = value.tracer._state
+    if not state.is_tracing:
+        return None
+    standing = state.spread_elements(value, outside_fx(frame), refusal_of("iter", value, frame))
     return None if standing is None else iter((standing,))
 
 
@@ -173,7 +183,9 @@ def _spread_elements(value: TracedValue, frame: FrameType) -> Iterator[Any] | No
 
 def _note_call(value: TracedValue, frame: FrameType) -> None:
     """Note that a class of Python's may be called in ``frame``, which a second run records."""
-    value.tracer._state.note_class_called(outside_fx(frame))
+    state = value.tracer._state
+    if state.is_tracing:
+        state.note_class_called(outside_fx(frame))
 
 
 def _hash_of_option(value: TracedValue, frame: FrameType) -> int | None:
@@ -276,6 +288,7 @@ QUESTIONS = {
         "cannot use a traced value as an integer",
         why="its value is known only when the module runs",
         remedy=_NUMBER,
+        is_of_sizes=True,
         error=TracedValueError,
     ),
     # {value: …}, value in {…}, functions under lru_cache
@@ -297,6 +310,18 @@ QUESTIONS = {
         "cannot compare a traced value by identity",
         why="what it is is known only when the module runs, and Python compares the object that stands for it",
         remedy=f"decide from a module attribute, or {_LINE}",
+    ),
+    # value is other, id(value), of what may be the tensor itself that an operation was given
+    "is": Question(
+        "cannot compare traced values by identity",
+        why="the operation may give the very tensor that it was given, as is known only when the module runs",
+        remedy=f"compare what decides it (shape, dtype, device), or {_LINE}",
+    ),
+    # isinstance(value, torch.FloatTensor); of other classes, the node or the example inputs tell
+    "dtype": Question(
+        "cannot tell of which dtype a traced value is",
+        why="that asks for its dtype, which is known only when the module runs",
+        remedy="ask isinstance(value, torch.Tensor), or decide the dtype from a module attribute",
     ),
     # numpy.asarray(value)
     "array": Question(

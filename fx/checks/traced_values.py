@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -44,6 +44,17 @@ class TracedValue:
 def outside_fx(frame: FrameType) -> FrameType:
     """The nearest frame that is not this package's."""
     while is_ours(frame) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+STANDING_IN: set[CodeType] = set()
+"""The code of our functions that traced code calls in the place of Python's ``getattr``, ``isinstance`` and so on."""
+
+
+def asker(frame: FrameType) -> FrameType:
+    """The frame that calls such a function, where ``frame`` runs one; else ``frame`` itself."""
+    while is_ours(frame) and frame.f_code in STANDING_IN and frame.f_back is not None:
         frame = frame.f_back
     return frame
 

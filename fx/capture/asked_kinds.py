@@ -29,14 +29,14 @@ def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
     trace.replace_builtins(namespace, ASKING)
     for name, value in list(namespace.items()):
         kind = type(value)
-        if kind is ModuleType or kind is _AskedBuiltins:
-            if name != "__builtins__" and (value is builtins or kind is _AskedBuiltins):  # which Python itself looks at
-                trace.replace(namespace, (name,), _asked_builtins)
+        if kind is ModuleType:
+            asks = value is builtins or value is _builtins  # another thread may be tracing
         elif kind is functools.partial:
-            if _holds_question(value):
-                trace.replace(namespace, (name,), _asking_partial)
-        elif _NAMES.get(id(value), name) != name:  # from builtins import isinstance as is_a
-            trace.replace(namespace, (name,), _asking)
+            asks = any(id(one) in _NAMES for one in (value.func, *value.args, *value.keywords.values()))
+        else:
+            asks = _NAMES.get(id(value), name) != name  # from builtins import isinstance as is_a
+        if asks and name != "__builtins__":  # which Python itself looks at
+            trace.replace(namespace, (name,), _seen)
 
 
 def _make_type(original: Any) -> Any:
@@ -171,33 +171,17 @@ identity.
 """
 
 
-class _AskedBuiltins(ModuleType):
-    """The module ``builtins``, as the globals of traced code see it."""
-
-    def __init__(self) -> None:
-        super().__init__(builtins.__name__)
-        self.__dict__.update(ASKING.stand_ins)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(builtins, name)
+_builtins = ModuleType(builtins.__name__)
+"""The module ``builtins``, as the globals of traced code see it."""
+vars(_builtins).update(ASKING.stand_ins, __getattr__=functools.partial(getattr, builtins))
 
 
-@functools.cache
-def _asked_builtins(_: Any) -> ModuleType:
-    return _AskedBuiltins()
-
-
-def _asking(value: Any) -> Any:
-    """Return what stands in for one of these functions; other values stay what they are."""
+def _seen(value: Any) -> Any:
+    """Return what stands in for one of these functions, for the module that has them or for a call of them."""
+    if type(value) is functools.partial:
+        keywords = {name: _seen(one) for name, one in value.keywords.items()}
+        return functools.partial(*map(_seen, (value.func, *value.args)), **keywords)
+    if value is builtins:
+        return _builtins
     name = _NAMES.get(id(value))
     return value if name is None else ASKING.stand_ins[name]
-
-
-def _holds_question(value: Any) -> bool:
-    """Return whether a ``functools.partial`` calls one of these functions, or hands one on."""
-    return any(id(one) in _NAMES for one in (value.func, *value.args, *value.keywords.values()))
-
-
-def _asking_partial(original: Any) -> Any:
-    keywords = {name: _asking(value) for name, value in original.keywords.items()}
-    return functools.partial(*map(_asking, (original.func, *original.args)), **keywords)

@@ -9,11 +9,12 @@ never carried out.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -243,24 +244,27 @@ class RealTensors(TorchFunctionMode):
         result = func(*args, **kwargs)
         if next(_tensors(result), None) is None:
             return self._read_values(name, func, args, kwargs, result)
-        given = {id(tensor) for tensor in _tensors((args, kwargs))}
+        if any(result is given for given in _tensors((args, kwargs))):
+            result = torch.ops.aten.alias(result)
+        recorded = self._record(func, args, kwargs)
+        return result if self._know(result, recorded) else recorded
+
+    def _know(self, result: Any, recorded: Proxy) -> bool:
+        """Note which nodes compute the tensors that a call has returned; return whether they are all of its result."""
         if isinstance(result, torch.Tensor):
-            if id(result) in given:
-                result = torch.ops.aten.alias(result)
-            self._know(result, self._record(func, args, kwargs).node)
-            return result
-        if not isinstance(result, (tuple, list)) or any(not isinstance(one, torch.Tensor) for one in result):
-            return self._record(func, args, kwargs)
-        self._know_elements(result, self._record(func, args, kwargs))
-        return result
+            self._recorded[id(result)] = (result, recorded.node)
+            return True
+        if not isinstance(result, (tuple, list)):
+            return False
+        elements = list(enumerate(cast("list[Any]", result)))
+        known = [
+            self._know(one, self.element(recorded, place)) for place, one in elements if isinstance(one, torch.Tensor)
+        ]
+        return len(known) == len(elements)
 
-    def _know(self, tensor: torch.Tensor, node: Node) -> None:
-        self._recorded[id(tensor)] = (tensor, node)
-
-    def _know_elements(self, elements: Any, whole: Proxy) -> None:
-        for index, tensor in enumerate(elements):
-            if isinstance(tensor, torch.Tensor):
-                self._know(tensor, self._noted(whole[index]).node)  # type: ignore[index]
+    def element(self, whole: Proxy, key: Any) -> Proxy:
+        """An element of a value, whose node goes where nobody uses it."""
+        return self._noted(whole[key])  # type: ignore[index]
 
     def _noted(self, proxy: Proxy) -> Proxy:
         self._nodes.append(proxy.node)
@@ -349,13 +353,9 @@ class RealTensors(TorchFunctionMode):
         return calls
 
     def _replay(self, call: _Call) -> None:
-        given = {id(tensor) for tensor in _tensors((call.args, call.kwargs))}
-        made = self._record(call.function, call.args, call.kwargs)
-        if isinstance(call.result, torch.Tensor):
-            if id(call.result) not in given:
-                self._know(call.result, made.node)
-        elif isinstance(call.result, (tuple, list)):
-            self._know_elements(call.result, made)
+        recorded = self._record(call.function, call.args, call.kwargs)
+        if not any(call.result is given for given in _tensors((call.args, call.kwargs))):
+            self._know(call.result, recorded)
 
     # Nodes.
 
@@ -363,14 +363,11 @@ class RealTensors(TorchFunctionMode):
         """The proxy of a new node for a call."""
         name = getattr(func, "__name__", "")
         if name == "__get__":
-            return self._noted(
-                self._tracer.create_proxy("call_function", getattr, (args[0], func.__self__.__name__), {})
-            )
-        if is_tensor_method(func) and args and isinstance(args[0], (torch.Tensor, Proxy)):
+            func, args = getattr, (args[0], func.__self__.__name__)
+        elif name == "__setitem__":
+            func = operator.setitem
+        elif is_tensor_method(func) and args and isinstance(args[0], (torch.Tensor, Proxy)):
             first = args[0] if isinstance(args[0], Proxy) else self._traced(args[0])
-            if name == "__setitem__":
-                first[args[1]] = args[2]
-                return self._noted(self._tracer.proxy(next(reversed(first.node.graph.nodes))))
             if name in _AUGMENTED:
                 name = f"{name[3:-2]}_" if hasattr(torch.Tensor, f"{name[3:-2]}_") else name
             return self._noted(getattr(first, name)(*args[1:], **kwargs))

@@ -133,14 +133,15 @@ class RecordingState:
         """The user's lines that were met, by code and instruction."""
         self.attributes_read: list[weakref.ref[Attribute]] = []
         """The attributes of values that were read since the last change of a layout."""
-        self.reads_recorded: list[Node] = []
-        """The nodes of those that were recorded because of one."""
         self.augmented: list[Node] = []
         """The nodes of augmented assignments (``x += y``)."""
         self.flag_defaults: set[Node] = set()
         """The inputs with a flag as their default, by which a question for their truth is answered."""
         self.written: dict[str, tuple[Proxy, str]] = {}
         """What was written of traced values into messages: each with its value, and the format."""
+
+    def recorded_in_case(self, node: Node) -> None:
+        """Note that a node was made in case that its value is used; capture leaves it out otherwise."""
 
 
 class TracerBase:
@@ -272,7 +273,7 @@ class TracerBase:
             read, state.attributes_read = state.attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
                 if attribute._node is None or attribute._node._erased:  # recorded while it is what was read
-                    state.reads_recorded.append(attribute.node)
+                    state.recorded_in_case(attribute.node)
         node_args = self.create_arg(args)
         node_kwargs = self.create_arg(kwargs) if kwargs else {}
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)

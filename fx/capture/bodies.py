@@ -118,7 +118,6 @@ class Body:
 
     def _simplify(self) -> None:
         """Leave out what was recorded and is not used, and write in place where that shows."""
-        self._tracer._drop_unused_reads()
         self._tracer._state.real.drop_unused()
         if self.guide is not None:
             self.guide.drop_unused()

@@ -409,7 +409,6 @@ class Tracer(RootTracer):
             state.makes_output = True
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
-            self._drop_unused_reads()
             state.real.drop_unused()
             if state.guide is not None:
                 state.guide.expect_containers_kept(user_location(None, {}))
@@ -435,12 +434,6 @@ class Tracer(RootTracer):
             state.trace = None
             state.is_finished = True
             state.modes.restore()
-
-    def _drop_unused_reads(self) -> None:
-        """Remove attributes that were recorded before a call that changes them, and that nobody uses."""
-        for node in reversed(self._state.reads_recorded):
-            if not node._erased and not node.users and node.graph is self.graph:
-                self.graph.erase_node(node)
 
     def _finish(self, modules: Record) -> Proxy | None:
         """Leave everything as it was. To be called again where the exception of a signal's handler interrupts."""

@@ -23,7 +23,7 @@ from fx.assertions import READ_ATTRIBUTES
 from fx.bytecode.dataflow import is_calling
 from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
 from fx.checks.messages import Reading
-from fx.checks.questions import ask, elements, kind_for, refuse_text, text_for, unpacked
+from fx.checks.questions import ask, kind_for, refuse_text, text_for, unpacked
 from fx.checks.recorded_checks import record_assertion
 from fx.checks.traced_values import TracedValue, asker, caller_location
 from fx.container_kinds import container_kind, held_kind
@@ -399,7 +399,7 @@ class TracerBase:
             TraceError: nothing says so.
         """
         expect(obj, Proxy, "a tracer's iter takes a Proxy", error=TraceError)
-        return elements(obj, sys._getframe(1))
+        return ask("iter", obj, sys._getframe(1))
 
     def keys(self, obj: Proxy) -> Any:
         """Return what ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
@@ -497,8 +497,8 @@ class Proxy(TracedValue):
         self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
 
     def __iter__(self) -> Iterator[Any]:
-        elements_named = unpacked(self, sys._getframe(1))
-        return self.tracer.iter(self) if elements_named is None else elements_named
+        named = unpacked(self, sys._getframe(1))
+        return self.tracer.iter(self) if named is None else named
 
     def __abs__(self) -> Proxy:
         return self.tracer.create_proxy("call_function", operator.abs, (self,), {})

@@ -113,17 +113,19 @@ def unpacked(value: Any, frame: FrameType) -> Iterator[Any] | None:
     guide = value.tracer._state.guide
     if guide is None or not guide.knows(value):
         return _first_elements(value, count)
-    return elements(value, frame, "cannot unpack a traced value")
+    return ask("iter", value, frame, "cannot unpack a traced value")
 
 
-def elements(value: Any, frame: FrameType, what: str | None = None) -> Iterator[Any]:
-    """The elements of a value that the code in ``frame`` goes over; the program checks how many there are.
-
-    Raises:
-        TraceError: nothing says how many there are. Its first line is ``what``.
-    """
-    count = _count(value, outside_fx(frame))
-    return ask("iter", value, frame, what) if count is None else _first_elements(value, count)
+def _elements(value: Any, frame: FrameType) -> Iterator[Any] | None:
+    """The elements of a value whose number is known, or what stands for them where ``frame`` spreads them in a call."""
+    outer, state = outside_fx(frame), value.tracer._state
+    if (count := _count(value, outer)) is not None:
+        return _first_elements(value, count)
+    if not state.is_tracing:
+        return None
+    state.note_class_called(outer)
+    standing = state.spread_elements(value, outer, refusal_of("iter", value, frame))
+    return None if standing is None else iter((standing,))
 
 
 def _first_elements(value: Any, count: int) -> Iterator[Any]:
@@ -143,12 +145,9 @@ def _elements_at_ends(value: Any, first: int, last: int, frame: FrameType) -> It
 
 def _count(value: TracedValue, frame: FrameType) -> int | None:
     """Return how many elements a value has; the program checks it where its node does not promise that."""
-    found = count_of(value.node)
-    if found is None and (needed := count_to_unpack(frame)) is not None:
-        found = needed, False
-    if found is None:
+    count, is_certain = count_of(value.node) or (count_to_unpack(frame), False)
+    if count is None:
         return None
-    count, is_certain = found
     lengths = [user for user in value.node.users if user.target is len]
     is_checked = any(user.target is check_value for length in lengths for user in length.users)
     if not is_certain and not is_checked:
@@ -166,16 +165,6 @@ def _known_length(value: TracedValue, frame: FrameType) -> Any:
         return ask("match", value, frame)
     is_spread = any(one.whole is value and one.frame is outer for one in value.tracer._state.starred)
     return 1 if count is None and is_spread else count
-
-
-def _spread_elements(value: TracedValue, frame: FrameType) -> Iterator[Any] | None:
-    """What stands for the elements of a shape that ``frame`` spreads in a call (``x.view(*x.shape)``)."""
-    _note_call(value, frame)
-    state = value.tracer._state
-    if not state.is_tracing:
-        return None
-    standing = state.spread_elements(value, outside_fx(frame), refusal_of("iter", value, frame))
-    return None if standing is None else iter((standing,))
 
 
 # Numbers, hashes and text.
@@ -263,7 +252,7 @@ QUESTIONS = {
         why="how many elements it has is known only when the module runs (only `a, b = value` says it)",
         remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
         "loop in a function marked fx.wrap",
-        known=_spread_elements,
+        known=_elements,
         is_of_sizes=True,
         unread="`a, b = value` is not recognized",
     ),

@@ -270,7 +270,7 @@ def _free_name(tracer: Any, name: str) -> str:
     constants = (tracer.graph.constants, tracer._constants)
     for number in itertools.count():
         numbered = f"{name}_{number}"
-        takes_place = tracer.opens_programs and isinstance(root._modules.get(numbered), GraphModule)
+        takes_place = tracer._opens_programs and isinstance(root._modules.get(numbered), GraphModule)
         if (takes_place or not hasattr(root, numbered)) and not any(numbered in held for held in constants):
             return numbered
     raise AssertionError
@@ -356,7 +356,7 @@ def record(
 
 def _takes_part(tracer: Any, bodies: Sequence[Body], arguments: Any) -> bool:
     """Return whether a call is recorded: a traced value is among its arguments, or its bodies do more than compute."""
-    if tracer.takes_part(arguments) or any(body.closed for body in bodies):
+    if tracer._takes_part(arguments) or any(body.closed for body in bodies):
         return True
     nodes = [node for body in bodies for node in body.graph.nodes if node.op not in ("placeholder", "output")]
     return any(node.op != "get_attr" and node.is_impure() for node in nodes)

@@ -20,7 +20,7 @@ from fx.proxy import Proxy
 def _make_cond(original: Any) -> Any:
     def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
         tracer = running_tracer()
-        if tracer is not None and not tracer.takes_part(pred):
+        if tracer is not None and not tracer._takes_part(pred):
             return (true_fn if pred else false_fn)(*operands)
         return record(
             lambda: original(pred, true_fn, false_fn, operands),
@@ -111,7 +111,7 @@ def make_operator(original: Any) -> Any:
             return original(self, *args, **kwargs)
         functions = [one for one in args if callable(one) and not isinstance(one, (Proxy, torch.nn.Module))]
         if not functions:
-            if not tracer.takes_part((args, kwargs)):
+            if not tracer._takes_part((args, kwargs)):
                 return original(self, *args, **kwargs)
             return tracer.create_proxy("call_function", self, args, kwargs)
         if self.name() == "cond" and len(args) == 4:

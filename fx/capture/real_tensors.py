@@ -256,7 +256,7 @@ class RealTensors(TorchFunctionMode):
 
     def _is_kept(self, tensor: torch.Tensor) -> bool:
         """Return whether what is done with a tensor is recorded."""
-        return id(tensor) in self._recorded or self._tracer.is_state(tensor) or self._is_stale(tensor)
+        return id(tensor) in self._recorded or self._tracer._is_state(tensor) or self._is_stale(tensor)
 
     def _is_stale(self, tensor: torch.Tensor) -> bool:
         return bool(self._stale) and share_memory(tensor, self._stale)
@@ -323,7 +323,7 @@ class RealTensors(TorchFunctionMode):
 
     def _write(self, call: _Call) -> Any:
         """Record a write to tensors that the program keeps."""
-        if changes_layout(call.name) and any(map(self._tracer.is_state, call.written)):
+        if changes_layout(call.name) and any(map(self._tracer._is_state, call.written)):
             raise self._tracer._refusal(
                 "cannot change the layout of a tensor of the module while it is captured",
                 where=_here(),

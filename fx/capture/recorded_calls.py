@@ -190,7 +190,7 @@ def _codes_behind(function: Any) -> frozenset[int]:
 def _make_apply(_: Any) -> Any:
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         tracer = running_tracer()
-        if tracer is None or not tracer.takes_part(args):
+        if tracer is None or not tracer._takes_part(args):
             inherited: Any = super(_SingleLevelFunction, cls)
             return inherited.apply(*args, **kwargs)
         return tracer.create_proxy("call_function", cls.apply, args, kwargs)
@@ -235,7 +235,7 @@ _OF_CHECKPOINT = frozenset("use_reentrant context_fn determinism_check debug ear
 def _checkpoint(tracer: Any, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
     """``checkpoint``, recorded as one operation with the submodule that it calls, or with the body of a function."""
     if isinstance(function, torch.nn.Module):
-        if not tracer.takes_part((args, kwargs)):
+        if not tracer._takes_part((args, kwargs)):
             return original(function, *args, **kwargs)
         return tracer.create_proxy("call_function", original, (function, *args), kwargs)
     own = {name: value for name, value in kwargs.items() if name in _OF_CHECKPOINT}

@@ -83,7 +83,7 @@ class RootTracer(TracerBase):
         if isinstance(tensor, torch.Tensor):
             self._state.real.is_written(tensor)
 
-    def is_state(self, tensor: torch.Tensor) -> bool:
+    def _is_state(self, tensor: torch.Tensor) -> bool:
         """Return whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
         if not self.submodule_paths:
             return False
@@ -92,7 +92,7 @@ class RootTracer(TracerBase):
         known = self._attributes().get(id(tensor))
         return known is not None and known[1] not in self._constants
 
-    def takes_part(self, arguments: Any) -> bool:
+    def _takes_part(self, arguments: Any) -> bool:
         """Return whether an argument of a call is recorded: a traced value, or a tensor of the root."""
         real = self._state.real
         return find_proxy(arguments) is not None or (real is not None and real.takes_part(arguments))

@@ -218,7 +218,7 @@ class Tracer(RootTracer):
         return cache[path]
 
     @property
-    def opens_programs(self) -> bool:
+    def _opens_programs(self) -> bool:
         """Return whether captured programs below the root are looked into when they are called."""
         return type(self).is_leaf_module is Tracer.is_leaf_module
 

@@ -140,9 +140,6 @@ class RecordingState:
         self.written: dict[str, tuple[Proxy, str]] = {}
         """What was written of traced values into messages: each with its value, and the format."""
 
-    def recorded_in_case(self, node: Node) -> None:
-        """Note that a node was made in case that its value is used; capture leaves it out otherwise."""
-
 
 class TracerBase:
     """What makes nodes and proxies; ``Tracer`` adds what makes them for a whole module."""
@@ -267,13 +264,11 @@ class TracerBase:
             expect_callable(
                 proxy_factory_fn, "proxy_factory_fn of create_proxy makes a Proxy of a node", error=TraceError
             )
-        if state.attributes_read and changes_layout(
-            target if kind == "call_method" else getattr(target, "__name__", "")
-        ):
+        if state.attributes_read and changes_layout(target if kind == "call_method" else _name_of(target)):
             read, state.attributes_read = state.attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
                 if attribute._node is None or attribute._node._erased:  # recorded while it is what was read
-                    state.recorded_in_case(attribute.node)
+                    state.real.noted(attribute)
         node_args = self.create_arg(args)
         node_kwargs = self.create_arg(kwargs) if kwargs else {}
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)
@@ -469,7 +464,7 @@ class Proxy(TracedValue):
         if k in IDENTITIES and self.tracer._state.is_tracing and _is_compared(sys._getframe(1)):
             what = f"cannot compare the {k} of a traced value by identity"
             return ask("identity", attribute, sys._getframe(1), what, value=repr(attribute))
-        if k in _PROPERTIES:
+        if k in _PROPERTIES and self.tracer._state.is_tracing:
             self.tracer._state.attributes_read.append(weakref.ref(attribute))
         return attribute
 
@@ -776,7 +771,11 @@ def _refuse_callables(operator_: Any, args: tuple[Any, ...]) -> None:
 
 def describe_call(kind: str, target: Target) -> str:
     """A call that has no node yet, for messages."""
-    return f"{kind}[{target if isinstance(target, str) else getattr(target, '__name__', target)}]"
+    return f"{kind}[{target if isinstance(target, str) else _name_of(target) or target}]"
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__name__", "")
 
 
 def _outlived(call: str) -> TraceError:

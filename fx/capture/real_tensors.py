@@ -296,9 +296,10 @@ class RealTensors(TorchFunctionMode):
 
     def element(self, whole: Proxy, key: Any) -> Proxy:
         """An element of a value, whose node goes where nobody uses it."""
-        return self._noted(whole[key])  # type: ignore[index]
+        return self.noted(whole[key])  # type: ignore[index]
 
-    def _noted(self, proxy: Proxy) -> Proxy:
+    def noted(self, proxy: Proxy) -> Proxy:
+        """Note that the node of a value is there in case that somebody uses it, and return the value."""
         self._nodes.append(proxy.node)
         return proxy
 
@@ -398,8 +399,8 @@ class RealTensors(TorchFunctionMode):
             first = args[0] if isinstance(args[0], Proxy) else self._traced(args[0])
             if name in _AUGMENTED:
                 name = f"{name[3:-2]}_" if hasattr(torch.Tensor, f"{name[3:-2]}_") else name
-            return self._noted(getattr(first, name)(*args[1:], **kwargs))
-        return self._noted(self._tracer.create_proxy("call_function", func, args, kwargs))
+            return self.noted(getattr(first, name)(*args[1:], **kwargs))
+        return self.noted(self._tracer.create_proxy("call_function", func, args, kwargs))
 
     def _traced(self, tensor: torch.Tensor) -> Proxy:
         node = self.node_of(tensor)

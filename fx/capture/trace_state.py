@@ -226,11 +226,6 @@ class TraceState(RecordingState):
         if not self.needs.calls and id(namespace) not in self.called_in and calls_classes(frame):
             self.called_in[id(namespace)] = namespace
 
-    def recorded_in_case(self, node: Node) -> None:
-        """Note that a node was made in case that its value is used, and is left out otherwise."""
-        if self.real is not None:
-            self.real._nodes.append(node)
-
     # What is replaced.
 
     def replace_functions(self, trace: Trace, function: Callable[..., Any]) -> None:

@@ -237,7 +237,7 @@ def _number(kind: str) -> Question:
 
 
 QUESTIONS = {
-    # if value, while value, value and other, not value, assert value
+    # if value, while value, value and other, not value, assert value. Guard: the truth.
     "bool": Question(
         "symbolically traced variables cannot be used as inputs to control flow",
         why="whether it is true is known only when the module runs",
@@ -246,7 +246,8 @@ QUESTIONS = {
         known=record_check,
         unread="checks are not recognized",
     ),
-    # for element in value, list(value), f(*value); unpacking is a question only where example inputs are given
+    # for element in value, list(value), f(*value); a, b = value only where example inputs are given.
+    # Guard: the number of elements, or the keys of a dict.
     "iter": Question(
         "Proxy object cannot be iterated",
         why="how many elements it has is known only when the module runs (only `a, b = value` says it)",
@@ -256,7 +257,7 @@ QUESTIONS = {
         is_of_sizes=True,
         unread="`a, b = value` is not recognized",
     ),
-    # len(value), which is recorded where traced code calls it; this is Python asking by itself
+    # len(value), which is recorded where traced code calls it; here Python asks by itself. Guard: the number.
     "len": Question(
         "'len' is not supported in symbolic tracing by default",
         why="Python requires len to give a real number, which is known only when the module runs",
@@ -264,15 +265,16 @@ QUESTIONS = {
         known=_known_length,
         is_of_sizes=True,
     ),
-    # case a, b:
+    # case a, b. Guard: the class, and the number of elements.
     "match": Question(
         "cannot match a traced value against a sequence pattern",
         why="whether it is a sequence, and of how many elements, is known only when the module runs",
         remedy="unpack it (a, b = value), or put the match in a function marked fx.wrap",
     ),
-    # int(value), float(value), complex(value), which are recorded in a second run
+    # int(value), float(value), complex(value), which are recorded in a second run. Guard: the number.
     **{kind: _number(kind) for kind in ("int", "float", "complex")},
-    # range(value), numbers[value], torch.ones(value, 2): only with example inputs, as torch asks it of all arguments
+    # range(value), numbers[value], only where example inputs are given, as torch asks it of its arguments, too.
+    # Guard: the number, unless the call that asked is recorded.
     "index": Question(
         "cannot use a traced value as an integer",
         why="its value is known only when the module runs",
@@ -280,7 +282,7 @@ QUESTIONS = {
         is_of_sizes=True,
         error=TracedValueError,
     ),
-    # {value: …}, value in {…}, functions under lru_cache
+    # {value: …}, value in {…}, functions under lru_cache. Guard: the value.
     "hash": Question(
         "cannot use a traced value as the key of a dict or an element of a set. "
         "Keys for dictionaries used as an argument cannot contain a Node",
@@ -288,31 +290,32 @@ QUESTIONS = {
         remedy="compare it instead, use a list of pairs, or put the look-up in a function marked fx.wrap",
         known=_hash_of_option,
     ),
-    # str(value), f"{value}", repr(value), where the text is not only shown
+    # str(value), f"{value}", repr(value), where the text is not only shown. Guard: the value.
     "text": Question(
         "cannot decide by the text of a traced value",
         why="the value, and so its text, is known only when the module runs",
         remedy=f"decide from a module attribute, or {_LINE}",
     ),
-    # value.dtype is torch.float32; the first line names the attribute
+    # value.dtype is torch.float32; the first line names the attribute. Guard: the value.
     "identity": Question(
         "cannot compare a traced value by identity",
         why="what it is is known only when the module runs, and Python compares the object that stands for it",
         remedy=f"decide from a module attribute, or {_LINE}",
     ),
-    # value is other, id(value), of what may be the tensor itself that an operation was given
+    # value is other, id(value), of what may be the tensor itself that an operation was given. No example says it.
     "is": Question(
         "cannot compare traced values by identity",
         why="the operation may give the very tensor that it was given, as is known only when the module runs",
         remedy=f"compare what decides it (shape, dtype, device), or {_LINE}",
     ),
-    # isinstance(value, torch.FloatTensor); of other classes, the node or the example inputs tell
+    # isinstance(value, torch.FloatTensor). Of other classes kind_for tells, also for type(value), value.__class__,
+    # hasattr(value, name) and callable(value). Guard: the class.
     "dtype": Question(
         "cannot tell of which dtype a traced value is",
         why="that asks for its dtype, which is known only when the module runs",
         remedy="ask isinstance(value, torch.Tensor), or decide the dtype from a module attribute",
     ),
-    # numpy.asarray(value)
+    # numpy.asarray(value). Guard: the value.
     "array": Question(
         "cannot make an array of numpy's of a traced value",
         why="its elements are known only when the module runs, and what numpy does is not recorded",

@@ -23,7 +23,6 @@ from torch.utils._device import _device_constructors
 from fx.bytecode.dataflow import behind
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
-from fx.capture.bodies import record_checkpoint
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING, generator_of
@@ -65,7 +64,7 @@ def replace(trace: Trace) -> None:
     """Let a trace see ``checkpoint``, wherever the traced code has it from, as it does all that is replaced always."""
     checkpoints = sys.modules.get("torch.utils.checkpoint")
     if checkpoints is not None:
-        trace.replace(checkpoints.__dict__, ("checkpoint",), _checkpoint)
+        trace.replace(checkpoints.__dict__, ("checkpoint",), higher_order_calls.make_checkpoint)
     if (numpy := sys.modules.get("numpy")) is not None:
         for several in _of_numpy(numpy):
             trace.replace_all(several)
@@ -117,7 +116,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Mak
                 if is_users_file(value.__code__.co_filename):
                     homes[id(home)] = home
                 elif id(value.__code__) in _codes_of_checkpoint():
-                    trace.replace(namespace, (name,), _checkpoint)
+                    trace.replace(namespace, (name,), higher_order_calls.make_checkpoint)
                 elif id(behind_recording(value)) in makers:  # another thread may be tracing
                     trace.replace(namespace, (name,), recording)
         elif issubclass(kind, type):
@@ -226,21 +225,6 @@ def _functional_call(
     given = args if isinstance(args, tuple) else () if args is None else (args,)
     call = (module, dict(parameters_and_buffers), given, dict(kwargs or {}))
     return tracer.create_proxy("call_function", torch.func.functional_call, call, options)
-
-
-_OF_CHECKPOINT = frozenset("use_reentrant context_fn determinism_check debug early_stop preserve_rng_state".split())
-
-
-@_while_tracing
-def _checkpoint(tracer: Any, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """``checkpoint``, recorded as one operation with the submodule that it calls, or with the body of a function."""
-    if isinstance(function, torch.nn.Module):
-        if not tracer._takes_part((args, kwargs)):
-            return original(function, *args, **kwargs)
-        return tracer.create_proxy("call_function", original, (function, *args), kwargs)
-    own = {name: value for name, value in kwargs.items() if name in _OF_CHECKPOINT}
-    given = {name: value for name, value in kwargs.items() if name not in own}
-    return record_checkpoint(tracer, original, function, args, given, own)
 
 
 @_while_tracing

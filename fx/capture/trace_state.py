@@ -290,7 +290,10 @@ class TraceState(RecordingState):
             if id(one) in self._searched:
                 continue
             self._searched.add(id(one))
-            if str(one.get("__name__")).startswith(("torch.", "math")):
+            name = str(one.get("__name__"))
+            if name.startswith(f"{__package__}."):  # of what stands in for functions of torch
+                continue
+            if name.startswith(("torch.", "math")):
                 self._record_whole(trace, one)
             else:
                 if self.needs.calls and self.modules is not None and id(one) not in self.modules.facts.namespaces:

@@ -20,10 +20,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fx.assertions import check_value
+from fx.bytecode.dataflow import behind
 from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
-from fx.capture.python_functions import behind_method
 from fx.capture.whole_calls import find_proxy
 from fx.container_kinds import leaves_of
 from fx.frames import callers, user_location
@@ -196,7 +196,7 @@ class RealTensors(TorchFunctionMode):
         if not self.is_tracing():
             return func(*args, **(kwargs or {}))
         if self._replaces_methods:
-            func = behind_method(func)
+            func = behind(func)
         if not kwargs:
             kwargs = {}
             if _QUICK.issuperset(map(type, args)) and Proxy in types:  # as most calls of traced code are

@@ -11,13 +11,14 @@ import math
 import os
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, lru_cache, partial
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, partial
 from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch.autograd.function import _SingleLevelFunction
+from torch.utils import checkpoint as checkpoints
 from torch.utils._device import _device_constructors
 
 from fx.bytecode.dataflow import behind
@@ -26,7 +27,7 @@ from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING, generator_of
-from fx.capture.whole_calls import behind_recording, recording
+from fx.capture.whole_calls import behind_recording, recording, while_tracing
 from fx.checks.recorded_checks import record_assertion
 from fx.checks.traced_values import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
@@ -37,7 +38,6 @@ from fx.proxy import Proxy
 _device_constructors()
 
 _torch: Any = torch
-_URANDOM = os.urandom
 _IMPORTING = importlib.import_module.__globals__["_bootstrap"].__import__.__code__.co_filename
 """The file in which Python imports modules."""
 _CALLABLE = (MethodType, BuiltinMethodType, partial)
@@ -61,13 +61,9 @@ _SEEDING = ("manual_seed", "seed", "set_rng_state")
 
 
 def replace(trace: Trace) -> None:
-    """Let a trace see ``checkpoint``, wherever the traced code has it from, as it does all that is replaced always."""
-    checkpoints = sys.modules.get("torch.utils.checkpoint")
-    if checkpoints is not None:
-        trace.replace(checkpoints.__dict__, ("checkpoint",), higher_order_calls.make_checkpoint)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        for several in _of_numpy(numpy):
-            trace.replace_all(several)
+    """Let a trace see what draws random numbers in numpy, as it does all that is replaced always."""
+    for several in _of_numpy(sys.modules.get("numpy")):
+        trace.replace_all(several)
 
 
 def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
@@ -77,13 +73,10 @@ def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
         trace: the trace.
         whole: the identities of functions that are recorded whole.
     """
-    of_torch = trace.stand_ins(*higher_order_calls.HOMES).items()  # from torch import is_grad_enabled, finfo, …
-    return {
-        **dict.fromkeys(whole, recording),
-        **{key: partial(_stand_in, value) for key, value in of_torch},
-        id(_URANDOM): _random,
-        **({} if (numpy := sys.modules.get("numpy")) is None else {id(behind(numpy.prod)): _product}),
-    }
+    numpy = [sys.modules["numpy"].__dict__] if "numpy" in sys.modules else []
+    homes = (*higher_order_calls.HOMES, checkpoints.__dict__, os.__dict__, *numpy)
+    stand_ins = trace.stand_ins(*homes).items()  # from torch import is_grad_enabled, finfo, …
+    return {**dict.fromkeys(whole, recording), **{key: partial(_stand_in, value) for key, value in stand_ins}}
 
 
 def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Maker]) -> Iterator[dict[str, Any]]:
@@ -103,7 +96,7 @@ def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Mak
     modules: set[str] = set()
     """The names of modules that classes are of, with those that they inherit from."""
     for name, found in list(namespace.items()):
-        value = behind(found)  # another thread may be tracing
+        value = behind_recording(behind(found))  # another thread may be tracing
         kind = type(value)
         if id(value) in makers:
             trace.replace(namespace, (name,), makers[id(value)])
@@ -112,13 +105,8 @@ def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Mak
             while isinstance(inner, FunctionType) and is_users_file(inner.__code__.co_filename):
                 homes[id(inner.__globals__)] = inner.__globals__
                 inner = vars(inner).get("__wrapped__")
-            if (home := value.__globals__) is not namespace and id(home) not in homes:
-                if is_users_file(value.__code__.co_filename):
-                    homes[id(home)] = home
-                elif id(value.__code__) in _codes_of_checkpoint():
-                    trace.replace(namespace, (name,), higher_order_calls.make_checkpoint)
-                elif id(behind_recording(value)) in makers:  # another thread may be tracing
-                    trace.replace(namespace, (name,), recording)
+            if is_users_file(value.__code__.co_filename):
+                homes[id(value.__globals__)] = value.__globals__
         elif issubclass(kind, type):
             modules.update([one.__module__ for one in value.__mro__])
         elif kind is ModuleType:
@@ -148,6 +136,8 @@ def _drawing_of(home: Mapping[str, Any]) -> dict[str, Maker]:
 
 @cache
 def _of_numpy(numpy: Any) -> tuple[Replacement, ...]:
+    if numpy is None:
+        return ()
     return (
         replaced_together(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _unseeded}),
         replaced_together(numpy.__dict__, {"prod": _product}),
@@ -171,21 +161,6 @@ def _stand_in(known: Any, _: Any) -> Any:
     return known
 
 
-def _codes_of_checkpoint() -> frozenset[int]:
-    """The code of ``checkpoint``, and of what it decorates, by identity."""
-    module: Any = sys.modules.get("torch.utils.checkpoint")
-    if module is None:
-        return frozenset()
-    return _codes_behind(getattr(module.checkpoint, "__wrapped__", module.checkpoint))
-
-
-@lru_cache(maxsize=2)
-def _codes_behind(function: Any) -> frozenset[int]:
-    return frozenset(
-        id(getattr(one, "__code__", None)) for one in (function, getattr(function, "__wrapped__", function))
-    )
-
-
 def _make_apply(_: Any) -> Any:
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         tracer = running_tracer()
@@ -197,22 +172,7 @@ def _make_apply(_: Any) -> Any:
     return classmethod(apply)
 
 
-def _while_tracing(stand_in: Callable[..., Any]) -> Maker:
-    """Make what stands in for a function: ``stand_in(tracer, function, *args)`` where a trace runs, else itself."""
-
-    def make(original: Any) -> Any:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            tracer = running_tracer()
-            return original(*args, **kwargs) if tracer is None else stand_in(tracer, original, *args, **kwargs)
-
-        called.__name__ = getattr(original, "__name__", "called")
-        called.__wrapped__ = called._stands_for = original  # type: ignore[attr-defined]
-        return called
-
-    return make
-
-
-@_while_tracing
+@while_tracing
 def _functional_call(
     tracer: Any,
     original: Any,
@@ -227,7 +187,7 @@ def _functional_call(
     return tracer.create_proxy("call_function", torch.func.functional_call, call, options)
 
 
-@_while_tracing
+@while_tracing
 def _of_dtype(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     """A function that reads a dtype, or sizes, without asking whether they are traced ones."""
     if any(isinstance(value, Proxy) for value in (*args, *kwargs.values())):
@@ -235,7 +195,7 @@ def _of_dtype(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
     """``numpy.prod``, of the sizes of a traced value recorded as Python's."""
     parts = value if type(value) in (list, tuple) else (value,)
@@ -247,17 +207,17 @@ def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) 
     return original(value, *args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _unseeded(tracer: Any, original: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
     return _random_calls(tracer, original, seed is None, seed, *args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _unseeded_method(tracer: Any, original: Any, self: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
     return _random_calls(tracer, original, a is None, self, a, *args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_users(sys._getframe(2)):  # torch.compile keeps and sets some
         return original(*args, **kwargs)
@@ -270,7 +230,7 @@ def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-@_while_tracing
+@while_tracing
 def _check_with(tracer: Any, original: Any, error_type: Any, cond: Any, message: Any) -> None:
     """Record ``torch._check`` and the others that are made of this one."""
     if not isinstance(cond, Proxy):
@@ -281,7 +241,7 @@ def _check_with(tracer: Any, original: Any, error_type: Any, cond: Any, message:
     return None
 
 
-@_while_tracing
+@while_tracing
 def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
     raise tracer._refusal(
         "cannot capture hooks on tensors that are saved for the backward pass",
@@ -292,7 +252,7 @@ def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
     )
 
 
-@_while_tracing
+@while_tracing
 def _random(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     return _random_calls(tracer, original, True, *args, **kwargs)
 
@@ -325,5 +285,6 @@ replaced_always(
         **dict.fromkeys(_SETTINGS, _setting),
     },
 )
+replaced_always(checkpoints.__dict__, {"checkpoint": higher_order_calls.make_checkpoint})
 replaced_always(torch.random.__dict__, dict.fromkeys(_SEEDING, _random))
 replaced_always(torch.autograd.graph.saved_tensors_hooks, {"__enter__": _saved_hooks})

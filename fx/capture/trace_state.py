@@ -18,12 +18,19 @@ from fx.capture.assigned_attributes import AssignedAttributes
 from fx.capture.bodies import Body
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace, replaced_together
-from fx.capture.python_functions import called_method, calls_classes, record_classes, record_methods
 from fx.capture.real_tensors import RealTensors
 from fx.capture.replacements import Maker
 from fx.capture.restore.record import Record
 from fx.capture.training_flag import TrainingFlags
-from fx.capture.whole_calls import RECORDED, behind_recording, recording
+from fx.capture.whole_calls import (
+    RECORDED,
+    behind_recording,
+    called_method,
+    calls_classes,
+    record_classes,
+    record_methods,
+    recording,
+)
 from fx.checks.traced_values import kind_of
 from fx.errors import TracedValueError, TraceError
 from fx.frames import users_frame

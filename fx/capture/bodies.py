@@ -19,7 +19,6 @@ import torch
 
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.guided import Guide
-from fx.capture.patching import running_session
 from fx.capture.restore.reach import called_by
 from fx.capture.result_structures import parts
 from fx.errors import TraceError
@@ -96,10 +95,9 @@ class Body:
         tracer._state.augmented, real._nodes = [], []
         try:
             with self.entered():
-                if (
-                    called := called_by(function.__func__ if isinstance(function, MethodType) else function)
-                ) is not None:
-                    running_session().autowrap_function(called)
+                behind = function.__func__ if isinstance(function, MethodType) else function
+                if (called := called_by(behind)) is not None and tracer._state.calls is not None:
+                    tracer._state.calls.search_function(called)
                 names = _names(function, len(args))
                 given = [
                     self._input(names[place], value, partial(inner, place), varying) for place, value in enumerate(args)

@@ -11,7 +11,7 @@ import math
 import os
 import random
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -27,10 +27,11 @@ from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING, generator_of
-from fx.capture.whole_calls import behind_recording, recording, while_tracing
+from fx.capture.whole_calls import behind_recording, record_classes, recording, while_tracing
 from fx.checks.recorded_checks import record_assertion
 from fx.checks.traced_values import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
+from fx.operators.asynchronous import remote_calls
 from fx.proxy import Proxy
 
 # `with torch.device(...)` asks once, for good, which functions make tensors: asked first by a program that is traced,
@@ -38,6 +39,9 @@ from fx.proxy import Proxy
 _device_constructors()
 
 _torch: Any = torch
+MATH = {id(value): value for name, value in vars(math).items() if not name.startswith("_") and callable(value)}
+"""The functions of ``math``, by identity."""
+_OF_MATH = replaced_together(math.__dict__, {value.__name__: recording for value in MATH.values()})
 _IMPORTING = importlib.import_module.__globals__["_bootstrap"].__import__.__code__.co_filename
 """The file in which Python imports modules."""
 _CALLABLE = (MethodType, BuiltinMethodType, partial)
@@ -60,68 +64,105 @@ _SETTINGS = (
 _SEEDING = ("manual_seed", "seed", "set_rng_state")
 
 
-def replace(trace: Trace) -> None:
-    """Let a trace see what draws random numbers in numpy, as it does all that is replaced always."""
-    for several in _of_numpy(sys.modules.get("numpy")):
-        trace.replace_all(several)
+class RecordedCalls:
+    """What one run replaces in the globals of the code that it traces."""
 
+    def __init__(self, trace: Trace, functions: Mapping[int, Any], records_classes: bool) -> None:
+        """Replace what is not found by the globals of traced code, and look into no globals yet.
 
-def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
-    """Return what makes the stand-ins of functions, wherever the traced code has them from, by their identity.
+        Args:
+            trace: the trace.
+            functions: by their identity, the functions that are recorded whole.
+            records_classes: whether calls of Python's classes are recorded.
+        """
+        self._trace = trace
+        self._functions = functions
+        self._records_classes = records_classes
+        self._searched: set[int] = set()
+        numpy = sys.modules.get("numpy")
+        for several in (*_of_numpy(numpy), *_of_rpc(sys.modules.get("torch.distributed.rpc"))):
+            trace.replace_all(several)
+        higher_order_calls.replace(trace)
+        homes = (*higher_order_calls.HOMES, checkpoints.__dict__, os.__dict__)
+        self._stand_ins = trace.stand_ins(*homes, *(() if numpy is None else (numpy.__dict__,)))
+        """What stands in for functions wherever the traced code has them from: ``from torch import finfo``."""
 
-    Args:
-        trace: the trace.
-        whole: the identities of functions that are recorded whole.
-    """
-    numpy = [sys.modules["numpy"].__dict__] if "numpy" in sys.modules else []
-    homes = (*higher_order_calls.HOMES, checkpoints.__dict__, os.__dict__, *numpy)
-    stand_ins = trace.stand_ins(*homes).items()  # from torch import is_grad_enabled, finfo, …
-    return {**dict.fromkeys(whole, recording), **{key: partial(_stand_in, value) for key, value in stand_ins}}
+    def search_function(self, function: Any) -> None:
+        """Look into the globals of a function, and of all that its decorators call."""
+        while function is not None:
+            self.search(getattr(function, "__globals__", {}))
+            function = getattr(function, "__wrapped__", None)
 
+    def search(self, namespace: dict[str, Any]) -> None:
+        """Replace in globals, and in all that they reach, what tells nobody when it is called."""
+        pending = [namespace]
+        for one in pending:
+            if id(one) in self._searched:
+                continue
+            self._searched.add(id(one))
+            name = str(one.get("__name__"))
+            if name.startswith(("torch.", "math")):
+                self._record_whole(one)
+            elif not name.startswith(f"{__package__}."):  # of what stands in for functions of torch
+                if self._records_classes:
+                    record_classes(self._trace, one)
+                pending.extend(self._replace_in(one))
 
-def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Maker]) -> Iterator[dict[str, Any]]:
-    """Do the same for what the globals of traced code refer to.
-
-    Args:
-        trace: the trace.
-        namespace: the globals.
-        makers: what :func:`makers_of` returns.
-
-    Yields:
-        The globals of functions, classes and modules of the same package that stand there, which may be given traced
-        values, too, and hand them on to others.
-    """
-    package = _package_of(namespace)
-    homes: dict[int, dict[str, Any]] = {}
-    modules: set[str] = set()
-    """The names of modules that classes are of, with those that they inherit from."""
-    for name, found in list(namespace.items()):
-        value = behind_recording(behind(found))  # another thread may be tracing
-        kind = type(value)
-        if id(value) in makers:
-            trace.replace(namespace, (name,), makers[id(value)])
-        if kind is FunctionType:
-            inner = vars(value).get("__wrapped__")  # of a decorator that stands somewhere else
-            while isinstance(inner, FunctionType) and is_users_file(inner.__code__.co_filename):
-                homes[id(inner.__globals__)] = inner.__globals__
-                inner = vars(inner).get("__wrapped__")
-            if is_users_file(value.__code__.co_filename):
-                homes[id(value.__globals__)] = value.__globals__
-        elif issubclass(kind, type):
-            modules.update([one.__module__ for one in value.__mro__])
-        elif kind is ModuleType:
-            if package and _package_of(value.__dict__) == package:
-                homes[id(value.__dict__)] = value.__dict__
-        elif kind in _CALLABLE and _draws(value):
-            trace.replace(namespace, (name,), _random)
-    homes.update((id(home), home) for home in map(_users_module, modules) if home is not None)
-    homes.pop(id(namespace), None)
-    replace_questions(trace, namespace)
-    for home in homes.values():
-        if package and _package_of(home) == package:
-            yield home
+    def _record_whole(self, namespace: dict[str, Any]) -> None:
+        """Record the functions where globals of torch's, or those of ``math``, refer to them."""
+        functions = self._functions
+        if namespace is _OF_MATH.owner and functions.keys() >= MATH.keys():
+            self._trace.replace_all(_OF_MATH)
         else:
-            replace_questions(trace, home)
+            held = list(namespace.items())
+            names = [name for name, value in held if id(behind_recording(value)) in functions]
+            self._trace.replace(namespace, names, recording)
+
+    def _replace_in(self, namespace: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Replace what globals of the user's refer to.
+
+        Yields:
+            The globals of functions, classes and modules of the same package that stand there, which may be given
+            traced values, too, and hand them on to others.
+        """
+        package = _package_of(namespace)
+        homes: dict[int, dict[str, Any]] = {}
+        modules: set[str] = set()
+        """The names of modules that classes are of, with those that they inherit from."""
+        for name, found in list(namespace.items()):
+            value = behind_recording(behind(found))  # another thread may be tracing
+            kind = type(value)
+            if id(value) in self._stand_ins:
+                self._trace.replace(namespace, (name,), partial(_stand_in, self._stand_ins[id(value)]))
+            elif id(value) in self._functions:
+                self._trace.replace(namespace, (name,), recording)
+            if kind is FunctionType:
+                homes.update((id(home), home) for home in _homes_of(value))
+            elif issubclass(kind, type):
+                modules.update([one.__module__ for one in value.__mro__])
+            elif kind is ModuleType:
+                if package and _package_of(value.__dict__) == package:
+                    homes[id(value.__dict__)] = value.__dict__
+            elif kind in _CALLABLE and _draws(value):
+                self._trace.replace(namespace, (name,), _random)
+        homes.update((id(home), home) for home in map(_users_module, modules) if home is not None)
+        homes.pop(id(namespace), None)
+        replace_questions(self._trace, namespace)
+        for home in homes.values():
+            if package and _package_of(home) == package:
+                yield home
+            else:
+                replace_questions(self._trace, home)
+
+
+def _homes_of(function: FunctionType) -> Iterator[dict[str, Any]]:
+    """Yield the globals of a function of the user's, and of what its decorators stand around, somewhere else."""
+    if is_users_file(function.__code__.co_filename):
+        yield function.__globals__
+    inner = vars(function).get("__wrapped__")
+    while isinstance(inner, FunctionType) and is_users_file(inner.__code__.co_filename):
+        yield inner.__globals__
+        inner = vars(inner).get("__wrapped__")
 
 
 def _draws(value: Any) -> bool:
@@ -142,6 +183,14 @@ def _of_numpy(numpy: Any) -> tuple[Replacement, ...]:
         replaced_together(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _unseeded}),
         replaced_together(numpy.__dict__, {"prod": _product}),
     )
+
+
+@cache
+def _of_rpc(rpc: Any) -> tuple[Replacement, ...]:
+    """Calls of other processes, under the name where they are made, too, by which generated code calls them."""
+    calls = {call.__name__: recording for call in remote_calls()}
+    homes = (rpc.__dict__, rpc.api.__dict__) if calls else ()
+    return tuple(replaced_together(home, calls) for home in homes)
 
 
 def _users_module(name: str) -> dict[str, Any] | None:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType, FunctionType, NoneType
+from types import FrameType, NoneType
 from typing import Any
 
 import torch
 
 from fx.assertions import check_value
 from fx.bytecode.spreading import call_of_starred
-from fx.capture import higher_order_calls, identity_tests, recorded_calls, starred
+from fx.capture import identity_tests, starred
 from fx.capture.assigned_attributes import AssignedAttributes
 from fx.capture.bodies import Body
 from fx.capture.modes import Modes
-from fx.capture.patching import Trace, replaced_together
+from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors
-from fx.capture.replacements import Maker
+from fx.capture.recorded_calls import RecordedCalls
 from fx.capture.restore.record import Record
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import (
-    RECORDED,
-    behind_recording,
     called_method,
     calls_classes,
     record_classes,
@@ -35,7 +32,6 @@ from fx.checks.traced_values import kind_of
 from fx.errors import TracedValueError, TraceError
 from fx.frames import users_frame
 from fx.node import Node
-from fx.operators.asynchronous import remote_calls
 from fx.provenance import SourceLocation
 from fx.proxy import Proxy, RecordingState
 from fx.wrapping import wrapped_globals
@@ -68,6 +64,8 @@ class TraceState(RecordingState):
 
     trace: Trace | None = None
     """What is replaced in the process while the run goes on."""
+    calls: RecordedCalls | None = None
+    """What it replaces in the globals of traced code."""
     modules: Record | None = None
     """What modules hold, to be put back."""
     modes: Modes
@@ -114,8 +112,6 @@ class TraceState(RecordingState):
         self.tells_leaves = False
         """Whether what is a leaf is left to the class of the tracer."""
         self._parameter_proxies: dict[str, Any] = {}
-        self._searched: set[int] = set()
-        self._makers: dict[int, Maker] | None = None
 
     # Another run.
 
@@ -127,7 +123,7 @@ class TraceState(RecordingState):
 
     def drop(self) -> None:
         """Let go of traced values, and of what refers to the tracer, at the end of the run."""
-        self.trace = self.flags = self.real = self.body = self.caught = self.guide = None
+        self.trace = self.calls = self.flags = self.real = self.body = self.caught = self.guide = None
         self._parameter_proxies, self.written, self.starred, self.indexed = {}, {}, [], []
         vars(self).pop("modes", None)
 
@@ -238,8 +234,7 @@ class TraceState(RecordingState):
     def replace_functions(self, trace: Trace, function: Callable[..., Any]) -> None:
         """Let traced code, which begins with ``function``, call what records calls in the place of what does not."""
         self.trace = trace
-        recorded_calls.replace(trace)
-        higher_order_calls.replace(trace)
+        self.calls = RecordedCalls(trace, self.tracer._autowrap_functions, self.needs.calls)
         if self.modules is not None:
             self.assigned.watch(trace, self.modules)
             if self.needs.calls:
@@ -249,12 +244,9 @@ class TraceState(RecordingState):
                     record_classes(trace, namespace)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), recording)
-        for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
-            self.autowrap(call.__globals__)
-            self.autowrap(vars(sys.modules["torch.distributed.rpc"]))
         for module in self.tracer._autowrap_search:
-            self.autowrap(module.__dict__)
-        self.autowrap_function(function)
+            self.calls.search(module.__dict__)
+        self.calls.search_function(function)
 
     # What the tracing thread does with modules.
 
@@ -264,7 +256,8 @@ class TraceState(RecordingState):
         """Let the tracer decide: ``module(*args, **kwargs)`` was called."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            self.autowrap_function(type(module).forward)
+            if self.calls is not None:
+                self.calls.search_function(type(module).forward)
             return original(module, *args, **kwargs)
 
         caught = self.caught
@@ -279,57 +272,9 @@ class TraceState(RecordingState):
         """Let the tracer decide: ``module.name`` was read and found to be ``value``."""
         return self.tracer.getattr(name, value, self._parameter_proxies)
 
-    def autowrap_function(self, function: Any) -> None:
-        """Do so in the globals of a function, and of all that its decorators call."""
-        while function is not None:
-            self.autowrap(getattr(function, "__globals__", {}))
-            function = getattr(function, "__wrapped__", None)
-
-    def autowrap(self, namespace: dict[str, Any]) -> None:
-        """Record the tracer's autowrap functions where ``namespace``, or one that it reaches, refers to them."""
-        trace = self.trace
-        if trace is None or id(namespace) in self._searched:
-            return
-        if self._makers is None:
-            self._makers = recorded_calls.makers_of(trace, self.tracer._autowrap_functions)
-        pending = [namespace]
-        for one in pending:
-            if id(one) in self._searched:
-                continue
-            self._searched.add(id(one))
-            name = str(one.get("__name__"))
-            if name.startswith(f"{__package__}."):  # of what stands in for functions of torch
-                continue
-            if name.startswith(("torch.", "math")):
-                self._record_whole(trace, one)
-            else:
-                if self.needs.calls and self.modules is not None and id(one) not in self.modules.facts.namespaces:
-                    record_classes(trace, one)
-                pending.extend(recorded_calls.replace_in(trace, one, self._makers))
-
-    def _record_whole(self, trace: Trace, namespace: dict[str, Any]) -> None:
-        """Record the functions where globals of torch's, or those of ``math``, refer to them."""
-        functions = self.tracer._autowrap_functions
-        names = [
-            name
-            for name, value in list(namespace.items())
-            if id(value) in functions
-            or (type(value) is FunctionType and value.__code__ is RECORDED and id(behind_recording(value)) in functions)
-        ]
-        if names and namespace is _OF_MATH.owner and names == list(_OF_MATH.makers):
-            trace.replace_all(_OF_MATH)
-        else:
-            trace.replace(namespace, names, recording)
-
 
 def _why(error: Exception, how: str) -> str:
     """Return why there is a second run, in one line, and how it differs."""
     what, *lines = str(error).splitlines() or [type(error).__name__]
     where = next((line[9:] for line in lines if line.startswith("  where")), "")
     return f"{how}: {what}" + (f", {where}" if where else "")
-
-
-_OF_MATH = replaced_together(
-    math.__dict__,
-    {name: recording for name, value in vars(math).items() if not name.startswith("_") and callable(value)},
-)

@@ -24,6 +24,7 @@ from fx.capture.misuse import explain_misuse, note_other_run
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
+from fx.capture.recorded_calls import MATH
 from fx.capture.restore import leftovers
 from fx.capture.restore.earlier_calls import (
     dependence_on_earlier_call,
@@ -97,10 +98,9 @@ class Tracer(RootTracer):
         what = "autowrap_functions of a Tracer are functions"
         autowrap_functions = expect_all(autowrap_functions, callable, what, error=TraceError)
         for module in autowrap_modules:
-            for name, value in list(module.__dict__.items()):
-                if name[:1] != "_" and callable(value):
-                    function = behind_recording(value) if type(value) is FunctionType else value
-                    functions[id(function)] = function
+            named = () if module is math else list(module.__dict__.items())
+            held = (behind_recording(value) for name, value in named if name[:1] != "_" and callable(value))
+            functions.update(MATH if module is math else ((id(value), value) for value in held))
         functions.update((id(function), function) for function in (*autowrap_functions, *remote_calls()))
         self._autowrap_functions: dict[int, Any] = functions
         self._autowrap_search: list[ModuleType] = list(autowrap_modules)

@@ -572,8 +572,10 @@ def _order_as(source: torch.nn.Module, owner: torch.nn.Module) -> None:
         (owner._buffers, source._buffers),
         (owner._modules, source._modules),
     ):
-        for name in [*(name for name in order if name in held), *(name for name in held if name not in order)]:
-            held[name] = held.pop(name)  # type: ignore[assignment]
+        if len(held) > 1:
+            names = [*(name for name in order if name in held), *(name for name in held if name not in order)]
+            for name in names if names != list(held) else ():
+                held[name] = held.pop(name)  # type: ignore[assignment]
     for name, child in owner._modules.items():
         original = source._modules.get(name)
         if isinstance(child, Container) and original is not None and original is not child:

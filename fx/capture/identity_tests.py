@@ -37,9 +37,10 @@ def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bo
     if code is None or not identities(code):
         return False
     tests = tests_of(node, location)
-    is_generated = users_frame(sys._getframe(1)).f_code.co_filename in GENERATED_FILES
-    if not tests or node.target in ASSERTIONS or is_generated:
-        return bool(tests) or unpacks(code, location._offset)
+    if not tests:
+        return unpacks(code, location._offset)
+    if node.target in ASSERTIONS or users_frame(sys._getframe(1)).f_code.co_filename in GENERATED_FILES:
+        return True
     for test in tests:
         where = SourceLocation(code, test.offset)
         if test.with_none and _may_be_none(node, tracer.root):

@@ -127,7 +127,8 @@ class GraphModule(QuickModule):
         targets: dict[Any, None] = {}
         for node in graph.nodes:
             if node._op in ("call_module", "get_attr"):
-                _check_name(node)
+                if str(node._target).partition(".")[0] in _RESERVED and node._target != "training":
+                    raise _reserved(node)
                 targets[node._target] = None
         if isinstance(root, torch.nn.Module):
             self.__dict__["training"] = root.training
@@ -511,17 +512,16 @@ _RESERVED = frozenset({*vars(GraphModule), "meta", "training"})
 """Names of attributes of every GraphModule itself."""
 
 
-def _check_name(node: Node) -> None:
-    """Refuse an attribute under whose name every GraphModule has something else."""
+def _reserved(node: Node) -> GraphError:
+    """Say that every GraphModule has something else under the name of an attribute."""
     name = node.target.partition(".")[0]
-    if name in _RESERVED and node.target != "training":
-        raise GraphError(
-            f"a GraphModule cannot hold an attribute called {name!r}",
-            where=node.source,
-            value=describe(node),
-            why=f"GraphModule.{name} is part of every program",
-            remedy="rename it in the module",
-        )
+    return GraphError(
+        f"a GraphModule cannot hold an attribute called {name!r}",
+        where=node.source,
+        value=describe(node),
+        why=f"GraphModule.{name} is part of every program",
+        remedy="rename it in the module",
+    )
 
 
 def _note_counterparts(

@@ -27,6 +27,7 @@ from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING, generator_of
+from fx.capture.restore.reach import PLAIN
 from fx.capture.whole_calls import behind_recording, record_classes, recording, while_tracing
 from fx.checks.recorded_checks import record_assertion
 from fx.checks.traced_values import kind_of
@@ -130,6 +131,8 @@ class RecordedCalls:
         modules: set[str] = set()
         """The names of modules that classes are of, with those that they inherit from."""
         for name, found in list(namespace.items()):
+            if type(found) in PLAIN:
+                continue
             value = behind_recording(behind(found))  # another thread may be tracing
             kind = type(value)
             if id(value) in self._stand_ins:

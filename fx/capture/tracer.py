@@ -313,9 +313,9 @@ class Tracer(RootTracer):
         forget_ended()
         forget_traced_values()
         function = self._start(root, state)
-        of_python = {
-            m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
-        }
+        of_python = self.submodule_paths or {}
+        if any(issubclass(kind, torch.jit.ScriptModule) for kind in set(map(type, of_python))):
+            of_python = {m: path for m, path in of_python.items() if not isinstance(m, torch.jit.ScriptModule)}
         behind = getattr(function, "_fx_calls", function)
         state.modules = modules = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
         lost: Proxy | None = None

@@ -92,7 +92,7 @@ RECORDED = recording(len).__code__
 
 def behind_recording(value: Any) -> Any:
     """Return what ``recording`` was given, if ``value`` is its result: another thread may be tracing."""
-    return value.__wrapped__ if getattr(value, "__code__", None) is RECORDED else value
+    return vars(value)["__wrapped__"] if type(value) is FunctionType and value.__code__ is RECORDED else value
 
 
 def is_importable(function: Callable[..., Any]) -> bool:

@@ -35,7 +35,16 @@ from fx.capture.restore.earlier_calls import (
 )
 from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
-from fx.capture.signature import PH, ConcreteArgs, PHBase, PHWithMeta, Signature, function_calling, not_traceable
+from fx.capture.signature import (
+    PH,
+    ConcreteArgs,
+    PHBase,
+    PHWithMeta,
+    Signature,
+    function_called,
+    function_calling,
+    not_traceable,
+)
 from fx.capture.trace_state import TraceState
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording
@@ -316,7 +325,7 @@ class Tracer(RootTracer):
         of_python = self.submodule_paths or {}
         if any(issubclass(kind, torch.jit.ScriptModule) for kind in set(map(type, of_python))):
             of_python = {m: path for m, path in of_python.items() if not isinstance(m, torch.jit.ScriptModule)}
-        behind = getattr(function, "_fx_calls", function)
+        behind = function_called(function)
         state.modules = modules = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
         lost: Proxy | None = None
         references = sys.getrefcount(self)  # each traced value has one
@@ -392,7 +401,7 @@ class Tracer(RootTracer):
             modules.keep_until_restored(trace)
             state.real = RealTensors(self, state.modes, trace.is_running, replaces_methods=state.needs.calls)
             enter(state.real)
-            state.replace_functions(trace, function)
+            state.replace_functions(trace, function_called(function))
             caught = state.caught = Caught(around.handling) if around.handling else None
             if state.fake_mode is not None:
                 state.guide = Guide(self, bound(function, root, state.examples), state.fake_mode)

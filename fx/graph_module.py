@@ -572,10 +572,12 @@ def _order_as(source: torch.nn.Module, owner: torch.nn.Module) -> None:
         (owner._buffers, source._buffers),
         (owner._modules, source._modules),
     ):
-        if len(held) > 1:
-            names = [*(name for name in order if name in held), *(name for name in held if name not in order)]
-            for name in names if names != list(held) else ():
-                held[name] = held.pop(name)  # type: ignore[assignment]
+        names = [name for name in order if name in held] if len(held) > 1 else []
+        if names != list(held)[: len(names)]:
+            entries: dict[str, Any] = dict(held)
+            held.clear()
+            held.update({name: entries.pop(name) for name in names})
+            held.update(entries)
     for name, child in owner._modules.items():
         original = source._modules.get(name)
         if isinstance(child, Container) and original is not None and original is not child:

@@ -127,7 +127,8 @@ class GraphModule(QuickModule):
         targets: dict[Any, None] = {}
         for node in graph.nodes:
             if node._op in ("call_module", "get_attr"):
-                _check_name(node)
+                if str(node._target).partition(".")[0] in _RESERVED and node._target != "training":
+                    raise _reserved(node)
                 targets[node._target] = None
         if isinstance(root, torch.nn.Module):
             self.__dict__["training"] = root.training
@@ -511,17 +512,16 @@ _RESERVED = frozenset({*vars(GraphModule), "meta", "training"})
 """Names of attributes of every GraphModule itself."""
 
 
-def _check_name(node: Node) -> None:
-    """Refuse an attribute under whose name every GraphModule has something else."""
+def _reserved(node: Node) -> GraphError:
+    """Say that every GraphModule has something else under the name of an attribute."""
     name = node.target.partition(".")[0]
-    if name in _RESERVED and node.target != "training":
-        raise GraphError(
-            f"a GraphModule cannot hold an attribute called {name!r}",
-            where=node.source,
-            value=describe(node),
-            why=f"GraphModule.{name} is part of every program",
-            remedy="rename it in the module",
-        )
+    return GraphError(
+        f"a GraphModule cannot hold an attribute called {name!r}",
+        where=node.source,
+        value=describe(node),
+        why=f"GraphModule.{name} is part of every program",
+        remedy="rename it in the module",
+    )
 
 
 def _note_counterparts(
@@ -572,8 +572,12 @@ def _order_as(source: torch.nn.Module, owner: torch.nn.Module) -> None:
         (owner._buffers, source._buffers),
         (owner._modules, source._modules),
     ):
-        for name in [*(name for name in order if name in held), *(name for name in held if name not in order)]:
-            held[name] = held.pop(name)  # type: ignore[assignment]
+        names = [name for name in order if name in held] if len(held) > 1 else []
+        if names != list(held)[: len(names)]:
+            entries: dict[str, Any] = dict(held)
+            held.clear()
+            held.update({name: entries.pop(name) for name in names})
+            held.update(entries)
     for name, child in owner._modules.items():
         original = source._modules.get(name)
         if isinstance(child, Container) and original is not None and original is not child:

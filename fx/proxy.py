@@ -5,54 +5,39 @@ from __future__ import annotations
 import abc
 import enum
 import functools
-import inspect
-import itertools
-import linecache
 import operator
-import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FrameType, FunctionType, GetSetDescriptorType, NoneType
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import torch
 from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
-from fx.assertions import KINDS, READ_ATTRIBUTES, check, check_kind, check_value, is_false
-from fx.bytecode.dataflow import Names, dataflow, is_calling, value_of
-from fx.bytecode.dialects import matches_sequence, unknown_version, unpack_count, unpack_ends
-from fx.bytecode.flow import Comparison
+from fx.assertions import READ_ATTRIBUTES
+from fx.bytecode.dataflow import is_calling
 from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
-from fx.bytecode.spreading import count_to_unpack
-from fx.checks.messages import MessageTemplate, Reading, Text, message_made_by, message_of, text_of
-from fx.checks.questions import count_of, kind_of
-from fx.checks.recognition import (
-    Check,
-    CompoundCheck,
-    compound_check,
-    element_check,
-    hash_of_option,
-    leaves,
-    pending_check,
-)
-from fx.checks.texts import is_only_shown
+from fx.checks.messages import Reading
+from fx.checks.questions import ask, kind_for, refuse_text, text_for, unpacked
+from fx.checks.recorded_checks import record_assertion
+from fx.checks.traced_values import TracedValue, asker, caller_location
 from fx.container_kinds import container_kind, held_kind
-from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
-from fx.frames import callers, is_ours, is_users, user_location, user_stack
+from fx.errors import GraphError, MissingAttributeError, TraceError, UnsupportedTraceError
+from fx.frames import is_users, user_location, user_stack
 from fx.graph import Graph
 from fx.immutable_collections import immutable_dict
 from fx.naming.printing import describe
 from fx.node import Argument, Node, Target, base_types
 from fx.operator_schemas import check_for_mutable_operation
 from fx.operators import effects
-from fx.operators.effect_rules import Effect, changes_layout, find_rule
-from fx.operators.python import COMPARISONS, IN_PLACE_OF, OPERATORS, PythonOperator
-from fx.operators.tensor_queries import names_of
+from fx.operators.effect_rules import changes_layout
+from fx.operators.effects import effect_of
+from fx.operators.python import IN_PLACE_OF, OPERATORS, PythonOperator
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.traceback import current_meta
 
@@ -139,6 +124,8 @@ class RecordingState:
     """What knows example inputs, if there are some."""
     indexed: Any = ()
     """The guards of integers that instructions asked for, until a node is made."""
+    body: Any = None
+    """What is captured now, where it is a function that the program hands to another one."""
 
     def __init__(self) -> None:
         """The state at the start."""
@@ -146,8 +133,6 @@ class RecordingState:
         """The user's lines that were met, by code and instruction."""
         self.attributes_read: list[weakref.ref[Attribute]] = []
         """The attributes of values that were read since the last change of a layout."""
-        self.reads_recorded: list[Node] = []
-        """The nodes of those that were recorded because of one."""
         self.augmented: list[Node] = []
         """The nodes of augmented assignments (``x += y``)."""
         self.flag_defaults: set[Node] = set()
@@ -173,8 +158,8 @@ class TracerBase:
 
     scope: Scope
     module_stack: dict[str, tuple[str, Any]]
-    _state: RecordingState
-    """What belongs to one run, or to the graph that is added to."""
+    _state: Any
+    """A RecordingState: what belongs to one run, or to the graph that is added to."""
 
     def __init__(self) -> None:
         self.scope = Scope("", None)
@@ -204,50 +189,36 @@ class TracerBase:
     ) -> Node:
         """Insert a node into the graph. Override to add notes to it, or to refuse it."""
         state = self._state
-        if self.check_mutable_operations:
-            where = user_location(sys._getframe(1), state.locations)
-            self._refuse_writes(kind, target, args, kwargs, where)
         node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
         node.source = location = user_location(sys._getframe(1), state.locations)
+        if self.check_mutable_operations:
+            self._refuse_write(node)
         meta = current_meta()
         if meta is not None:
             node.meta.update(meta)
         if self.module_stack:
             node.meta["nn_module_stack"] = self.module_stack
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
-            self.attribute_used(node, str(args[0]._target))
+            self._attribute_used(node, str(args[0]._target))
         if state.caught is not None and (names := state.caught.names_at(sys._getframe(1))):
             node.meta["handled"] = names
         if self.record_stack_traces and kind != "placeholder":
             node.stack_trace = user_stack(sys._getframe(1))
         if location is not None and location.is_compared is not False and state.is_tracing:
-            self.made_where_it_may_be_compared(node, location)
+            state.value_compared(node, location)
         return node
 
-    def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
-        """Called with a node whose value the code at its location may compare by identity."""
-
-    def _refuse_writes(
-        self,
-        kind: str,
-        target: Target,
-        args: tuple[Argument, ...],
-        kwargs: dict[str, Argument],
-        where: SourceLocation | None,
-    ) -> None:
-        if kind == "call_function":
-            check_for_mutable_operation(target, args, kwargs, where=where)  # type: ignore[arg-type]
-        effect = None
-        if kind == "call_module":
-            effect = effects._effect_of_module(self.root.get_submodule(str(target)))
-        elif kind in ("call_function", "call_method"):
-            rule = find_rule(target)
-            effect = rule if rule is None or isinstance(rule, Effect) else rule(args, kwargs)
+    def _refuse_write(self, node: Node) -> None:
+        """Refuse a node that writes to its arguments."""
+        if node.op == "call_function":
+            check_for_mutable_operation(node.target, node.args, node.kwargs, where=node.source)  # type: ignore[arg-type]
+        is_module = node.op == "call_module"
+        effect = effects._effect_of_module(self.root.get_submodule(str(node.target))) if is_module else effect_of(node)
         if effect is not None and effect.kind == "write":
             does = effect.does if effect.written is None else f"{effect.does} its argument"
             raise GraphError(
-                f"Tried to trace mutable operation {describe_call(kind, target)}",
-                where=where,
+                f"Tried to trace mutable operation {describe_call(node.op, node.target)}",
+                where=node.source,
                 why=f"the tracer was told to capture operations without side effects only, and this one {does}",
                 remedy="call its functional form, or trace with check_mutable_operations=False",
             )
@@ -283,9 +254,9 @@ class TracerBase:
         if state.is_finished:
             raise _outlived(describe_call(kind, target))
         if state.indexed:
-            self._take_back_guards(args, kwargs)
+            state.take_back_guards(args, kwargs)
         if state.starred:
-            args, kwargs = self._spread(kind, target, args, kwargs)
+            args, kwargs = state.take_spread(kind, target, args, kwargs)
         if type(args) is not tuple or type(kwargs) is not dict:
             expect(args, tuple, "args of create_proxy is a tuple", error=TraceError)
             expect(kwargs, (dict, NoneType), "kwargs of create_proxy is a dict", error=TraceError)
@@ -293,13 +264,11 @@ class TracerBase:
             expect_callable(
                 proxy_factory_fn, "proxy_factory_fn of create_proxy makes a Proxy of a node", error=TraceError
             )
-        if state.attributes_read and changes_layout(
-            target if kind == "call_method" else getattr(target, "__name__", "")
-        ):
+        if state.attributes_read and changes_layout(target if kind == "call_method" else _name_of(target)):
             read, state.attributes_read = state.attributes_read, []
             for attribute in [one for reference in read if (one := reference()) is not None]:
                 if attribute._node is None or attribute._node._erased:  # recorded while it is what was read
-                    state.reads_recorded.append(attribute.node)
+                    state.real.noted(attribute)
         node_args = self.create_arg(args)
         node_kwargs = self.create_arg(kwargs) if kwargs else {}
         node = self.create_node(kind, target, node_args, node_kwargs, name, type_expr)
@@ -318,7 +287,7 @@ class TracerBase:
         if kind in IMMEDIATE_TYPES:
             # As an f-string makes it of a traced value: the text would be a constant of the program.
             if kind is str and self._state.written and any(text in a for text in self._state.written):
-                self._text_refused(a)
+                refuse_text(self, a)
             return a
         try:
             if kind is tuple:
@@ -333,21 +302,17 @@ class TracerBase:
             raise explained(failure, a, TraceError) from None
         return self._other_arg(a)
 
-    def create_attribute(self, root: Proxy, name: str) -> Node:
-        """Make the node of an attribute of a proxy."""
-        return self.create_proxy("call_function", getattr, (root, name), {}).node
-
-    def attribute_used(self, node: Node, path: str) -> None:
+    def _attribute_used(self, node: Node, path: str) -> None:
         """Called with each node whose first argument is the attribute at ``path``."""
 
-    def attribute_arg(self, a: Any) -> Argument:
+    def _attribute_arg(self, a: Any) -> Argument:
         """A node that fetches ``a`` from the root, if ``a`` is something a root can hold; ``NotImplemented`` if not."""
         return NotImplemented
 
     def _other_arg(self, a: Any) -> Argument:
         if isinstance(a, Proxy):
             return self._node_of(a)
-        fetched = self.attribute_arg(a)
+        fetched = self._attribute_arg(a)
         if fetched is not NotImplemented:
             return fetched
         if hasattr(a, "__fx_create_arg__"):
@@ -406,6 +371,11 @@ class TracerBase:
             )
         return node
 
+    def _refusal(self, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> TraceError:
+        """An error that ends the trace even if the traced program catches it."""
+        self._state.refused = kind(what, **lines)
+        return self._state.refused
+
     # What a proxy cannot do. Override to decide otherwise.
 
     def to_bool(self, obj: Proxy) -> bool:
@@ -415,248 +385,20 @@ class TracerBase:
             TraceError: the program branches on a traced value.
         """
         expect(obj, Proxy, "a tracer's to_bool takes a Proxy", error=TraceError)
-        frame = outside_fx(sys._getframe(1))
-        records = self.trace_asserts and all(map(leaves, callers(frame)))
-        compared = Comparison(_name_of_operation(obj.node), Proxy)
-        if records:
-            if (found := pending_check(frame, compared)) is not None:
-                return self._record_check(obj, found, frame)
-            answer = self._record_element_check(obj, frame, compared)
-            if answer is None:
-                answer = self._record_compound_check(obj, frame, compared)
-            if answer is not None:
-                return answer
-        return self.answer(
-            "bool",
-            obj,
-            "symbolically traced variables cannot be used as inputs to control flow",
-            where=user_location(frame, {}),
-            value=describe(obj.node),
-            why="whether it is true is known only when the module runs" + _unread("checks are not recognized"),
-            remedy="decide from a module attribute, fix the argument with concrete_args, use torch.where, or put "
-            "the branch in a function marked fx.wrap",
-        )
-
-    def _record_check(self, value: Proxy, found: Check | CompoundCheck, frame: FrameType) -> bool:
-        """Add nodes that raise at run time where the traced program would have; return what lets it go on."""
-        condition, message = value, self._message(found, frame)
-        if found.raises_if:
-            # "== False" is exact for what a comparison gives, and reads better than a call
-            exact = value.node.op == "call_function" and value.node.target in (*COMPARISONS, operator.and_)
-            condition = operator.eq(value, False) if exact else is_false(value)
-        self._assert(condition, message)
-        return not found.raises_if
-
-    def record_assertion(self, condition: Any, message: Any) -> Proxy:
-        """Record a check, with the message that the program gives it, or a function that makes one."""
-        written = None
-        if isinstance(message, FunctionType):
-            written = message_made_by(message, self._shown_in_messages)
-            code = message.__code__
-            message = linecache.getline(code.co_filename, code.co_firstlineno).strip() or "a check has failed"
-        else:
-            with suppress(LookupError):
-                written = text_of(self._shown_in_messages(message)).template()
-        return self._assert(condition, written or MessageTemplate(str(message)))
-
-    def _assert(self, condition: Any, message: MessageTemplate) -> Proxy:
-        values = [Proxy(node, self) for node in message.values]
-        target: Any = check if values else torch._assert
-        return self.create_proxy("call_function", target, (condition, message.text, *values), {})
-
-    def _message(self, found: Check | CompoundCheck, frame: FrameType) -> MessageTemplate:
-        """Return what a check says when it fails; where functions of the program would have to run, its source."""
-        names = Names.of_frame(frame)
-        return message_of(found.raised, names, self._shown_in_messages) or MessageTemplate(found.message)
-
-    def _shown_in_messages(self, value: Any) -> Any:
-        """Return what a message reads of a traced value, or of text in which some stand; other values are themselves.
-
-        Raises:
-            LookupError: the value is of another trace, or nothing reads such an attribute.
-        """
-        if isinstance(value, str):
-            return self.text_with_values(value)
-        if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-            return type(value)(map(self._shown_in_messages, value))
-        if not isinstance(value, Proxy):
-            return value
-        if isinstance(value, Attribute) and value._node is None:
-            if value.attr not in READ_ATTRIBUTES:
-                raise LookupError(value.attr)
-            whole = self._shown_in_messages(value.root)
-            return whole._replace(steps=f"{whole.steps}.{value.attr}")
-        if value.node.graph is not self.graph:
-            raise LookupError(value.node.name)
-        return Reading(value.node)
-
-    def text_with_values(self, text: str) -> Text:
-        """Return what text is made of in which traced values were written before."""
-        written = sorted(filter(text.__contains__, self._state.written), key=len, reverse=True)
-        parts: list[str | Reading] = []
-        end = 0
-        for place in re.finditer("|".join(map(re.escape, written)), text) if written else ():
-            value, form = self._state.written[place[0]]
-            parts += [text[end : place.start()], self._shown_in_messages(value)._replace(form=form)]
-            end = place.end()
-        return Text((*parts, text[end:]))
-
-    def _made_since(self, last: Node) -> list[Node]:
-        """The nodes behind ``last``, from the end."""
-        return list(itertools.takewhile(lambda node: node is not last, reversed(self.graph.nodes)))
-
-    def _refusal(self, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> TraceError:
-        """An error that ends the trace even if the traced program catches it."""
-        self._state.refused = kind(what, **lines)
-        return self._state.refused
-
-    def _text_refused(self, text: str) -> NoReturn:
-        raise self._refusal(_BY_TEXT, where=caller_location(self), value=text, **_WHY_NO_TEXT)
-
-    def _text_of(self, obj: Proxy, write: Callable[[Any], str], text: str) -> str:
-        """The text of a value, if it is known what that is."""
-        where = caller_location(self)
-        return write(self.answer("text", obj, _BY_TEXT, where=where, value=text, **_WHY_NO_TEXT))
-
-    def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """Return what the program gets where it cannot go on without the value of a proxy; here nothing is known of
-        it.
-
-        Args:
-            question: what Python asks for: ``bool``, ``int``, ``float``, ``complex``, ``index``, ``len``, ``iter``,
-                ``match``, ``hash``, ``text``, ``identity`` or ``array``.
-            obj: the proxy.
-            what: the first line of the error.
-            kind: the class of the error.
-            lines: its other lines.
-
-        Raises:
-            TraceError: the error.
-        """
-        if lines.get("remedy") and (question in ("len", "iter") or kind_of(obj.node)[0] is not torch.Tensor):
-            lines["remedy"] += ", or give symbolic_trace example_inputs, which say it"
-        raise self._refusal(what, kind, **lines)
-
-    def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:
-        """Let the program check that a value is of the class that was answered to the traced code, and return it."""
-        checked = (user.target is check_kind and user.args[1:2] == (kind.__name__,) for user in value.node.users)
-        if not certain and kind in KINDS.values() and not any(checked):
-            message = f"the program was captured for a value of {kind}: {where}"
-            self.create_proxy("call_function", check_kind, (value, kind.__name__, message), {})
-        return kind
-
-    def _record_element_check(self, asked: Proxy, frame: FrameType, compared: Comparison) -> bool | None:
-        """Record ``assert value in (2, 3)``, or what a comparison of tuples asks; return what lets it go on."""
-        found = element_check(frame, compared)
-        if found is None:
-            return None
-        condition = asked
-        if found.options is not None:
-            value, first = asked.node.args[:2]
-            if not isinstance(value, Node) or first is not found.options[0]:
-                return None
-            others = [Proxy(value, self) == option for option in found.options[1:]]
-            condition = functools.reduce(operator.or_, others, asked)
-        return self._record_check(condition, found.check, frame)
-
-    def _record_compound_check(self, first: Proxy, frame: FrameType, compared: Comparison) -> bool | None:
-        """Record ``if first and …: raise`` or ``assert first or …`` and return what lets the program go on.
-
-        The program evaluates all conditions, where eager code may stop at the first; so only comparisons of what every
-        tensor has (number of dimensions, dtype, …) are combined. None where there are others.
-        """
-        found = compound_check(frame, compared)
-        if found is None:
-            return None
-        last = next(reversed(self.graph.nodes))
-        names = Names.of_frame(frame)
-        flows = [flow for rest in found.rest if (flow := dataflow(rest)) is not None]
-        try:
-            conditions: list[Any] = [first, *(value_of(flow, flow.result(), names, Proxy) for flow in flows)]
-        except (LookupError, TypeError):  # what they compute runs functions of the program
-            for node in self._made_since(last):
-                self.graph.erase_node(node)
-            return None
-        made = self._made_since(last)
-        traced = [value for value in conditions if isinstance(value, Proxy)]
-        real = [value for value in conditions if not isinstance(value, Proxy)]
-        harmless = all(value.node.target in COMPARISONS for value in traced) and all(map(_cannot_fail, made))
-        decided = any(bool(value) is not found.raises_if for value in real)
-        if decided or not harmless:
-            for node in made:
-                self.graph.erase_node(node)
-            return (not found.raises_if) if decided else None
-        combine = operator.and_ if found.raises_if else operator.or_
-        return self._record_check(functools.reduce(combine, traced), found, frame)
+        return ask("bool", obj, sys._getframe(1))
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
-        """The elements of a proxy, where its node says how many there are; the program checks that where it may differ.
+        """The elements of a proxy, where the program or its node says how many there are.
 
         Raises:
-            TraceError: it does not say so.
+            TraceError: nothing says so.
         """
         expect(obj, Proxy, "a tracer's iter takes a Proxy", error=TraceError)
-        frame = outside_fx(sys._getframe(1))
-        if (count := self._count(obj, frame)) is not None:
-            return (obj[index] for index in range(count))  # type: ignore[index]
-        self.real_value_needed(frame)
-        before = self._state.refused
-        what = "Proxy object cannot be iterated"
-        lines: dict[str, Any] = {
-            "where": caller_location(self),
-            "value": describe(obj.node),
-            "why": "how many elements it has is known only when the module runs (only `a, b = value` says it)"
-            + _unread("`a, b = value` is not recognized"),
-            "remedy": "index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
-            "loop in a function marked fx.wrap",
-        }  # fmt: skip
-        refusal = self._refusal(what, **lines)
-        stands = self._stands_for(obj, frame, refusal)
-        self._state.refused = before
-        return iter((self._state.starred[-1],)) if stands else self.answer("iter", obj, what, **lines)
-
-    def unpack(self, obj: Proxy, count: int, frame: FrameType) -> Iterator[Any]:
-        """The elements that ``a, b = value`` names, which ``frame`` is doing with a proxy."""
-        return (obj[index] for index in range(count))  # type: ignore[index]
-
-    def _count(self, obj: Proxy, frame: FrameType) -> int | None:
-        """Return how many elements a proxy has; the program checks it where its node does not promise that."""
-        found = count_of(obj.node)
-        if found is None and (needed := count_to_unpack(frame)) is not None:
-            found = needed, False
-        if found is None:
-            return None
-        count, certain = found
-        checked = any(
-            user.target is len and any(one.target is check_value for one in user.users) for user in obj.node.users
-        )
-        if not certain and not checked:
-            message = f"the program was captured for {count} elements: {user_location(frame, self._state.locations)}"
-            number = self.create_proxy("call_function", len, (obj,), {})
-            self.create_proxy("call_function", check_value, (number, count, message), {})
-        return count
-
-    def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
-        """Return whether something now stands for the elements of a shape that ``frame`` spreads in a call."""
-        return False
-
-    def _is_spread(self, obj: Proxy, frame: FrameType) -> bool:
-        """Return whether something stands for the elements of ``obj``, of which Python asks how many there are."""
-        return any(one.whole is obj and one.frame is frame for one in self._state.starred)
-
-    def real_value_needed(self, frame: FrameType) -> None:
-        """Called where a traced value is refused because ``frame`` called what takes concrete ones."""
+        return ask("iter", obj, sys._getframe(1))
 
     def keys(self, obj: Proxy) -> Any:
         """Return what ``proxy.keys()`` gives, as in ``**proxy``; by default the call of a method."""
         return Attribute(obj, "keys")()
-
-
-_BY_TEXT = "cannot decide by the text of a traced value"
-_WHY_NO_TEXT: dict[str, Any] = {
-    "why": "the value, and so its text, is known only when the module runs",
-    "remedy": "decide from a module attribute, or put the line in a function marked fx.wrap",
-}
 
 
 class GraphAppendingTracer(TracerBase):
@@ -668,7 +410,7 @@ class GraphAppendingTracer(TracerBase):
         self.graph = graph
 
 
-class Proxy:
+class Proxy(TracedValue):
     """Stands for a value of the program. What is done with it is recorded as nodes.
 
     >>> import torch, fx
@@ -698,29 +440,18 @@ class Proxy:
         self.node = node
 
     def __repr__(self) -> str:
-        return self._text(self._shown(), repr, sys._getframe(1))
+        return text_for(self, self._shown(), repr, sys._getframe(1))
 
     def _shown(self) -> str:
         return f"Proxy({self.node.name})"
 
-    def _text(self, text: str, write: Callable[[Any], str], frame: FrameType, spec: str = "") -> str:
-        """Text for ``frame``, which asks for it: what stands for that of the value in messages, or that itself."""
-        tracer = self.tracer
-        if not tracer._state.is_tracing or tracer._state.is_finished:
-            return text
-        if not is_only_shown(frame):
-            return tracer._text_of(self, write, text)
-        if not is_ours(frame):
-            tracer._state.written[text] = (self, spec)
-        return text
-
     def __str__(self) -> str:
-        return self._text(self._as_shown(), str, sys._getframe(1))
+        return text_for(self, self._as_shown(), str, sys._getframe(1))
 
     def __format__(self, spec: str) -> str:
         # messages of checks are formatted when these fail: see fx.checks.messages
         shown = f"{self._as_shown()[:-1]}:{spec})" if spec else self._as_shown()
-        return self._text(shown, lambda value: format(value, spec), sys._getframe(1), spec)
+        return text_for(self, shown, lambda value: format(value, spec), sys._getframe(1), spec)
 
     def _as_shown(self) -> str:
         return self._shown() if type(self).__repr__ is Proxy.__repr__ else repr(self)
@@ -731,16 +462,9 @@ class Proxy:
             raise AttributeError(k)
         attribute = self._attribute(self, k)
         if k in IDENTITIES and self.tracer._state.is_tracing and _is_compared(sys._getframe(1)):
-            return self.tracer.answer(
-                "identity",
-                attribute,
-                f"cannot compare the {k} of a traced value by identity",
-                where=caller_location(self.tracer),
-                value=repr(attribute),
-                why="what it is is known only when the module runs, and Python compares the object that stands for it",
-                remedy="decide from a module attribute, or put the line in a function marked fx.wrap",
-            )
-        if k in _PROPERTIES:
+            what = f"cannot compare the {k} of a traced value by identity"
+            return ask("identity", attribute, sys._getframe(1), what, value=repr(attribute))
+        if k in _PROPERTIES and self.tracer._state.is_tracing:
             self.tracer._state.attributes_read.append(weakref.ref(attribute))
         return attribute
 
@@ -750,13 +474,12 @@ class Proxy:
         frame = sys._getframe(1)
         is_asked = self.tracer._state.is_tracing and is_users(frame)
         if is_asked and (asks_for_class(frame) or is_calling(frame, isinstance)):
-            return self._kind_for(frame)
+            return kind_for(self, frame)
         return type(self)
 
-    def _kind_for(self, frame: FrameType) -> type:
-        """The class of the value, as code in ``frame`` is told; the program checks it where it may be another."""
-        kind, certain = kind_of(self.node)
-        return self.tracer.is_of_kind(self, certain, kind, user_location(frame, {}))
+    def __dir__(self) -> list[str]:
+        frame = sys._getframe(1)
+        return dir(kind_for(self, frame)) if self.tracer._state.is_tracing and is_users(frame) else dir(type(self))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:
         return self
@@ -769,22 +492,8 @@ class Proxy:
         self.tracer.create_proxy("call_function", operator.setitem, (self, key, value), {})
 
     def __iter__(self) -> Iterator[Any]:
-        frame = sys._getframe(1)
-        count = unpack_count(frame)
-        if count is not None:
-            return self.tracer.unpack(self, count, frame)
-        ends = unpack_ends(frame)
-        return self.tracer.iter(self) if ends is None else self._ends(*ends, frame)
-
-    def _ends(self, first: int, last: int, frame: FrameType) -> Iterator[Any]:
-        """The elements at both ends, for a program that asks for no others."""
-        tracer = self.tracer
-        if first and last and ((known := count_of(self.node)) is None or not known[1] or known[0] < first + last):
-            count = tracer.create_proxy("call_function", len, (self,), {})
-            enough = tracer.create_proxy("call_function", operator.ge, (count, first + last), {})
-            message = f"not enough values to unpack (expected at least {first + last}): "
-            tracer._assert(enough, MessageTemplate(f"{message}{user_location(frame, tracer._state.locations)}"))
-        return (self[index] for index in (*range(first), *range(-last, 0)))  # type: ignore[index]
+        named = unpacked(self, sys._getframe(1))
+        return self.tracer.iter(self) if named is None else named
 
     def __abs__(self) -> Proxy:
         return self.tracer.create_proxy("call_function", operator.abs, (self,), {})
@@ -792,53 +501,26 @@ class Proxy:
     def __bool__(self) -> bool:
         return self.tracer.to_bool(self)
 
-    def __hash__(self) -> int:
-        tracer = self.tracer
-        if tracer._state.is_tracing and sys._getframe(1).f_locals.get("self") is not tracer:
-            if tracer.trace_asserts and (known := hash_of_option(sys._getframe(1))) is not None:
-                return known  # the set then asks whether the value is equal to that one
-            return self._answered(
-                "hash",
-                "cannot use a traced value as the key of a dict or an element of a set. "
-                "Keys for dictionaries used as an argument cannot contain a Node",
-                why="which entry it would be is known only when the module runs",
-                remedy="compare it instead, use a list of pairs, or put the look-up in a function marked fx.wrap",
-            )
-        return id(self)
-
-    def _answered(self, question: str, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """Answer what Python asks of the value, or raise what says ``what``; see ``TracerBase.answer``."""
-        where, value = caller_location(self.tracer), describe(self.node)
-        return self.tracer.answer(question, self, what, kind, where=where, value=value, **lines)
-
-    def _real_number(self, kind: str) -> Any:
-        self.tracer.real_value_needed(outside_fx(sys._getframe(1)))
-        return self._answered(
-            kind,
-            f"cannot convert a traced value to {kind}",
-            TracedValueError,
-            why="its value is known only when the module runs",
-            remedy="compute it from a module attribute, fix the argument with concrete_args, or put the line in a "
-            "function marked fx.wrap",
-        )
+    def __len__(self) -> int:
+        return ask("len", self, sys._getframe(1))
 
     def __int__(self) -> int:
-        return self._real_number("int")
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        return self._answered(
-            "array",
-            "cannot make an array of numpy's of a traced value",
-            TracedValueError,
-            why="its elements are known only when the module runs, and what numpy does is not recorded",
-            remedy="compute it with functions of torch, or put the line in a function marked fx.wrap",
-        )
+        return ask("int", self, sys._getframe(1))
 
     def __float__(self) -> float:
-        return self._real_number("float")
+        return ask("float", self, sys._getframe(1))
 
     def __complex__(self) -> complex:
-        return self._real_number("complex")
+        return ask("complex", self, sys._getframe(1))
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return ask("array", self, sys._getframe(1))
+
+    def __hash__(self) -> int:
+        frame = sys._getframe(1)
+        if self.tracer._state.is_tracing and frame.f_locals.get("self") is not self.tracer:
+            return ask("hash", self, frame)
+        return id(self)
 
     def __round__(self, ndigits: int | None = None) -> Proxy:
         return self.tracer.create_proxy("call_function", round, (self,) if ndigits is None else (self, ndigits), {})
@@ -852,26 +534,6 @@ class Proxy:
     def keys(self) -> Any:
         """See ``TracerBase.keys``."""
         return self.tracer.keys(self)
-
-    def __len__(self) -> int:
-        frame = outside_fx(sys._getframe(1))
-        if (count := self.tracer._count(self, frame)) is not None and not matches_sequence(frame):
-            return count
-        if self.tracer._is_spread(self, frame):
-            return 1
-        if matches_sequence(sys._getframe(1)):
-            return self._answered(
-                "match",
-                "cannot match a traced value against a sequence pattern",
-                why="whether it is a sequence, and of how many elements, is known only when the module runs",
-                remedy="unpack it (a, b = value), or put the match in a function marked fx.wrap",
-            )
-        return self._answered(
-            "len",
-            "'len' is not supported in symbolic tracing by default",
-            why="Python requires len to give a real number, which is known only when the module runs",
-            remedy='use value.shape[0], or call fx.wrap("len") at the top level of the module to record the call',
-        )
 
     @classmethod
     def __torch_function__(
@@ -891,7 +553,7 @@ class Proxy:
             return tracer.create_proxy("call_method", orig_method.__name__, args, kwargs)
         if orig_method is torch._assert:
             condition, message = (*args, *kwargs.values())
-            return tracer.record_assertion(condition, message)
+            return record_assertion(tracer, condition, message)
         if not is_function and isinstance(orig_method, torch._ops.HigherOrderOperator):
             _refuse_callables(orig_method, args)
         return tracer.create_proxy("call_function", orig_method, args, kwargs)
@@ -939,11 +601,22 @@ class Attribute(Proxy):
         # printing it is no use
         return f"{self.root._shown()[:-1]}.{self.attr})" if self._node is None else super()._shown()
 
+    def _reading(self) -> Reading:
+        if self._node is not None:
+            return super()._reading()
+        if self.attr not in READ_ATTRIBUTES:
+            raise LookupError(self.attr)
+        whole = self.root._reading()
+        return whole._replace(steps=f"{whole.steps}.{self.attr}")
+
     @property
     def node(self) -> Node:  # type: ignore[override]
         """The ``getattr`` node, made when first asked for."""
         if self._node is None or self._node._erased:  # by an attempt
-            self._node = self.tracer.create_attribute(self.root, self.attr)
+            tracer = self.tracer
+            around = tracer._state.body  # the value is made around the function that is captured now, perhaps
+            with nullcontext() if around is None else around.within(self.root.node.graph):
+                self._node = tracer.create_proxy("call_function", getattr, (self.root, self.attr), {}).node
         return self._node
 
     def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
@@ -967,31 +640,12 @@ class ParameterProxy(Proxy):
     def __repr__(self) -> str:
         return f"ParameterProxy({self.name})"
 
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of the parameter."""
-        return self.param.shape
+    def __getattr__(self, k: str) -> Any:
+        return getattr(self.param, k) if k in _OF_SHAPE else super().__getattr__(k)
 
-    def size(self, dim: int | None = None) -> Any:
-        """Shape of the parameter, or one size of it."""
-        return self.param.size() if dim is None else self.param.size(dim)
 
-    def dim(self) -> int:
-        """Number of dimensions of the parameter."""
-        return self.param.dim()
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions of the parameter."""
-        return self.param.ndim
-
-    def numel(self) -> int:
-        """Number of elements of the parameter."""
-        return self.param.numel()
-
-    def nelement(self) -> int:
-        """Number of elements of the parameter."""
-        return self.param.nelement()
+_OF_SHAPE = frozenset({"shape", "ndim", "size", "dim", "numel", "nelement"})
+"""What is real of a parameter whose shape is."""
 
 
 class MetaProxy(Proxy):
@@ -1056,18 +710,6 @@ def _add_operators() -> None:
 _add_operators()
 
 
-_OF_EVERY_TENSOR = names_of("sizes", "kind", "autograd")
-
-
-def _cannot_fail(node: Node) -> bool:
-    """Return whether a node computes something that every tensor has, or compares."""
-    if node.op == "call_method":
-        return node.target in _OF_EVERY_TENSOR and len(node.args) == 1
-    if node.target is getattr:
-        return node.args[1] in _OF_EVERY_TENSOR
-    return node.op == "call_function" and node.target in COMPARISONS
-
-
 def is_tensor_method(function: Any) -> bool:
     """Return whether a function is a method or property of tensors."""
     return function in _tensor_methods()
@@ -1086,41 +728,10 @@ def _tensor_methods() -> frozenset[Callable[..., Any]]:
 # Who is asking.
 
 
-def outside_fx(frame: FrameType) -> FrameType:
-    """The nearest frame that is not this package's."""
-    while is_ours(frame) and frame.f_back is not None:
-        frame = frame.f_back
-    return frame
-
-
-def caller_location(tracer: TracerBase) -> SourceLocation | None:
-    """The user's line that uses a traced value; the last of the program where it has returned."""
-    return user_location(sys._getframe(1), tracer._state.locations) or _last_line(tracer._state.returned_by)
-
-
 def _is_compared(frame: FrameType) -> bool:
     """Return whether a line of the user's compares what it reads by identity; ours do so on purpose."""
-    if is_ours(frame) and frame.f_code.co_name == "getattr" and frame.f_back is not None:  # which a trace replaces
-        frame = frame.f_back
+    frame = asker(frame)
     return is_users(frame) and is_compared_by_identity(frame)
-
-
-def _last_line(function: Any) -> SourceLocation | None:
-    """Return where a function that was written in Python ends."""
-    code = None if function is None else getattr(inspect.unwrap(function), "__code__", None)
-    return None if code is None else SourceLocation(code, len(code.co_code) - 2)
-
-
-def _name_of_operation(node: Node) -> str:
-    """``eq`` for all that compares like ``operator.eq``: methods, and functions of torch."""
-    target: Any = node.target
-    return (target if isinstance(target, str) else str(getattr(target, "__name__", ""))).strip("_")
-
-
-def _unread(consequence: str) -> str:
-    """Return what to add to an error where this version of Python has byte code that cannot be read."""
-    unknown = unknown_version()
-    return "" if unknown is None else f"; the byte code of {unknown} is not known, so {consequence}"
 
 
 def _only_tracer(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TracerBase:
@@ -1160,7 +771,11 @@ def _refuse_callables(operator_: Any, args: tuple[Any, ...]) -> None:
 
 def describe_call(kind: str, target: Target) -> str:
     """A call that has no node yet, for messages."""
-    return f"{kind}[{target if isinstance(target, str) else getattr(target, '__name__', target)}]"
+    return f"{kind}[{target if isinstance(target, str) else _name_of(target) or target}]"
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__name__", "")
 
 
 def _outlived(call: str) -> TraceError:

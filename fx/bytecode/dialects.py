@@ -11,9 +11,11 @@ import dis
 import re
 import sys
 import weakref
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
+from operator import attrgetter
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -200,7 +202,7 @@ def place_in(found: list[Step], offset: int) -> int:
 
     A frame that has called Python code stands behind the call, at the last of its caches.
     """
-    return max((index for index, step in enumerate(found) if step.offset <= offset), default=0)
+    return max(bisect_right(found, offset, key=attrgetter("offset")) - 1, 0)
 
 
 def unpack_count(frame: FrameType) -> int | None:

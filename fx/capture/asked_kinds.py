@@ -15,11 +15,12 @@ from torch.fx import Proxy as TorchProxy
 from fx.bytecode.mentions import is_compared_by_identity
 from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
-from fx.capture.python_functions import FUNCTIONS, SeenClass
 from fx.capture.replacements import Builtins
+from fx.capture.whole_calls import FUNCTIONS, SeenClass
+from fx.checks.questions import kind_for, refuse
+from fx.checks.traced_values import STANDING_IN
 from fx.errors import with_article
-from fx.frames import is_pythons_file, user_location
-from fx.naming.printing import describe
+from fx.frames import is_pythons_file
 from fx.proxy import Proxy, TracerBase
 
 
@@ -28,14 +29,14 @@ def replace_questions(trace: Trace, namespace: dict[str, Any]) -> None:
     trace.replace_builtins(namespace, ASKING)
     for name, value in list(namespace.items()):
         kind = type(value)
-        if kind is ModuleType or kind is _AskedBuiltins:
-            if name != "__builtins__" and (value is builtins or kind is _AskedBuiltins):  # which Python itself looks at
-                trace.replace(namespace, (name,), _asked_builtins)
+        if kind is ModuleType:
+            asks = value is builtins or value is _builtins  # another thread may be tracing
         elif kind is functools.partial:
-            if _holds_question(value):
-                trace.replace(namespace, (name,), _asking_partial)
-        elif _NAMES.get(id(value), name) != name:  # from builtins import isinstance as is_a
-            trace.replace(namespace, (name,), _asking)
+            asks = any(id(one) in _NAMES for one in (value.func, *value.args, *value.keywords.values()))
+        else:
+            asks = _NAMES.get(id(value), name) != name  # from builtins import isinstance as is_a
+        if asks and name != "__builtins__":  # which Python itself looks at
+            trace.replace(namespace, (name,), _seen)
 
 
 def _make_type(original: Any) -> Any:
@@ -59,7 +60,7 @@ class _Type(SeenClass):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and _is_asked_of(args[0], sys._getframe(1)):
-            return args[0]._kind_for(sys._getframe(1))
+            return kind_for(args[0], sys._getframe(1))
         found = type(*args, **kwargs)
         if found is not type or len(args) != 1:
             return found
@@ -85,18 +86,38 @@ def _answers_itself(value: Proxy, name: str) -> bool:
     return own.__getattr__ is not Proxy.__getattr__ or (not own.__module__.startswith("fx.") and name in vars(value))
 
 
-def _make_isinstance(original: Any) -> Any:
-    # Not by Proxy.__class__, which torch asks too before it takes an object for a tensor.
-    def isinstance(value: Any, classes: Any) -> bool:
-        if original(value, Proxy) and _is_asked_of(value, sys._getframe(1)):
-            if _names(classes, TorchProxy):  # which asks whether this is a trace, as libraries know it from torch.fx
-                return True
-            if not _names(classes, Proxy):
-                _refuse_dtypes(value, classes, sys._getframe(1))
-                return issubclass(value._kind_for(sys._getframe(1)), classes)
-        return original(value, classes)
+def _asks(answer: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Make what stands in for a function of Python's: what traced code asks of a traced value, ``answer`` says.
 
-    return isinstance
+    It takes the value, the frame that asks, and the other arguments. Where it gives ``NotImplemented``, the function
+    itself is called.
+    """
+
+    def make(original: Any) -> Any:
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            if args and _is_asked_of(args[0], frame := sys._getframe(1)):
+                answered = answer(args[0], frame, *args[1:], **kwargs)
+                if answered is not NotImplemented:
+                    return answered
+            return original(*args, **kwargs)
+
+        asked.__name__ = original.__name__
+        STANDING_IN.add(asked.__code__)
+        return asked
+
+    return make
+
+
+def _isinstance(value: Proxy, frame: FrameType, classes: Any) -> Any:
+    # Not by Proxy.__class__, which torch asks too before it takes an object for a tensor.
+    if _names(classes, TorchProxy):  # which asks whether this is a trace, as libraries know it from torch.fx
+        return True
+    if _names(classes, Proxy):
+        return NotImplemented
+    for kind in classes if type(classes) is tuple else (classes,):
+        if type(kind) is type(torch.FloatTensor):  # no class: it asks for a dtype
+            refuse("dtype", value, frame, f"cannot tell whether a traced value is {with_article(torch.typename(kind))}")
+    return issubclass(kind_for(value, frame), classes)
 
 
 def _names(classes: Any, proxies: type) -> bool:
@@ -106,91 +127,37 @@ def _names(classes: Any, proxies: type) -> bool:
     return isinstance(classes, type) and issubclass(classes, proxies)
 
 
-def _refuse_dtypes(value: Proxy, classes: Any, frame: FrameType) -> None:
-    """Refuse ``torch.FloatTensor`` and the like, which are not classes but ask for a dtype."""
-    for kind in classes if type(classes) is tuple else (classes,):
-        if type(kind) is type(torch.FloatTensor):
-            raise value.tracer._refusal(
-                f"cannot tell whether a traced value is {with_article(torch.typename(kind))}",
-                where=user_location(frame, {}),
-                value=describe(value.node),
-                why="that asks for its dtype, which is known only when the module runs",
-                remedy="ask isinstance(value, torch.Tensor), or decide the dtype from a module attribute",
-            )
+def _is_tensor(value: Proxy, frame: FrameType) -> bool:
+    return issubclass(kind_for(value, frame), torch.Tensor)
 
 
-def make_is_tensor(original: Any) -> Any:
-    """``torch.is_tensor``, answered for what a traced value stands for."""
-
-    def is_tensor(value: Any) -> bool:
-        if isinstance(value, Proxy) and running_tracer() is not None:
-            return issubclass(value._kind_for(sys._getframe(1)), torch.Tensor)
-        return original(value)
-
-    return is_tensor
+def _hasattr(value: Proxy, frame: FrameType, name: str) -> Any:
+    return NotImplemented if _answers_itself(value, name) else hasattr(kind_for(value, frame), name)
 
 
-def _make_hasattr(original: Any) -> Any:
-    def hasattr(value: Any, name: str) -> bool:
-        if _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            return original(value._kind_for(sys._getframe(1)), name)
-        return original(value, name)
-
-    return hasattr
+def _getattr(value: Proxy, frame: FrameType, name: str, *default: Any) -> Any:
+    return default[0] if default and _hasattr(value, frame, name) is False else NotImplemented
 
 
-def _make_getattr(original: Any) -> Any:
-    def getattr(value: Any, name: str, *default: Any) -> Any:
-        if default and _is_asked_of(value, sys._getframe(1)) and not _answers_itself(value, name):
-            kind = value._kind_for(sys._getframe(1))
-            if not hasattr(kind, name):
-                return default[0]
-        return original(value, name, *default)
-
-    return getattr
+def _callable(value: Proxy, frame: FrameType) -> bool:
+    return "__call__" in dir(kind_for(value, frame))
 
 
-def _make_dir(original: Any) -> Any:
-    def dir(*values: Any) -> Any:
-        if len(values) == 1 and _is_asked_of(values[0], sys._getframe(1)):
-            return original(values[0]._kind_for(sys._getframe(1)))
-        return original(*values) if values else sorted(sys._getframe(1).f_locals)
-
-    return dir
+def _id(value: Proxy, frame: FrameType) -> Any:
+    if may_be_argument(value.node, value.tracer.root):
+        refuse("is", value, frame, "cannot take the identity of a traced value")
+    return NotImplemented
 
 
-def _make_id(original: Any) -> Any:
-    def id(value: Any, /) -> int:
-        if _is_asked_of(value, frame := sys._getframe(1)) and may_be_argument(value.node, value.tracer.root):
-            raise value.tracer._refusal(
-                "cannot take the identity of a traced value",
-                where=user_location(frame, {}),
-                value=describe(value.node),
-                why="the operation may give the very tensor that it was given, as is known only when the module runs",
-                remedy="compare what decides it (shape, dtype, device), or put the line in a function marked fx.wrap",
-            )
-        return original(value)
-
-    return id
-
-
-def _make_callable(original: Any) -> Any:
-    def callable(value: Any) -> bool:
-        if _is_asked_of(value, sys._getframe(1)):
-            return "__call__" in dir(value._kind_for(sys._getframe(1)))
-        return original(value)
-
-    return callable
-
-
+make_is_tensor = _asks(_is_tensor)
+"""``torch.is_tensor``, answered for what a traced value stands for."""
 _QUESTIONS: dict[str, Callable[[Any], Any]] = {
-    "isinstance": _make_isinstance,
     "type": _make_type,
-    "hasattr": _make_hasattr,
-    "getattr": _make_getattr,
-    "callable": _make_callable,
-    "dir": _make_dir,
-    "id": _make_id,
+    "isinstance": _asks(_isinstance),
+    "hasattr": _asks(_hasattr),
+    "getattr": _asks(_getattr),
+    "callable": _asks(_callable),
+    "id": _asks(_id),
 }
 """Functions of Python that ask what a value is."""
 ASKING = Builtins({**_QUESTIONS, **FUNCTIONS})
@@ -204,33 +171,17 @@ identity.
 """
 
 
-class _AskedBuiltins(ModuleType):
-    """The module ``builtins``, as the globals of traced code see it."""
-
-    def __init__(self) -> None:
-        super().__init__(builtins.__name__)
-        self.__dict__.update(ASKING.stand_ins)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(builtins, name)
+_builtins = ModuleType(builtins.__name__)
+"""The module ``builtins``, as the globals of traced code see it."""
+vars(_builtins).update(ASKING.stand_ins, __getattr__=functools.partial(getattr, builtins))
 
 
-@functools.cache
-def _asked_builtins(_: Any) -> ModuleType:
-    return _AskedBuiltins()
-
-
-def _asking(value: Any) -> Any:
-    """Return what stands in for one of these functions; other values stay what they are."""
+def _seen(value: Any) -> Any:
+    """Return what stands in for one of these functions, for the module that has them or for a call of them."""
+    if type(value) is functools.partial:
+        keywords = {name: _seen(one) for name, one in value.keywords.items()}
+        return functools.partial(*map(_seen, (value.func, *value.args)), **keywords)
+    if value is builtins:
+        return _builtins
     name = _NAMES.get(id(value))
     return value if name is None else ASKING.stand_ins[name]
-
-
-def _holds_question(value: Any) -> bool:
-    """Return whether a ``functools.partial`` calls one of these functions, or hands one on."""
-    return any(id(one) in _NAMES for one in (value.func, *value.args, *value.keywords.values()))
-
-
-def _asking_partial(original: Any) -> Any:
-    keywords = {name: _asking(value) for name, value in original.keywords.items()}
-    return functools.partial(*map(_asking, (original.func, *original.args)), **keywords)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fx.checks.questions import kind_of
+from fx.checks.traced_values import kind_of
 from fx.graph import Graph
 from fx.node import Node, nodes_in
 from fx.operators.python import IN_PLACE_OF

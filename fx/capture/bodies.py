@@ -11,18 +11,16 @@ import itertools
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from fx.capture.augmented import write_where_it_shows
-from fx.capture.example_values import outside_of_trace
 from fx.capture.guided import Guide
-from fx.capture.patching import running_session, running_tracer
 from fx.capture.restore.reach import called_by
-from fx.capture.result_structures import parts, same
+from fx.capture.result_structures import parts
 from fx.errors import TraceError
 from fx.frames import user_location
 from fx.graph import Graph
@@ -32,10 +30,8 @@ from fx.naming.printing import describe
 from fx.node import Node
 from fx.proxy import Proxy
 
-Inner = Callable[[int | str], Callable[[Any], Any]]
-"""Of an argument, what the example inputs are in a body for what they are outside."""
-WORDS = {"cond": ("true", "false"), "while_loop": ("condition", "step")}
-"""What the bodies of a function with several are called."""
+Inner = Callable[[int | str, Any], Any]
+"""What an example input is in a body, for the place or name of the argument and what it is outside."""
 
 
 class Body:
@@ -65,6 +61,10 @@ class Body:
             body = body.outer
         return body
 
+    def within(self, graph: Graph) -> AbstractContextManager[None]:
+        """Let nodes go into a graph around the body, if it is that of another one or of the program around all."""
+        return within(self._tracer, graph)
+
     def entered(self) -> AbstractContextManager[None]:
         """Let nodes go into the graph of the body."""
         return _into(self._tracer, self.graph, self, self.guide)
@@ -85,7 +85,7 @@ class Body:
             function: what is captured.
             args: its positional arguments.
             kwargs: its keyword arguments.
-            inner: of an argument, what the example inputs are in the body for what they are outside.
+            inner: what an example input is in the body, for what it is outside.
             varying: whether numbers among the arguments may be others each time the body runs.
         """
         tracer: Any = self._tracer
@@ -95,13 +95,16 @@ class Body:
         tracer._state.augmented, real._nodes = [], []
         try:
             with self.entered():
-                if (
-                    called := called_by(function.__func__ if isinstance(function, MethodType) else function)
-                ) is not None:
-                    running_session().autowrap_function(called)
+                behind = function.__func__ if isinstance(function, MethodType) else function
+                if (called := called_by(behind)) is not None and tracer._state.calls is not None:
+                    tracer._state.calls.search_function(called)
                 names = _names(function, len(args))
-                given = [self._input(names[place], value, inner(place), varying) for place, value in enumerate(args)]
-                named = {name: self._input(name, value, inner(name), varying) for name, value in kwargs.items()}
+                given = [
+                    self._input(names[place], value, partial(inner, place), varying) for place, value in enumerate(args)
+                ]
+                named = {
+                    name: self._input(name, value, partial(inner, name), varying) for name, value in kwargs.items()
+                }
                 self.returned = function(*given, **named)
                 tracer.create_node("output", "output", (tracer.create_arg(self.returned),), {})
                 if len(tracer._state.modes._gradients) != switched:
@@ -114,7 +117,6 @@ class Body:
 
     def _simplify(self) -> None:
         """Leave out what was recorded and is not used, and write in place where that shows."""
-        self._tracer._drop_unused_reads()
         self._tracer._state.real.drop_unused()
         if self.guide is not None:
             self.guide.drop_unused()
@@ -202,7 +204,7 @@ class Body:
             if node.op == "get_attr":
                 for user in made.users:
                     if user.args and user.args[0] is made:
-                        self._tracer.attribute_used(user, str(node.target))
+                        self._tracer._attribute_used(user, str(node.target))
         holder = torch.nn.Module()
         holder.training = self._tracer.root.training
         return GraphModule.of_capture(holder, self.graph, self.name.title().replace("_", ""))
@@ -267,7 +269,7 @@ def _free_name(tracer: Any, name: str) -> str:
     constants = (tracer.graph.constants, tracer._constants)
     for number in itertools.count():
         numbered = f"{name}_{number}"
-        takes_place = tracer.opens_programs and isinstance(root._modules.get(numbered), GraphModule)
+        takes_place = tracer._opens_programs and isinstance(root._modules.get(numbered), GraphModule)
         if (takes_place or not hasattr(root, numbered)) and not any(numbered in held for held in constants):
             return numbered
     raise AssertionError
@@ -300,73 +302,6 @@ def _names(function: Any, count: int) -> list[str]:
     return names + [f"input_{number}" for number in range(len(names), count)]
 
 
-# Calls.
-
-
-def unchanged(place: int | str) -> Callable[[Any], Any]:
+def unchanged(place: int | str, value: Any) -> Any:
     """Say of an argument that the example inputs are in the body what they are outside."""
-    return lambda value: value
-
-
-def record(
-    run: Callable[[], Any],
-    target: Any,
-    calls: Sequence[tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]],
-    arguments: Callable[[list[Proxy]], tuple[Any, ...]],
-    options: Mapping[str, Any] | None = None,
-    result: Callable[[Any], Any] = same,
-    inner: Inner = unchanged,
-    varying: bool = False,
-) -> Any:
-    """Record a call of a function of functions, or make it, where no trace runs or only constants take part.
-
-    Args:
-        run: makes it.
-        target: what the program calls.
-        calls: each function with the arguments that it is called with.
-        arguments: the arguments of the call for what reads the bodies; the closed values come behind them.
-        options: its keyword arguments.
-        result: the structure of what it returns, for that of what the first function does; by default the same.
-        inner: of an argument, what the example inputs are in the body for what they are outside.
-        varying: whether numbers among the arguments and results may be others when the program runs.
-    """
-    tracer = running_tracer()
-    if tracer is None:
-        return run()
-    names = [target.__name__] if len(calls) == 1 else [f"{target.__name__}_{word}" for word in WORDS[target.__name__]]
-    bodies = [Body(tracer, f"{name}_body") for name in names]
-    for body, (function, args, kwargs) in zip(bodies, calls, strict=True):
-        body.capture(function, args, kwargs, inner, varying)
-    if not _takes_part(tracer, bodies, arguments([])):
-        return outside_of_trace(run)
-    # attributes before what closes over others, in the order in which the code of the program reads them
-    fetched = {
-        id(leaf): tracer.proxy(tracer.create_arg(leaf))
-        for leaf in pytree.tree_leaves(arguments([]))
-        if not isinstance(leaf, Proxy) and isinstance(leaf, torch.Tensor)
-    }
-    read, closed = attach(tracer, bodies)
-    given = pytree.tree_map(lambda leaf: fetched.get(id(leaf), leaf), arguments(read))
-    whole = tracer.create_proxy("call_function", target, (*given, closed), dict(options or {}))
-    return parts(result(bodies[0].returned), whole, tracer, varying)
-
-
-def _takes_part(tracer: Any, bodies: Sequence[Body], arguments: Any) -> bool:
-    """Return whether a call is recorded: a traced value is among its arguments, or its bodies do more than compute."""
-    if tracer.takes_part(arguments) or any(body.closed for body in bodies):
-        return True
-    nodes = [node for body in bodies for node in body.graph.nodes if node.op not in ("placeholder", "output")]
-    return any(node.op != "get_attr" and node.is_impure() for node in nodes)
-
-
-def record_checkpoint(
-    tracer: Any, checkpoint: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], own: dict[str, Any]
-) -> Any:
-    """Record ``checkpoint(function, *args, **kwargs, **own)``, of which ``own`` is not for the function."""
-    body = Body(tracer, "checkpoint_body")
-    body.capture(function, args, kwargs, unchanged, varying=False)
-    if not _takes_part(tracer, [body], (args, kwargs)):
-        return checkpoint(function, *args, **kwargs, **own)
-    [read], closed = attach(tracer, [body])
-    given = (read, *args, *kwargs.values(), *closed)
-    return parts(body.returned, tracer.create_proxy("call_function", checkpoint, given, own), tracer)
+    return value

@@ -10,8 +10,8 @@ import copy
 import inspect
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch._guards import detect_fake_mode
@@ -36,8 +36,30 @@ _is_grad_enabled = torch.is_grad_enabled
 _enter_autocast: Any = _torch.amp._enter_autocast
 _exit_autocast: Any = _torch.amp._exit_autocast
 _LONGEST_CAUSE = 160
-_Autocast = tuple[str, Any, bool]
-"""Of a region: kind of device, dtype, whether it is on."""
+
+
+class _Modes(NamedTuple):
+    """What is set for a thread where a node runs."""
+
+    gradients: bool
+    """Whether gradients are recorded."""
+    autocast: tuple[tuple[str, Any, bool], ...]
+    """Of each region of autocast, outermost first: the kind of device, the dtype, whether it is on."""
+
+    @classmethod
+    def current(cls) -> _Modes:
+        """Return what is set for this thread."""
+        kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+        settings = ((kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds)
+        return cls(_is_grad_enabled(), tuple(settings))
+
+    def set(self) -> None:
+        """Set this for this thread."""
+        _set_grad_enabled(self.gradients)
+        for kind, dtype, enabled in self.autocast:
+            torch.set_autocast_enabled(kind, enabled)
+            if dtype is not None:
+                torch.set_autocast_dtype(kind, dtype)
 
 
 class UnknownValueError(Exception):
@@ -79,13 +101,12 @@ class ExampleValues:
         self._attributes: dict[str, Any] = {}
         self._known: dict[Node, Any] = {}
         self._unknown: dict[Node, str] = {}
-        self._scanned: set[Node] = set()
         self._writes: list[Node] = []
-        self._gradients = _is_grad_enabled()
-        self._gradients_at: dict[Node, bool] = {}
-        self._autocasts: list[tuple[Node, _Autocast]] = []
-        self._autocast_at: dict[Node, tuple[_Autocast, ...]] = {}
-        self._base = _autocast_flags()
+        self._modes = self._outside = _Modes.current()
+        """What is set behind the last node that was looked at, and what is set around the graph."""
+        self._modes_at: dict[Node, _Modes] = {}
+        self._autocasts: dict[Node, tuple[str, Any, bool]] = {}
+        """The regions of autocast that the last node is in, by the nodes that enter them."""
 
     def faked(self, value: torch.Tensor) -> torch.Tensor:
         """A tensor like ``value`` that has all but its elements."""
@@ -126,24 +147,25 @@ class ExampleValues:
     def _scan(self) -> None:
         """Look at the nodes that are new: which write, and in which modes they run."""
         # While a program is traced its graph grows at the end.
-        new = itertools.takewhile(lambda node: node not in self._scanned, reversed(self._graph.nodes))
+        new = itertools.takewhile(lambda node: node not in self._modes_at, reversed(self._graph.nodes))
         for node in reversed(list(new)):
-            self._scanned.add(node)
             target = node._target
             if _changes_more_than_elements(node):
                 self._writes.append(node)
             elif target is _set_grad_enabled:
                 # A node here is one that asked for the mode, as `no_grad` does to put it back.
-                enabled = node._args[0]
-                self._gradients = self._gradients_at[enabled] if isinstance(enabled, Node) else bool(enabled)
-            elif target is _enter_autocast:
-                device, dtype, enabled, *_ = node._args
-                self._autocasts.append((node, (str(device), dtype, bool(enabled))))
-            elif target is _exit_autocast:
-                self._autocasts = [one for one in self._autocasts if one[0] is not node._args[0]]
-            self._gradients_at[node] = self._gradients
-            if self._autocasts:
-                self._autocast_at[node] = tuple(settings for _, settings in self._autocasts)
+                given = node._args[0]
+                enabled = self._modes_at[given].gradients if isinstance(given, Node) else bool(given)
+                self._modes = self._modes._replace(gradients=enabled)
+            elif target is _enter_autocast or target is _exit_autocast:
+                if target is _enter_autocast:
+                    device, dtype, is_on, *_ = node._args
+                    self._autocasts[node] = (str(device), dtype, bool(is_on))
+                else:
+                    self._autocasts.pop(cast("Node", node._args[0]), None)
+                autocast = (*self._outside.autocast, *self._autocasts.values())
+                self._modes = self._modes._replace(autocast=autocast)
+            self._modes_at[node] = self._modes
 
     def _needed(self, node: Node) -> list[Node]:
         """Return what is to be worked out for a node, in order: what it depends on, and what writes to that."""
@@ -164,23 +186,20 @@ class ExampleValues:
         return sorted(found)
 
     def _evaluate(self, nodes: list[Node]) -> None:
-        gradients, flags, cached = _is_grad_enabled(), _autocast_flags(), torch.is_autocast_cache_enabled()
+        before, cached = _Modes.current(), torch.is_autocast_cache_enabled()
         try:
             torch.set_autocast_cache_enabled(False)
             for node in nodes:
                 self._evaluate_one(node)
         finally:
             torch.set_autocast_cache_enabled(cached)
-            _set_autocast_flags(flags)
-            _set_grad_enabled(gradients)
+            before.set()
 
     def _evaluate_one(self, node: Node) -> None:
         unknown = next((self._unknown[given] for given in node.all_input_nodes if given in self._unknown), None)
         if unknown is None:
             try:
-                _set_grad_enabled(self._gradients_at.get(node, self._gradients))
-                _set_autocast_flags(self._base)
-                _set_autocast_flags(self._autocast_at.get(node, ()))
+                self._modes_at.get(node, self._modes).set()
                 with self._mode:
                     self._known[node] = self._value(node)
                 return
@@ -253,19 +272,6 @@ def without_elements(value: Any, mode: FakeTensorMode, copied: dict[int, Any]) -
         if isinstance(tensor, torch.Tensor) and id(tensor) not in copied:
             copied[id(tensor)] = mode.from_tensor(tensor, static_shapes=True)
     return copy.deepcopy(value, copied)
-
-
-def _autocast_flags() -> tuple[_Autocast, ...]:
-    """Return how autocast is set for this thread."""
-    kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-    return tuple((kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds)
-
-
-def _set_autocast_flags(flags: Iterable[_Autocast]) -> None:
-    for kind, dtype, enabled in flags:
-        torch.set_autocast_enabled(kind, enabled)
-        if dtype is not None:
-            torch.set_autocast_dtype(kind, dtype)
 
 
 def cause_of(error: Exception) -> str:

@@ -18,13 +18,13 @@ import torch
 from fx.analysis.guards import GUARDS, guards_of
 from fx.capture.guided import GuidedProxy
 from fx.capture.misuse import explain_misuse
-from fx.capture.python_functions import called_method
 from fx.capture.restore.record import Change
 from fx.capture.trace_state import TraceState
 from fx.capture.tracer import Root, Tracer
+from fx.capture.whole_calls import called_method
+from fx.checks.questions import refusal_of
 from fx.errors import FxError, TracedValueError, TraceError
 from fx.frames import user_location, users_frame
-from fx.naming.printing import describe
 from fx.node import Node, Target
 from fx.provenance import SourceLocation
 from fx.proxy import Proxy
@@ -185,7 +185,7 @@ class _Run(Tracer):
         self._guessed = False
         self._has_examples = False
         self._ends: list[Node] = []
-        self._pending: list[tuple[FrameType, int, TracedValueError, str, Node]] = []
+        self._pending: list[tuple[FrameType, int, TraceError, str, Node]] = []
 
     def explore(self, root: Root, example_inputs: Any) -> None:
         """Run to the end, or as far as it goes."""
@@ -288,23 +288,6 @@ class _Run(Tracer):
             self._guessed = True
             return super().create_proxy(kind, target, (), {}, name, type_expr, proxy_factory_fn)
 
-    def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """Return what the example inputs say, else a guess, and a note of the obstacle."""
-        try:
-            return super().answer(question, obj, what, kind, **lines)
-        except TraceError as error:
-            if self._state.runs_again:  # the next run may record the call
-                raise
-            self._state.refused = None
-            self._obstacle(error)
-            self._guessed = True
-        if question == "bool":
-            return self._side(str(lines.get("where")))
-        if question == "iter":
-            return iter((obj[0],))  # type: ignore[index]
-        guesses = {"hash": id(obj), "identity": obj, "match": 0, "float": 1.0, "complex": 1j}
-        return guesses.get(question, 1)
-
     def _side(self, where: str) -> bool:
         """One side of a branch: one that no run has taken there, else the other one than the last time."""
         times = self._asked[where] = self._asked.get(where, -1) + 1
@@ -312,30 +295,6 @@ class _Run(Tracer):
         side = True if taken == {False} else False if taken != {False, True} else (times + self._number) % 2 == 0
         taken.add(side)
         return side
-
-    def answer_index(self, obj: Proxy, frame: FrameType) -> int:
-        """The integer that the example inputs say, else a guess."""
-        try:
-            if self._state.guide is not None:
-                return super().answer_index(obj, frame)
-            error = TracedValueError(
-                "cannot use a traced value as an integer",
-                where=user_location(frame, {}),
-                value=describe(obj.node),
-                why="its value is known only when the module runs",
-                remedy="capture with example_inputs, compute it from a module attribute, or put the line in a function "
-                "marked fx.wrap",
-            )
-        except TracedValueError as refused:
-            error = refused
-        caller = users_frame(frame)
-        self._pending.append((caller, caller.f_lasti, error, self._path, obj.node))
-        self._state.indexed.append((caller, caller.f_lasti, None))
-        return 1
-
-    def _take_back_guards(self, args: Any, kwargs: Any) -> None:
-        self._confirm(users_frame(sys._getframe(1)))
-        super()._take_back_guards(args, kwargs)
 
     def _confirm(self, frame: FrameType | None) -> None:
         """Note integers that were asked for, but by the instruction that now is recorded, which takes traced ones."""
@@ -365,6 +324,51 @@ class _Run(Tracer):
             if node in ends:
                 found.append([])
         return tuple(_part(nodes) for nodes in found if nodes)
+
+
+class _GuessingState(TraceState):
+    """A run that goes on with a guess where nothing answers what the traced code asks."""
+
+    tracer: _Run
+
+    def answer(self, question: str, asked: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
+        """Return what the example inputs say, else a guess, and a note of the obstacle."""
+        run = self.tracer
+        try:
+            return super().answer(question, asked, what, kind, **lines)
+        except TraceError as error:
+            if self.runs_again:  # the next run may record the call
+                raise
+            self.refused = None
+            run._obstacle(error)
+            run._guessed = True
+        if question == "bool":
+            return run._side(str(lines.get("where")))
+        if question == "iter":
+            return iter((asked[0],))  # type: ignore[index]
+        guesses = {"hash": id(asked), "identity": asked, "match": 0, "float": 1.0, "complex": 1j}
+        return guesses.get(question, 1)
+
+    def index(self, value: Proxy, frame: FrameType) -> int:
+        """The integer that the example inputs say, else a guess."""
+        try:
+            if self.guide is not None:
+                return super().index(value, frame)
+            error = refusal_of("index", value, frame)
+        except TraceError as refused:
+            error = refused
+        caller = users_frame(frame)
+        self.tracer._pending.append((caller, caller.f_lasti, error, self.tracer._path, value.node))
+        self.indexed.append((caller, caller.f_lasti, None))
+        return 1
+
+    def take_back_guards(self, args: Any, kwargs: Any) -> None:
+        """Note integers that the calling instruction has asked for and does not take."""
+        self.tracer._confirm(users_frame(sys._getframe(1)))
+        super().take_back_guards(args, kwargs)
+
+
+_Run._state_class = _GuessingState
 
 
 def _part(nodes: list[Node]) -> Part:

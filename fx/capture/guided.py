@@ -22,10 +22,11 @@ from fx.analysis.guards import GUARDS, spelled
 from fx.arguments import shown
 from fx.assertions import KINDS, check_kind, check_value, is_false
 from fx.capture.example_values import ExampleValues, UnknownValueError, cause_of, same_elements
+from fx.checks.questions import refusal_of
 from fx.container_kinds import leaves_of
-from fx.errors import TracedValueError, TraceError, with_article
+from fx.errors import TraceError, with_article
+from fx.frames import user_location
 from fx.graph import Graph
-from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.python import COMPARISONS
 from fx.operators.tensor_queries import names_of
@@ -63,7 +64,7 @@ GuidedAttribute._attribute = GuidedAttribute
 
 
 def _index_of(value: Proxy, frame: FrameType) -> int:
-    return cast("Any", value.tracer).answer_index(value, frame)
+    return cast("Any", value.tracer)._state.index(value, frame)
 
 
 class Guide:
@@ -292,7 +293,7 @@ class Guide:
 
     # Integers that Python and torch take by ``__index__``.
 
-    def index(self, obj: Proxy, where: object) -> tuple[int, Node | None]:
+    def index(self, obj: Proxy, frame: FrameType) -> tuple[int, Node | None]:
         """The integer that a value is, and the node that checks it, if that is new.
 
         Functions of torch ask for it too, before they find out that they are given a traced value and record the call,
@@ -303,19 +304,13 @@ class Guide:
             value = self._values.of(obj.node)
             if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
                 before = next(reversed(self._tracer.graph.nodes))
+                where = user_location(frame, self._tracer._state.locations)
                 number = self._answer_number(obj, value, where)
                 last = next(reversed(self._tracer.graph.nodes))
                 return number, None if last is before else last
         except Exception as error:
             cause = cause_of(error)
-        raise TracedValueError(
-            "cannot use a traced value as an integer",
-            where=where,
-            value=describe(obj.node),
-            why=f"the example inputs do not say it: {cause}",
-            remedy="compute it from a module attribute, fix the argument with concrete_args, or put the line in a "
-            "function marked fx.wrap",
-        )
+        raise refusal_of("index", obj, frame, why=f"the example inputs do not say it: {cause}")
 
     def take_back(self, guards: list[Node | None], args: Any) -> None:
         """Remove the guards of values that are among the arguments of a call."""

@@ -1,20 +1,43 @@
-"""What a trace replaces so that calls of functions of functions are seen (``vmap``, ``grad``, ``cond``, loops)."""
+"""Functions of functions (``vmap``, ``grad``, ``cond``, loops) in traced code: one operation each, with their bodies.
+
+Each is one function here, which takes what torch's takes and says what the program records. Transforms are seen where
+torch does the work, wherever the traced code has them from and whenever it has made them. Those that do much before
+they call the function (``jacrev``) are replaced where traced code refers to them.
+"""
 
 from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _NormBase
+from torch.utils import _pytree as pytree
 
 from fx import higher_order
-from fx.capture.control_flow import CONTROL_FLOW, FUNCTIONS_OF, make_operator
-from fx.capture.function_transforms import JACOBIANS, TRANSFORMS, make_vmap
+from fx.capture.bodies import Body, Inner, attach, unchanged
+from fx.capture.example_values import outside_of_trace
 from fx.capture.patching import Trace, replaced_together, running_tracer
-from fx.capture.replacements import Replacement
+from fx.capture.replacements import Maker, Replacement
+from fx.capture.result_structures import (
+    auxiliary,
+    differentiated,
+    of_grad,
+    of_grad_and_value,
+    of_jacobian,
+    of_jvp,
+    options_of,
+    parts,
+    same,
+    sample_of,
+    with_function,
+)
+from fx.frames import user_location
+from fx.proxy import Proxy
 
 _HIGHER_ORDER = "torch._higher_order_ops"
 _LOOPS = ("cond", "while_loop", "map", "scan", "associative_scan")
@@ -28,6 +51,317 @@ _CLOSED = (_NormBase, torch.nn.RNNBase, torch.nn.RNNCellBase, torch.nn.Multihead
            torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer, torch.nn.TransformerEncoder,
            torch.nn.TransformerDecoder)  # fmt: skip
 """Modules that branch on what they are given, or on their mode, so that a body calls them whole."""
+_OF_CHECKPOINT = frozenset("use_reentrant context_fn determinism_check debug early_stop preserve_rng_state".split())
+"""The arguments of ``checkpoint`` that are not for the function."""
+_BODIES = {"cond": ("cond_true", "cond_false"), "while_loop": ("while_loop_condition", "while_loop_step")}
+"""The names of the bodies of functions with several."""
+
+
+@dataclass(frozen=True, slots=True)
+class HigherOrderCall:
+    """A call of a function of functions, as the program records it."""
+
+    target: Any
+    """What the program calls."""
+    functions: Sequence[tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]]
+    """The functions, each with the arguments that it is called with."""
+    given: tuple[Any, ...]
+    """The arguments behind the bodies; the closed values come behind them."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The keyword arguments."""
+    result: Callable[[Any], Any] = same
+    """The structure of the result, for that of the result of the first function."""
+    inner: Inner = unchanged
+    """What an example input is in a body, for what it is outside."""
+    leading: tuple[Any, ...] = ()
+    """The arguments in front of the bodies."""
+    varies: bool = False
+    """Whether numbers among the arguments and results may be others when the program runs."""
+    spreads_closed: bool = False
+    """Whether the closed values are arguments one by one, and not a tuple."""
+
+
+def record(tracer: Any, call: HigherOrderCall, run: Callable[[], Any]) -> Any:
+    """Record a call of a function of functions, or make it by ``run``, where only constants take part."""
+    name = call.target.__name__
+    bodies = [Body(tracer, f"{one}_body") for one in _BODIES.get(name, (name,))]
+    for body, (function, args, kwargs) in zip(bodies, call.functions, strict=True):
+        body.capture(function, args, kwargs, call.inner, call.varies)
+    if not _takes_part(tracer, bodies, (call.leading, call.given)):
+        return outside_of_trace(run)
+    # attributes before what closes over others, in the order in which the code of the program reads them
+    fetched = {
+        id(leaf): tracer.proxy(tracer.create_arg(leaf))
+        for leaf in pytree.tree_leaves((call.leading, call.given))
+        if not isinstance(leaf, Proxy) and isinstance(leaf, torch.Tensor)
+    }
+    read, closed = attach(tracer, bodies)
+    args = (*call.leading, *read, *call.given, *(closed if call.spreads_closed else (closed,)))
+    args = pytree.tree_map(lambda leaf: fetched.get(id(leaf), leaf), args)
+    whole = tracer.create_proxy("call_function", call.target, args, dict(call.options))
+    return parts(call.result(bodies[0].returned), whole, tracer, call.varies)
+
+
+def _takes_part(tracer: Any, bodies: Sequence[Body], arguments: Any) -> bool:
+    """Return whether a call is recorded: a traced value is among its arguments, or its bodies do more than compute."""
+    if tracer._takes_part(arguments) or any(body.closed for body in bodies):
+        return True
+    nodes = [node for body in bodies for node in body.graph.nodes if node.op not in ("placeholder", "output")]
+    return any(node.op != "get_attr" and node.is_impure() for node in nodes)
+
+
+def _recorded(call_of: Callable[..., HigherOrderCall]) -> Maker:
+    """Make what stands in for a function whose calls ``call_of`` describes."""
+
+    def make(original: Any) -> Any:
+        @functools.wraps(original)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            tracer = running_tracer()
+            if tracer is None:
+                return original(*args, **kwargs)
+            return record(tracer, call_of(*args, **kwargs), lambda: original(*args, **kwargs))
+
+        return called
+
+    return make
+
+
+def _made(calls_of: Callable[..., Callable[..., HigherOrderCall]]) -> Maker:
+    """Make what stands in for a function that returns one whose calls are recorded."""
+
+    def make(original: Any) -> Any:
+        return lambda *args, **kwargs: _recorded(calls_of(*args, **kwargs))(original(*args, **kwargs))
+
+    return make
+
+
+# Transforms.
+
+
+def _vmap(
+    function: Any, in_dims: Any, out_dims: Any, randomness: Any, chunk_size: Any, *args: Any, **kwargs: Any
+) -> HigherOrderCall:
+    def inner(place: int | str, value: Any) -> Any:
+        if isinstance(place, str):
+            return value
+        return sample_of(value, in_dims[place] if isinstance(in_dims, (tuple, list)) else in_dims)
+
+    options = options_of(
+        in_dims=(in_dims, 0), out_dims=(out_dims, 0), randomness=(randomness, "error"), chunk_size=(chunk_size, None)
+    )
+    return HigherOrderCall(higher_order.vmap, [(function, args, kwargs)], (args, kwargs), options, inner=inner)
+
+
+def _grad(
+    target: Any, result: Callable[..., Any], function: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any
+) -> HigherOrderCall:
+    return HigherOrderCall(
+        target,
+        [(function, args, kwargs)],
+        (args, kwargs),
+        options_of(argnums=(argnums, 0), has_aux=(has_aux, False)),
+        lambda returned: result(returned, differentiated(args, argnums), has_aux),
+    )
+
+
+def _vjp(function: Any, *primals: Any, argnums: Any = None, has_aux: bool = False) -> HigherOrderCall:
+    _expect_made_here(argnums, "jacrev")
+    options = options_of(has_aux=(has_aux, False))
+    calls = [(function, primals, dict[str, Any]())]
+    return HigherOrderCall(higher_order.vjp, calls, (primals,), options, lambda value: with_function(value, has_aux))
+
+
+def _jvp(
+    function: Any, primals: Any, tangents: Any, argnums: Any, *, strict: bool = False, has_aux: bool
+) -> HigherOrderCall:
+    _expect_made_here(argnums, "jacfwd")
+    options = options_of(strict=(strict, False), has_aux=(has_aux, False))
+    calls = [(function, primals, dict[str, Any]())]
+    return HigherOrderCall(higher_order.jvp, calls, (primals, tangents), options, lambda value: of_jvp(value, has_aux))
+
+
+def _linearize(function: Any, *primals: Any) -> HigherOrderCall:
+    calls = [(function, primals, dict[str, Any]())]
+    return HigherOrderCall(higher_order.linearize, calls, (primals,), result=lambda value: with_function(value, False))
+
+
+def _expect_made_here(argnums: Any, name: str) -> None:
+    """Refuse a call, in traced code, of a jacobian that was made before: it alone gives numbers of arguments."""
+    if argnums is None:
+        return
+    raise running_tracer()._refusal(
+        f"cannot capture a call of what {name} has made before the capture",
+        where=user_location(sys._getframe(1), {}),
+        value=f"{name}(…)(…)",
+        why="it looks at its results while it makes the jacobian, and these are known only when the program runs",
+        remedy=f"call {name} in the program, where its result is called: {name}(function)(x)",
+    )
+
+
+def _jacobian(
+    target: Any, order: int, function: Any, argnums: Any = 0, has_aux: bool = False, **options: Any
+) -> Callable[..., HigherOrderCall]:
+    given = {**options_of(argnums=(argnums, 0), has_aux=(has_aux, False)), **options}
+
+    def call_of(*args: Any) -> HigherOrderCall:
+        return HigherOrderCall(
+            target,
+            [(function, args, {})],
+            (args,),
+            given,
+            lambda returned: of_jacobian(returned, differentiated(args, argnums), has_aux, order),
+        )
+
+    return call_of
+
+
+def _functionalize(function: Any, *, remove: str = "mutations") -> Callable[..., HigherOrderCall]:
+    options = options_of(remove=(remove, "mutations"))
+    return lambda *args, **kwargs: HigherOrderCall(
+        higher_order.functionalize, [(function, args, kwargs)], (args, kwargs), options
+    )
+
+
+# Control flow.
+
+
+def _cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> HigherOrderCall:
+    calls = [(function, operands, dict[str, Any]()) for function in (true_fn, false_fn)]
+    return HigherOrderCall(higher_order.cond, calls, (tuple(operands),), leading=(pred,), varies=True)
+
+
+def _make_cond(original: Any) -> Any:
+    recorded = _recorded(_cond)(original)
+
+    def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+        tracer = running_tracer()
+        if tracer is not None and not tracer._takes_part(pred):
+            return (true_fn if pred else false_fn)(*operands)
+        return recorded(pred, true_fn, false_fn, operands)
+
+    return cond
+
+
+def _while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> HigherOrderCall:
+    carried = tuple(carried_inputs)
+    calls = [(function, carried_inputs, dict[str, Any]()) for function in (cond_fn, body_fn)]
+    return HigherOrderCall(higher_order.while_loop, calls, (carried,), result=lambda _: carried, varies=True)
+
+
+def _map(function: Any, xs: Any, *args: Any) -> HigherOrderCall:
+    return HigherOrderCall(
+        higher_order.map,
+        [(function, (xs, *args), {})],
+        (xs, args),
+        inner=lambda place, value: value if place else sample_of(value, 0),
+        varies=True,
+    )
+
+
+def _scan(combine_fn: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> HigherOrderCall:
+    return HigherOrderCall(
+        higher_order.scan,
+        [(combine_fn, (init, xs), {})],
+        (init, xs),
+        options_of(dim=(dim, 0), reverse=(reverse, False)),
+        lambda returned: (init, auxiliary(returned)),
+        lambda place, value: sample_of(value, dim) if place else value,
+        varies=True,
+    )
+
+
+def _associative_scan(combine_fn: Any, xs: Any, dim: int, **options: Any) -> HigherOrderCall:
+    return HigherOrderCall(
+        higher_order.associative_scan,
+        [(combine_fn, (xs, xs), {})],
+        (xs, dim),
+        options,
+        lambda _: xs,
+        lambda _, value: sample_of(value, dim),
+        varies=True,
+    )
+
+
+def _checkpoint(checkpoint: Any, function: Any, *args: Any, **kwargs: Any) -> HigherOrderCall:
+    own = {name: value for name, value in kwargs.items() if name in _OF_CHECKPOINT}
+    named = {name: value for name, value in kwargs.items() if name not in own}
+    calls, given = [(function, args, named)], (*args, *named.values())
+    return HigherOrderCall(checkpoint, calls, given, own, spreads_closed=True)
+
+
+def make_checkpoint(original: Any) -> Any:
+    """What stands in for ``checkpoint``, recorded with the submodule that it calls, or with the body of a function."""
+    recorded = _recorded(functools.partial(_checkpoint, original))(original)
+
+    @functools.wraps(original)
+    def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
+        tracer = running_tracer()
+        if tracer is None or not isinstance(function, torch.nn.Module):
+            return recorded(function, *args, **kwargs)
+        if not tracer._takes_part((args, kwargs)):
+            return original(function, *args, **kwargs)
+        return tracer.create_proxy("call_function", original, (function, *args), kwargs)
+
+    return checkpoint
+
+
+def _make_operator(original: Any) -> Any:
+    """A higher-order operator of ``torch.ops``, which exported programs call, too."""
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        tracer = running_tracer()
+        if tracer is None:
+            return original(self, *args, **kwargs)
+        functions = [one for one in args if callable(one) and not isinstance(one, (Proxy, torch.nn.Module))]
+        if not functions:
+            if not tracer._takes_part((args, kwargs)):
+                return original(self, *args, **kwargs)
+            return tracer.create_proxy("call_function", self, args, kwargs)
+        if self.name() == "cond" and len(args) == 4:
+            return _make_cond(functools.partial(original, self))(*args)
+        if self.name() == "while_loop" and len(args) == 4 and not args[3]:
+            return _recorded(_while_loop)(functools.partial(original, self))(*args[:3])
+        raise tracer._refusal(
+            f"cannot capture the higher-order operator {self.name()} with functions of Python's",
+            where=user_location(sys._getframe(1), {}),
+            value=getattr(functions[0], "__qualname__", repr(functions[0])),
+            why="it is called with tensors in an order of its own",
+            remedy=f"call {_FUNCTIONS_OF.get(self.name(), 'the function of torch that calls it')} instead",
+        )
+
+    return __call__
+
+
+# What is replaced.
+
+_WORKING: dict[str, Maker] = {
+    "grad_impl": _recorded(functools.partial(_grad, higher_order.grad, of_grad)),
+    "grad_and_value_impl": _recorded(functools.partial(_grad, higher_order.grad_and_value, of_grad_and_value)),
+    "_vjp_with_argnums": _recorded(_vjp),
+    "_jvp_with_argnums": _recorded(_jvp),
+}
+"""Functions of ``torch._functorch.eager_transforms`` that do the work, and what makes their stand-ins."""
+_NAMED: dict[str, Maker] = {
+    "jacrev": _made(functools.partial(_jacobian, higher_order.jacrev, 1)),
+    "jacfwd": _made(functools.partial(_jacobian, higher_order.jacfwd, 1)),
+    "hessian": _made(functools.partial(_jacobian, higher_order.hessian, 2)),
+    "functionalize": _made(_functionalize),
+    "linearize": _recorded(_linearize),
+    "cond": _make_cond,
+    "while_loop": _recorded(_while_loop),
+    "map": _recorded(_map),
+    "scan": _recorded(_scan),
+    "associative_scan": _recorded(_associative_scan),
+}
+"""Functions that are replaced where traced code refers to them."""
+_FUNCTIONS_OF = {
+    "cond": "torch.cond",
+    "while_loop": "torch.while_loop",
+    "map_impl": "torch._higher_order_ops.map",
+    "scan": "torch._higher_order_ops.scan",
+    "associative_scan": "torch._higher_order_ops.associative_scan",
+}
+"""The functions of torch that call operators, by the names of these."""
 
 
 def replace(trace: Trace) -> None:
@@ -41,14 +375,13 @@ def _replacements() -> tuple[Replacement, ...]:
     """Return what is replaced where, and by what it makes of it."""
     apis: Any = sys.modules["torch._functorch.apis"]
     transforms: Any = sys.modules["torch._functorch.eager_transforms"]
-    operators = dict.fromkeys(type(getattr(torch.ops.higher_order, name)) for name in FUNCTIONS_OF)
-    named = {**JACOBIANS, **CONTROL_FLOW}
-    in_homes = [{name: named[name] for name in named if isinstance(home.get(name), FunctionType)} for home in HOMES]
+    operators = dict.fromkeys(type(getattr(torch.ops.higher_order, name)) for name in _FUNCTIONS_OF)
+    in_homes = [{name: _NAMED[name] for name in _NAMED if isinstance(home.get(name), FunctionType)} for home in HOMES]
     return (
         replaced_together(higher_order.__dict__, {"is_recorded": _make_is_recorded}),
-        replaced_together(apis.__dict__, {"vmap_impl": make_vmap}),
-        replaced_together(transforms.__dict__, TRANSFORMS),
-        *(replaced_together(kind, {"__call__": make_operator}) for kind in operators),
+        replaced_together(apis.__dict__, {"vmap_impl": _recorded(_vmap)}),
+        replaced_together(transforms.__dict__, _WORKING),
+        *(replaced_together(kind, {"__call__": _make_operator}) for kind in operators),
         *(replaced_together(home, makers) for home, makers in zip(HOMES, in_homes, strict=True) if makers),
     )
 

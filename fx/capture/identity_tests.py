@@ -11,9 +11,9 @@ import torch
 from fx.assertions import ASSERTIONS, check_given
 from fx.bytecode.identities import Identity, compared_with, identities, unpacks
 from fx.capture.augmented import sources
+from fx.checks.questions import refuse
 from fx.frames import is_pythons_file, users_frame
 from fx.modules.attributes import find_attribute
-from fx.naming.printing import describe
 from fx.node import Node
 from fx.operators.families import find_operator
 from fx.operators.overloads import builtin_name
@@ -37,9 +37,10 @@ def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bo
     if code is None or not identities(code):
         return False
     tests = tests_of(node, location)
-    is_generated = users_frame(sys._getframe(1)).f_code.co_filename in GENERATED_FILES
-    if not tests or node.target in ASSERTIONS or is_generated:
-        return bool(tests) or unpacks(code, location._offset)
+    if not tests:
+        return unpacks(code, location._offset)
+    if node.target in ASSERTIONS or users_frame(sys._getframe(1)).f_code.co_filename in GENERATED_FILES:
+        return True
     for test in tests:
         where = SourceLocation(code, test.offset)
         if test.with_none and _may_be_none(node, tracer.root):
@@ -50,13 +51,7 @@ def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bo
             and may_be_argument(node, tracer.root)
             and not is_pythons_file(code.co_filename)
         ):
-            raise tracer._refusal(
-                "cannot compare traced values by identity",
-                where=where,
-                value=describe(node),
-                why="the operation may give the very tensor that it was given, as is known only when the module runs",
-                remedy="compare what decides it (shape, dtype, device), or put the line in a function marked fx.wrap",
-            )
+            refuse("is", tracer.proxy(node), sys._getframe(1), where=where)
     return True
 
 

@@ -15,32 +15,30 @@ from fx.frames import is_users, is_users_file, package_of_file, user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy
 
-_WHAT = (
-    ("cannot be interpreted as an integer", "cannot use a traced value as an integer"),
-    ("slice indices must be", "cannot use a traced value as a bound of a slice of a real list or tensor"),
-    ("indices must be integers", "cannot use a traced value as an index of a real list or tuple"),
-    ("int() argument must be", "cannot convert a traced value to int"),
-    ("float() argument must be", "cannot convert a traced value to float"),
-    ("must be a mapping", "cannot pass a traced value as **kwargs"),
-    ("must be real number", "cannot convert a traced value to a number"),
-    (
-        "takes 1 positional argument but",
-        "cannot use traced values as sizes, one by one, for a function of real tensors",
-    ),
-    ("__delitem__", "cannot delete an element of a traced value"),
-    ("object has no attribute", "cannot set an attribute of a traced value"),
-    ("unhashable", "cannot hash a traced value"),
-)
 _REMEDY = (
     "compute it from a module attribute, fix the argument with concrete_args, or put the line in a function marked "
     "fx.wrap"
 )
-_REMEDIES = {
-    "slice indices must be": "register a tensor as a buffer of its module, or use torch.narrow: it takes traced sizes",
-    "takes 1 positional argument but": "give sizes as a tuple: torch.ones((rows, columns)), tensor.expand((rows, -1))",
-}
+_TO_SLICE = "register a tensor as a buffer of its module, or use torch.narrow: it takes traced sizes"
+_TO_RESIZE = "give sizes as a tuple: torch.ones((rows, columns)), tensor.expand((rows, -1))"
+_MISUSES = (
+    ("cannot be interpreted as an integer", "use a traced value as an integer", _REMEDY),
+    ("slice indices must be", "use a traced value as a bound of a slice of a real list or tensor", _TO_SLICE),
+    ("indices must be integers", "use a traced value as an index of a real list or tuple", _REMEDY),
+    ("int() argument must be", "convert a traced value to int", _REMEDY),
+    ("float() argument must be", "convert a traced value to float", _REMEDY),
+    ("must be a mapping", "pass a traced value as **kwargs", _REMEDY),
+    ("must be real number", "convert a traced value to a number", _REMEDY),
+    ("takes 1 positional argument but", "use traced values as sizes, one by one, for a function of real tensors",
+     _TO_RESIZE),
+    ("__delitem__", "delete an element of a traced value", _REMEDY),
+    ("object has no attribute", "set an attribute of a traced value", _REMEDY),
+    ("unhashable", "hash a traced value", _REMEDY),
+    ("", "use a traced value here", _REMEDY),
+)  # fmt: skip
+"""What Python's messages say, what the program cannot do there, and what to try; the first that fits."""
 _OF_FUNCTIONS = (
-    "cannot transform a function of traced values in this way",
+    "transform a function of traced values in this way",
     "put the call into a function marked fx.wrap that is given all that it uses, parameters and buffers too",
 )
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
@@ -89,14 +87,13 @@ def _way_around(caller: FrameType, called: FrameType) -> str:
 def misuse(error: Exception, traceback: TracebackType | None) -> TracedValueError | None:
     """Return what to say of an error if a traced value in the wrong place caused it."""
     frame = _innermost(traceback)
-    what = _what(error, frame)
-    if what is None:
+    if not _is_misuse(error, frame):
         return None
-    remedy = next((remedy for fragment, remedy in _REMEDIES.items() if fragment in str(error)), _REMEDY)
+    what, remedy = next((what, remedy) for fragment, what, remedy in _MISUSES if fragment in str(error))
     if _is_transform(traceback):
         what, remedy = _OF_FUNCTIONS
     return TracedValueError(
-        what,
+        f"cannot {what}",
         where=user_location(frame, {}),
         value=_traced_values(frame),
         why=f"its value is known only when the module runs ({type(error).__name__}: {error})",
@@ -128,15 +125,14 @@ def _says_tensor(error: BaseException | None) -> bool:
     return name is None or hasattr(torch.Tensor, name) or hasattr(torch, name)
 
 
-def _what(error: Exception, frame: FrameType | None) -> str | None:
+def _is_misuse(error: Exception, frame: FrameType | None) -> bool:
+    """Return whether an error is about a traced value, which its message names or the line that raised it."""
     text = str(error)
-    if isinstance(error, RuntimeError) and (_NAMED.search(text) or "unpackString" in text):
-        return "cannot use a traced value here"
+    if isinstance(error, RuntimeError):
+        return _NAMED.search(text) is not None or "unpackString" in text
     if not isinstance(error, (TypeError, AttributeError, ValueError, IndexError)):
-        return None
-    if not any(name in text for name in _NAMES) and not (_says_tensor(error) and _knows_traced(frame)):
-        return None
-    return next((what for fragment, what in _WHAT if fragment in text), "cannot use a traced value here")
+        return False
+    return any(name in text for name in _NAMES) or (_says_tensor(error) and _knows_traced(frame))
 
 
 def _innermost(traceback: TracebackType | None) -> FrameType | None:

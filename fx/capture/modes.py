@@ -18,8 +18,8 @@ from fx.assertions import check_value
 from fx.bytecode.dialects import steps
 from fx.capture import patching
 from fx.capture.patching import replaced_always
+from fx.checks.questions import ask
 from fx.frames import is_users, user_location
-from fx.naming.printing import describe
 from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy, TracerBase
 
@@ -165,12 +165,11 @@ def _setting(value: Any) -> Any:
     """Return what a setting of autocast is: the context takes no traced device, dtype or flag."""
     if not isinstance(value, Proxy):
         return value
-    return value.tracer.answer(
+    return ask(
         "identity",
         value,
+        sys._getframe(2),
         "cannot set autocast by a traced value",
-        where=user_location(sys._getframe(2), {}),
-        value=describe(value.node),
         why="what it is is known only when the module runs",
         remedy="set it by a module attribute or a constant, or give symbolic_trace example_inputs, which say it",
     )

@@ -93,7 +93,7 @@ class Trace:
     def _replace_all(self, several: Replacement) -> None:
         if several.holders:
             self._put_on(_key(several), several)
-        elif any((id(several.owner), name) in _replacements for name in several.makers):
+        elif not _replacements.keys().isdisjoint(several.keys):
             for name, make in several.makers.items():
                 self._replace(several.owner, (name,), make, several.absent)
         else:

@@ -9,20 +9,21 @@ never carried out.
 
 from __future__ import annotations
 
+import functools
+import operator
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from fx.assertions import check_value
+from fx.bytecode.dataflow import behind
 from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes
-from fx.capture.python_functions import behind_method
 from fx.capture.whole_calls import find_proxy
 from fx.container_kinds import leaves_of
 from fx.frames import callers, user_location
@@ -40,7 +41,7 @@ _UNWRITTEN = frozenset({"__repr__", "__format__", "untyped_storage", "type"}).un
 )
 """Methods that tell what a write leaves as it is."""
 _OF_SIZES = names_of("sizes", "memory") | {"__len__"}
-_OF_VALUES = frozenset(
+_DATA_DEPENDENT_SHAPE = frozenset(
     "argwhere bincount masked_select nonzero repeat_interleave unique unique_consecutive where".split()
 )
 """Functions whose result has a shape that depends on the values."""
@@ -54,22 +55,69 @@ _MOST_VALUES = 256
 """How many numbers of a tensor the traced code may read as a list."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Call:
-    """A call whose arguments hold constants alone, and which was carried out."""
+    """A call of a function of torch, or of a method of tensors, by the traced code."""
 
-    function: Any
-    """What was called."""
-    args: tuple[Any, ...]
-    """Its positional arguments."""
-    kwargs: dict[str, Any]
-    """Its keyword arguments."""
-    result: Any
-    """What it returned."""
-    written: tuple[torch.Tensor, ...]
-    """The arguments that it wrote to."""
-    graph: Graph
-    """The graph that nodes went into then."""
+    def __init__(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], graph: Graph) -> None:
+        """A call that has not been carried out yet; ``graph`` is the one that nodes go into now."""
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.graph = graph
+        self.name: str = getattr(function, "__name__", "")
+        self.result: Any = None
+        """What it returned, once it has been carried out."""
+
+    @property
+    def attribute(self) -> str | None:
+        """The attribute of a tensor that is read or set: reading ``x.shape`` calls ``__get__`` of a descriptor."""
+        return self.function.__self__.__name__ if self.name in ("__get__", "__set__") else None
+
+    @functools.cached_property
+    def tensors(self) -> list[torch.Tensor]:
+        """The tensors among its arguments."""
+        return list(_tensors((self.args, self.kwargs)))
+
+    @functools.cached_property
+    def effect(self) -> Effect | None:
+        """What it does beside returning a value."""
+        if self.name == "__get__":
+            return None
+        rule = find_rule(self.name if is_tensor_method(self.function) else self.function)
+        return rule if rule is None or isinstance(rule, Effect) else rule(self.args, self.kwargs)
+
+    @functools.cached_property
+    def written(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that it writes to."""
+        if self.name == "__set__" and isinstance(self.args[0], torch.Tensor):  # y.data = x
+            return self.args[:1]
+        if not self.tensors or self.effect is None or self.effect.kind != "write":
+            return ()
+        place = self.effect.written
+        if place is None:
+            return tuple(self.tensors)
+        is_given = isinstance(place, int) and place < len(self.args)
+        value = self.args[place] if is_given else self.kwargs.get(place)  # type: ignore[call-overload, index]
+        return tuple(self.tensors if value is None else _tensors(value))
+
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return self.effect is not None and (self.effect.kind == "random" or self.effect.draws)
+
+    @property
+    def resizes(self) -> bool:
+        """Whether what it writes to may have other sizes afterwards."""
+        return "out" in self.kwargs or self.name == "__set__" or changes_layout(self.name)
+
+    def run(self) -> Any:
+        """Carry it out."""
+        self.result = self.function(*self.args, **self.kwargs)
+        return self.result
+
+    def returns_argument(self) -> bool:
+        """Return whether the tensor that it has returned is one of its arguments."""
+        return any(self.result is given for given in self.tensors)
 
 
 def _methods_of_clients(tracer: type) -> frozenset[CodeType]:
@@ -131,7 +179,7 @@ class RealTensors(TorchFunctionMode):
         self._stale[id(tensor)] = tensor
 
     def drop_unused(self) -> None:
-        """Remove what was recorded of real tensors alone and is not used."""
+        """Remove what was recorded in case that it is used, and is not: reads, and what real tensors alone give."""
         for node in reversed(self._nodes):
             unused = [node]
             for one in unused:
@@ -148,7 +196,7 @@ class RealTensors(TorchFunctionMode):
         if not self.is_tracing():
             return func(*args, **(kwargs or {}))
         if self._replaces_methods:
-            func = behind_method(func)
+            func = behind(func)
         if not kwargs:
             kwargs = {}
             if _QUICK.issuperset(map(type, args)) and Proxy in types:  # as most calls of traced code are
@@ -161,65 +209,54 @@ class RealTensors(TorchFunctionMode):
                     caught.resume()
         if func is _set_grad_enabled:
             return self._modes.set_gradients(args[0], sys._getframe(1))
+        call = _Call(func, args, kwargs, self._tracer.graph)
         for kind in types:
             if issubclass(kind, Proxy):
-                return self._with_traced(kind, func, types, args, kwargs)
+                return self._with_traced(kind, call, types)
         if find_proxy((args, kwargs)) is not None:
-            return self._with_traced(Proxy, func, types, args, kwargs)
+            return self._with_traced(Proxy, call, types)
         if self._of_clients and any(frame.f_code in self._of_clients for frame in callers(sys._getframe())):
-            return func(*args, **kwargs)
-        return self._with_real(func, args, kwargs)
+            return call.run()
+        return self._with_real(call)
 
-    def _with_traced(self, kind: Any, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _with_traced(self, kind: Any, call: _Call, types: Any) -> Any:
         """Record a call that a traced value takes part in."""
-        real = list(_tensors((args, kwargs)))
-        name = getattr(func, "__name__", "")
-        written = _written_by(_effect(func, args, kwargs), args, kwargs, real) if real else ()
-        if name == "__set__" and isinstance(args[0], torch.Tensor):  # y.data = x
-            written = args[:1]
-        self._will_write(name, written, kwargs)
+        self._will_write(call)
         if kind not in _PLAIN:
-            return func(*args, **kwargs)
-        if name in _AUGMENTED and written:
-            self._record(func, args, kwargs)
-            return args[0]
-        return kind.__torch_function__(func, types, args, kwargs)
+            return call.run()
+        if call.name in _AUGMENTED and call.written:
+            self._record(call)
+            return call.args[0]
+        return kind.__torch_function__(call.function, types, call.args, call.kwargs)
 
-    def _with_real(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _with_real(self, call: _Call) -> Any:
         """Carry out a call, record it, or both."""
-        name = getattr(func, "__name__", "")
-        # To read `x.shape` calls `__get__` of a descriptor, which is called as the attribute is.
-        attribute = func.__self__.__name__ if name in ("__get__", "__set__") else None
-        if args and id(args[0]) in self._resized and (attribute or name) in _OF_SIZES:
-            return len(self._traced(args[0])) if name == "__len__" else self._record(func, args, kwargs)
+        name, attribute = call.name, call.attribute
+        if call.args and id(call.args[0]) in self._resized and (attribute or name) in _OF_SIZES:
+            return len(self._traced(call.args[0])) if name == "__len__" else self._record(call)
         if name in _UNWRITTEN or (name == "__get__" and attribute_kind(attribute) == "number"):
-            return func(*args, **kwargs)
-        tensors = list(_tensors((args, kwargs)))
-        kept = [tensor for tensor in tensors if self._is_kept(tensor)]
+            return call.run()
+        kept = [tensor for tensor in call.tensors if self._is_kept(tensor)]
         if name == "__set__":
-            return self._set(func, attribute, args, kept)
-        effect = _effect(func, args, kwargs)
-        if func in _AUTOCAST:
-            return self._record(func, args, kwargs)
-        written = _written_by(effect, args, kwargs, tensors)
-        draws = effect is not None and (effect.kind == "random" or effect.draws)
-        if written:
-            if draws or kept or not all(map(self._may_be_written, written)):
-                return self._write(name, func, args, kwargs, written)
-        elif draws or (kept and not self._can_compute(name, effect, args, kept)):
-            return self._record(func, args, kwargs)
+            return self._set(call, kept)
+        if call.function in _AUTOCAST:
+            return self._record(call)
+        if call.written:
+            if call.draws or kept or not all(map(self._may_be_written, call.written)):
+                return self._write(call)
+        elif call.draws or (kept and not self._can_compute(call, kept)):
+            return self._record(call)
         elif kept:
-            return self._compute(name, func, args, kwargs, kept)
-        result = func(*args, **kwargs)
-        made = list(_tensors(result))
-        if made or written:
-            self._calls.append(_Call(func, args, kwargs, result, tuple(written), self._tracer.graph))
+            return self._compute(call)
+        made = list(_tensors(call.run()))
+        if made or call.written:
+            self._calls.append(call)
             self._made.update((id(tensor), tensor) for tensor in made)
-        return result
+        return call.result
 
     def _is_kept(self, tensor: torch.Tensor) -> bool:
         """Return whether what is done with a tensor is recorded."""
-        return id(tensor) in self._recorded or self._tracer.is_state(tensor) or self._is_stale(tensor)
+        return id(tensor) in self._recorded or self._tracer._is_state(tensor) or self._is_stale(tensor)
 
     def _is_stale(self, tensor: torch.Tensor) -> bool:
         return bool(self._stale) and share_memory(tensor, self._stale)
@@ -228,98 +265,94 @@ class RealTensors(TorchFunctionMode):
         """Return whether a write can be carried out: the traced code made the tensor, and no node uses it yet."""
         return id(tensor) in self._made and not (self._fixed and share_memory(tensor, self._fixed))
 
-    def _can_compute(self, name: str, effect: Effect | None, args: tuple[Any, ...], kept: list[torch.Tensor]) -> bool:
+    def _can_compute(self, call: _Call, kept: list[torch.Tensor]) -> bool:
         """Return whether a recorded call may also be carried out, for what its result looks like."""
-        if (effect is not None and effect.kind != "check") or any(map(self._is_stale, kept)):
+        if (call.effect is not None and call.effect.kind != "check") or any(map(self._is_stale, kept)):
             return False
-        if name == "__getitem__":
-            return not any(index.dtype in (torch.bool, torch.uint8) for index in _tensors(args[1]))
-        return name not in _OF_VALUES or (name == "where" and len(args) > 1)
+        if call.name == "__getitem__":
+            return not any(index.dtype in (torch.bool, torch.uint8) for index in _tensors(call.args[1]))
+        return call.name not in _DATA_DEPENDENT_SHAPE or (call.name == "where" and len(call.args) > 1)
 
-    def _compute(
-        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kept: list[torch.Tensor]
-    ) -> Any:
+    def _compute(self, call: _Call) -> Any:
         """Carry out a call on recorded tensors, and record it."""
-        result = func(*args, **kwargs)
-        if next(_tensors(result), None) is None:
-            return self._read_values(name, func, args, kwargs, result)
-        given = {id(tensor) for tensor in _tensors((args, kwargs))}
+        if next(_tensors(call.run()), None) is None:
+            return self._read_values(call)
+        result = torch.ops.aten.alias(call.result) if call.returns_argument() else call.result
+        recorded = self._record(call)
+        return result if self._know(result, recorded) else recorded
+
+    def _know(self, result: Any, recorded: Proxy) -> bool:
+        """Note which nodes compute the tensors that a call has returned; return whether they are all of its result."""
         if isinstance(result, torch.Tensor):
-            if id(result) in given:
-                result = torch.ops.aten.alias(result)
-            self._know(result, self._record(func, args, kwargs).node)
-            return result
-        if not isinstance(result, (tuple, list)) or any(not isinstance(one, torch.Tensor) for one in result):
-            return self._record(func, args, kwargs)
-        self._know_elements(result, self._record(func, args, kwargs))
-        return result
+            self._recorded[id(result)] = (result, recorded.node)
+            return True
+        if not isinstance(result, (tuple, list)):
+            return False
+        elements = list(enumerate(cast("list[Any]", result)))
+        known = [
+            self._know(one, self.element(recorded, place)) for place, one in elements if isinstance(one, torch.Tensor)
+        ]
+        return len(known) == len(elements)
 
-    def _know(self, tensor: torch.Tensor, node: Node) -> None:
-        self._recorded[id(tensor)] = (tensor, node)
+    def element(self, whole: Proxy, key: Any) -> Proxy:
+        """An element of a value, whose node goes where nobody uses it."""
+        return self.noted(whole[key])  # type: ignore[index]
 
-    def _know_elements(self, elements: Any, whole: Proxy) -> None:
-        for index, tensor in enumerate(elements):
-            if isinstance(tensor, torch.Tensor):
-                self._know(tensor, self._noted(whole[index]).node)  # type: ignore[index]
-
-    def _noted(self, proxy: Proxy) -> Proxy:
+    def noted(self, proxy: Proxy) -> Proxy:
+        """Note that the node of a value is there in case that somebody uses it, and return the value."""
         self._nodes.append(proxy.node)
         return proxy
 
-    def _read_values(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    def _read_values(self, call: _Call) -> Any:
         """Numbers that the traced code reads out of recorded tensors: the program checks that they still are these."""
-        if name in METHODS and METHODS[name].reads == "value":
-            func, args, value = torch.Tensor.item, args[:1], args[0].item()
-        else:
-            value = result
-        if name in _OF_EAGER or not _is_plain(value):
+        read, value = call, call.result
+        if call.name in METHODS and METHODS[call.name].reads == "value":
+            read, value = _Call(torch.Tensor.item, call.args[:1], {}, call.graph), call.args[0].item()
+        if call.name in _OF_EAGER or not _is_plain(value):
             raise self._tracer._refusal(
                 "cannot read the values of a tensor of the module while it is captured",
                 where=_here(),
-                value=f"{name} gives {type(result).__name__}",
+                value=f"{call.name} gives {type(call.result).__name__}",
                 why="they would be constants of the program, whatever the tensor holds later",
                 remedy="compute it with functions of torch, or put the line in a function marked fx.wrap",
             )
-        found = self._record(func, args, kwargs)
         message = f"the program was captured where this was {value!r}: {_here()}"
-        self._tracer.create_proxy("call_function", check_value, (found, value, message), {})
-        return result
+        self._tracer.create_proxy("call_function", check_value, (self._record(read), value, message), {})
+        return call.result
 
     # Writes.
 
-    def _write(
-        self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: tuple[torch.Tensor, ...]
-    ) -> Any:
+    def _write(self, call: _Call) -> Any:
         """Record a write to tensors that the program keeps."""
-        if changes_layout(name) and any(map(self._tracer.is_state, written)):
+        if changes_layout(call.name) and any(map(self._tracer._is_state, call.written)):
             raise self._tracer._refusal(
                 "cannot change the layout of a tensor of the module while it is captured",
                 where=_here(),
-                value=name,
+                value=call.name,
                 why="what follows would see the tensor as it was",
                 remedy="use the function that returns a new tensor, or make the module a leaf",
             )
-        self._will_write(name, written, kwargs)
-        recorded = self._record(func, args, kwargs)
-        return args[0] if name in _AUGMENTED else None if name == "__setitem__" else recorded
+        self._will_write(call)
+        recorded = self._record(call)
+        return call.args[0] if call.name in _AUGMENTED else None if call.name == "__setitem__" else recorded
 
-    def _set(self, func: Any, attribute: str | None, args: tuple[Any, ...], kept: list[torch.Tensor]) -> Any:
+    def _set(self, call: _Call, kept: list[torch.Tensor]) -> Any:
         """Set an attribute of a tensor, as ``requires_grad`` or ``data``."""
-        if kept or id(args[0]) not in self._made:
+        if kept or id(call.args[0]) not in self._made:
             raise self._tracer._refusal(
-                f"cannot set {attribute} of a tensor of the module while it is captured",
+                f"cannot set {call.attribute} of a tensor of the module while it is captured",
                 where=_here(),
-                value=f"a tensor of shape {tuple(args[0].shape)}",
+                value=f"a tensor of shape {tuple(call.args[0].shape)}",
                 why="a captured program has no assignment to attributes, so it would be lost",
                 remedy="write in place (copy_, requires_grad_), or make the module a leaf",
             )
-        return func(*args)
+        return call.run()
 
-    def _will_write(self, name: str, written: tuple[torch.Tensor, ...], kwargs: dict[str, Any]) -> None:
+    def _will_write(self, call: _Call) -> None:
         """Record what leads to tensors that a call is about to write to, and note whether it gives them other sizes."""
-        for tensor in written:
+        for tensor in call.written:
             self._record_history(tensor)
-            if "out" in kwargs or name == "__set__" or changes_layout(name):
+            if call.resizes:
                 self._resized[id(tensor)] = tensor
 
     def _record_history(self, tensor: torch.Tensor) -> None:
@@ -342,39 +375,32 @@ class RealTensors(TorchFunctionMode):
                 if number not in found and any(share_memory(one, needed) for one in made):
                     found.add(number)
                     grows = True
-                    given = [one for one in _tensors((call.args, call.kwargs)) if id(one) in self._made]
+                    given = [one for one in call.tensors if id(one) in self._made]
                     needed.update((id(one), one) for one in (*made, *given))
         calls = [self._calls[number] for number in sorted(found)]
         self._calls = [call for number, call in enumerate(self._calls) if number not in found]
         return calls
 
     def _replay(self, call: _Call) -> None:
-        given = {id(tensor) for tensor in _tensors((call.args, call.kwargs))}
-        made = self._record(call.function, call.args, call.kwargs)
-        if isinstance(call.result, torch.Tensor):
-            if id(call.result) not in given:
-                self._know(call.result, made.node)
-        elif isinstance(call.result, (tuple, list)):
-            self._know_elements(call.result, made)
+        recorded = self._record(call)
+        if not call.returns_argument():
+            self._know(call.result, recorded)
 
     # Nodes.
 
-    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
+    def _record(self, call: _Call) -> Proxy:
         """The proxy of a new node for a call."""
-        name = getattr(func, "__name__", "")
+        name, func, args, kwargs = call.name, call.function, call.args, call.kwargs
         if name == "__get__":
-            return self._noted(
-                self._tracer.create_proxy("call_function", getattr, (args[0], func.__self__.__name__), {})
-            )
-        if is_tensor_method(func) and args and isinstance(args[0], (torch.Tensor, Proxy)):
+            func, args = getattr, (args[0], func.__self__.__name__)
+        elif name == "__setitem__":
+            func = operator.setitem
+        elif is_tensor_method(func) and args and isinstance(args[0], (torch.Tensor, Proxy)):
             first = args[0] if isinstance(args[0], Proxy) else self._traced(args[0])
-            if name == "__setitem__":
-                first[args[1]] = args[2]
-                return self._noted(self._tracer.proxy(next(reversed(first.node.graph.nodes))))
             if name in _AUGMENTED:
                 name = f"{name[3:-2]}_" if hasattr(torch.Tensor, f"{name[3:-2]}_") else name
-            return self._noted(getattr(first, name)(*args[1:], **kwargs))
-        return self._noted(self._tracer.create_proxy("call_function", func, args, kwargs))
+            return self.noted(getattr(first, name)(*args[1:], **kwargs))
+        return self.noted(self._tracer.create_proxy("call_function", func, args, kwargs))
 
     def _traced(self, tensor: torch.Tensor) -> Proxy:
         node = self.node_of(tensor)
@@ -401,27 +427,6 @@ def enter(mode: RealTensors) -> None:
 def share_memory(one: torch.Tensor, others: dict[int, torch.Tensor]) -> bool:
     """Return whether a tensor is one of ``others``, which are by their identities, or lies in the memory of one."""
     return id(one) in others or any(_torch._C._is_alias_of(one, other) for other in others.values())
-
-
-def _effect(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Effect | None:
-    name = getattr(func, "__name__", "")
-    if name == "__get__":
-        return None
-    rule = find_rule(name if is_tensor_method(func) else func)
-    return rule if rule is None or isinstance(rule, Effect) else rule(args, kwargs)
-
-
-def _written_by(
-    effect: Effect | None, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]
-) -> tuple[torch.Tensor, ...]:
-    """The real tensors that a call writes to."""
-    if effect is None or effect.kind != "write":
-        return ()
-    place = effect.written
-    if place is None:
-        return tuple(tensors)
-    value = args[place] if isinstance(place, int) and place < len(args) else kwargs.get(place)  # type: ignore[call-overload]
-    return tuple(_tensors(value if value is not None else (args, kwargs)))
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

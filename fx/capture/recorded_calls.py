@@ -11,25 +11,28 @@ import math
 import os
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, lru_cache, partial
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
 from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch.autograd.function import _SingleLevelFunction
+from torch.utils import checkpoint as checkpoints
 from torch.utils._device import _device_constructors
 
 from fx.bytecode.dataflow import behind
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
-from fx.capture.bodies import record_checkpoint
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING, generator_of
-from fx.capture.whole_calls import behind_recording, recording
-from fx.checks.questions import kind_of
+from fx.capture.restore.reach import PLAIN
+from fx.capture.whole_calls import behind_recording, record_classes, recording, while_tracing
+from fx.checks.recorded_checks import record_assertion
+from fx.checks.traced_values import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location
+from fx.operators.asynchronous import remote_calls
 from fx.proxy import Proxy
 
 # `with torch.device(...)` asks once, for good, which functions make tensors: asked first by a program that is traced,
@@ -37,7 +40,9 @@ from fx.proxy import Proxy
 _device_constructors()
 
 _torch: Any = torch
-_URANDOM = os.urandom
+MATH = {id(value): value for name, value in vars(math).items() if not name.startswith("_") and callable(value)}
+"""The functions of ``math``, by identity."""
+_OF_MATH = replaced_together(math.__dict__, {value.__name__: recording for value in MATH.values()})
 _IMPORTING = importlib.import_module.__globals__["_bootstrap"].__import__.__code__.co_filename
 """The file in which Python imports modules."""
 _CALLABLE = (MethodType, BuiltinMethodType, partial)
@@ -60,80 +65,107 @@ _SETTINGS = (
 _SEEDING = ("manual_seed", "seed", "set_rng_state")
 
 
-def replace(trace: Trace) -> None:
-    """Let a trace see ``checkpoint``, wherever the traced code has it from, as it does all that is replaced always."""
-    checkpoints = sys.modules.get("torch.utils.checkpoint")
-    if checkpoints is not None:
-        trace.replace(checkpoints.__dict__, ("checkpoint",), _checkpoint)
-    if (numpy := sys.modules.get("numpy")) is not None:
-        for several in _of_numpy(numpy):
+class RecordedCalls:
+    """What one run replaces in the globals of the code that it traces."""
+
+    def __init__(self, trace: Trace, functions: Mapping[int, Any], records_classes: bool) -> None:
+        """Replace what is not found by the globals of traced code, and look into no globals yet.
+
+        Args:
+            trace: the trace.
+            functions: by their identity, the functions that are recorded whole.
+            records_classes: whether calls of Python's classes are recorded.
+        """
+        self._trace = trace
+        self._functions = functions
+        self._records_classes = records_classes
+        self._searched: set[int] = set()
+        numpy = sys.modules.get("numpy")
+        for several in (*_of_numpy(numpy), *_of_rpc(sys.modules.get("torch.distributed.rpc"))):
             trace.replace_all(several)
+        higher_order_calls.replace(trace)
+        homes = (*higher_order_calls.HOMES, checkpoints.__dict__, os.__dict__)
+        self._stand_ins = trace.stand_ins(*homes, *(() if numpy is None else (numpy.__dict__,)))
+        """What stands in for functions wherever the traced code has them from: ``from torch import finfo``."""
 
+    def search_function(self, function: Any) -> None:
+        """Look into the globals of a function, and of all that its decorators call."""
+        while function is not None:
+            self.search(getattr(function, "__globals__", {}))
+            function = getattr(function, "__wrapped__", None)
 
-def makers_of(trace: Trace, whole: Iterable[int]) -> dict[int, Maker]:
-    """Return what makes the stand-ins of functions, wherever the traced code has them from, by their identity.
+    def search(self, namespace: dict[str, Any]) -> None:
+        """Replace in globals, and in all that they reach, what tells nobody when it is called."""
+        pending = [namespace]
+        for one in pending:
+            if id(one) in self._searched:
+                continue
+            self._searched.add(id(one))
+            name = str(one.get("__name__"))
+            if name.startswith(("torch.", "math")):
+                self._record_whole(one)
+            elif not name.startswith(f"{__package__}."):  # of what stands in for functions of torch
+                if self._records_classes:
+                    record_classes(self._trace, one)
+                pending.extend(self._replace_in(one))
 
-    Args:
-        trace: the trace.
-        whole: the identities of functions that are recorded whole.
-    """
-    of_torch = trace.stand_ins(*higher_order_calls.HOMES).items()  # from torch import is_grad_enabled, finfo, …
-    return {
-        **dict.fromkeys(whole, recording),
-        **{key: partial(_stand_in, value) for key, value in of_torch},
-        id(_URANDOM): _random,
-        **({} if (numpy := sys.modules.get("numpy")) is None else {id(behind(numpy.prod)): _product}),
-    }
-
-
-def replace_in(trace: Trace, namespace: dict[str, Any], makers: Mapping[int, Maker]) -> Iterator[dict[str, Any]]:
-    """Do the same for what the globals of traced code refer to.
-
-    Args:
-        trace: the trace.
-        namespace: the globals.
-        makers: what :func:`makers_of` returns.
-
-    Yields:
-        The globals of functions, classes and modules of the same package that stand there, which may be given traced
-        values, too, and hand them on to others.
-    """
-    package = _package_of(namespace)
-    homes: dict[int, dict[str, Any]] = {}
-    modules: set[str] = set()
-    """The names of modules that classes are of, with those that they inherit from."""
-    for name, found in list(namespace.items()):
-        value = behind(found)  # another thread may be tracing
-        kind = type(value)
-        if id(value) in makers:
-            trace.replace(namespace, (name,), makers[id(value)])
-        if kind is FunctionType:
-            inner = vars(value).get("__wrapped__")  # of a decorator that stands somewhere else
-            while isinstance(inner, FunctionType) and is_users_file(inner.__code__.co_filename):
-                homes[id(inner.__globals__)] = inner.__globals__
-                inner = vars(inner).get("__wrapped__")
-            if (home := value.__globals__) is not namespace and id(home) not in homes:
-                if is_users_file(value.__code__.co_filename):
-                    homes[id(home)] = home
-                elif id(value.__code__) in _codes_of_checkpoint():
-                    trace.replace(namespace, (name,), _checkpoint)
-                elif id(behind_recording(value)) in makers:  # another thread may be tracing
-                    trace.replace(namespace, (name,), recording)
-        elif issubclass(kind, type):
-            modules.update([one.__module__ for one in value.__mro__])
-        elif kind is ModuleType:
-            if package and _package_of(value.__dict__) == package:
-                homes[id(value.__dict__)] = value.__dict__
-        elif kind in _CALLABLE and _draws(value):
-            trace.replace(namespace, (name,), _random)
-    homes.update((id(home), home) for home in map(_users_module, modules) if home is not None)
-    homes.pop(id(namespace), None)
-    replace_questions(trace, namespace)
-    for home in homes.values():
-        if package and _package_of(home) == package:
-            yield home
+    def _record_whole(self, namespace: dict[str, Any]) -> None:
+        """Record the functions where globals of torch's, or those of ``math``, refer to them."""
+        functions = self._functions
+        if namespace is _OF_MATH.owner and functions.keys() >= MATH.keys():
+            self._trace.replace_all(_OF_MATH)
         else:
-            replace_questions(trace, home)
+            held = list(namespace.items())
+            names = [name for name, value in held if id(behind_recording(value)) in functions]
+            self._trace.replace(namespace, names, recording)
+
+    def _replace_in(self, namespace: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Replace what globals of the user's refer to.
+
+        Yields:
+            The globals of functions, classes and modules of the same package that stand there, which may be given
+            traced values, too, and hand them on to others.
+        """
+        package = _package_of(namespace)
+        homes: dict[int, dict[str, Any]] = {}
+        modules: set[str] = set()
+        """The names of modules that classes are of, with those that they inherit from."""
+        for name, found in list(namespace.items()):
+            if type(found) in PLAIN:
+                continue
+            value = behind_recording(behind(found))  # another thread may be tracing
+            kind = type(value)
+            if id(value) in self._stand_ins:
+                self._trace.replace(namespace, (name,), partial(_stand_in, self._stand_ins[id(value)]))
+            elif id(value) in self._functions:
+                self._trace.replace(namespace, (name,), recording)
+            if kind is FunctionType:
+                homes.update((id(home), home) for home in _homes_of(value))
+            elif issubclass(kind, type):
+                modules.update([one.__module__ for one in value.__mro__])
+            elif kind is ModuleType:
+                if package and _package_of(value.__dict__) == package:
+                    homes[id(value.__dict__)] = value.__dict__
+            elif kind in _CALLABLE and _draws(value):
+                self._trace.replace(namespace, (name,), _random)
+        homes.update((id(home), home) for home in map(_users_module, modules) if home is not None)
+        homes.pop(id(namespace), None)
+        replace_questions(self._trace, namespace)
+        for home in homes.values():
+            if package and _package_of(home) == package:
+                yield home
+            else:
+                replace_questions(self._trace, home)
+
+
+def _homes_of(function: FunctionType) -> Iterator[dict[str, Any]]:
+    """Yield the globals of a function of the user's, and of what its decorators stand around, somewhere else."""
+    if is_users_file(function.__code__.co_filename):
+        yield function.__globals__
+    inner = vars(function).get("__wrapped__")
+    while isinstance(inner, FunctionType) and is_users_file(inner.__code__.co_filename):
+        yield inner.__globals__
+        inner = vars(inner).get("__wrapped__")
 
 
 def _draws(value: Any) -> bool:
@@ -148,10 +180,20 @@ def _drawing_of(home: Mapping[str, Any]) -> dict[str, Maker]:
 
 @cache
 def _of_numpy(numpy: Any) -> tuple[Replacement, ...]:
+    if numpy is None:
+        return ()
     return (
         replaced_together(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _unseeded}),
         replaced_together(numpy.__dict__, {"prod": _product}),
     )
+
+
+@cache
+def _of_rpc(rpc: Any) -> tuple[Replacement, ...]:
+    """Calls of other processes, under the name where they are made, too, by which generated code calls them."""
+    calls = {call.__name__: recording for call in remote_calls()}
+    homes = (rpc.__dict__, rpc.api.__dict__) if calls else ()
+    return tuple(replaced_together(home, calls) for home in homes)
 
 
 def _users_module(name: str) -> dict[str, Any] | None:
@@ -171,25 +213,10 @@ def _stand_in(known: Any, _: Any) -> Any:
     return known
 
 
-def _codes_of_checkpoint() -> frozenset[int]:
-    """The code of ``checkpoint``, and of what it decorates, by identity."""
-    module: Any = sys.modules.get("torch.utils.checkpoint")
-    if module is None:
-        return frozenset()
-    return _codes_behind(getattr(module.checkpoint, "__wrapped__", module.checkpoint))
-
-
-@lru_cache(maxsize=2)
-def _codes_behind(function: Any) -> frozenset[int]:
-    return frozenset(
-        id(getattr(one, "__code__", None)) for one in (function, getattr(function, "__wrapped__", function))
-    )
-
-
 def _make_apply(_: Any) -> Any:
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         tracer = running_tracer()
-        if tracer is None or not tracer.takes_part(args):
+        if tracer is None or not tracer._takes_part(args):
             inherited: Any = super(_SingleLevelFunction, cls)
             return inherited.apply(*args, **kwargs)
         return tracer.create_proxy("call_function", cls.apply, args, kwargs)
@@ -197,22 +224,7 @@ def _make_apply(_: Any) -> Any:
     return classmethod(apply)
 
 
-def _while_tracing(stand_in: Callable[..., Any]) -> Maker:
-    """Make what stands in for a function: ``stand_in(tracer, function, *args)`` where a trace runs, else itself."""
-
-    def make(original: Any) -> Any:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            tracer = running_tracer()
-            return original(*args, **kwargs) if tracer is None else stand_in(tracer, original, *args, **kwargs)
-
-        called.__name__ = getattr(original, "__name__", "called")
-        called.__wrapped__ = called._stands_for = original  # type: ignore[attr-defined]
-        return called
-
-    return make
-
-
-@_while_tracing
+@while_tracing
 def _functional_call(
     tracer: Any,
     original: Any,
@@ -227,22 +239,7 @@ def _functional_call(
     return tracer.create_proxy("call_function", torch.func.functional_call, call, options)
 
 
-_OF_CHECKPOINT = frozenset("use_reentrant context_fn determinism_check debug early_stop preserve_rng_state".split())
-
-
-@_while_tracing
-def _checkpoint(tracer: Any, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
-    """``checkpoint``, recorded as one operation with the submodule that it calls, or with the body of a function."""
-    if isinstance(function, torch.nn.Module):
-        if not tracer.takes_part((args, kwargs)):
-            return original(function, *args, **kwargs)
-        return tracer.create_proxy("call_function", original, (function, *args), kwargs)
-    own = {name: value for name, value in kwargs.items() if name in _OF_CHECKPOINT}
-    given = {name: value for name, value in kwargs.items() if name not in own}
-    return record_checkpoint(tracer, original, function, args, given, own)
-
-
-@_while_tracing
+@while_tracing
 def _of_dtype(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     """A function that reads a dtype, or sizes, without asking whether they are traced ones."""
     if any(isinstance(value, Proxy) for value in (*args, *kwargs.values())):
@@ -250,7 +247,7 @@ def _of_dtype(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
     """``numpy.prod``, of the sizes of a traced value recorded as Python's."""
     parts = value if type(value) in (list, tuple) else (value,)
@@ -262,17 +259,17 @@ def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) 
     return original(value, *args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _unseeded(tracer: Any, original: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
     return _random_calls(tracer, original, seed is None, seed, *args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _unseeded_method(tracer: Any, original: Any, self: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
     return _random_calls(tracer, original, a is None, self, a, *args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_users(sys._getframe(2)):  # torch.compile keeps and sets some
         return original(*args, **kwargs)
@@ -285,18 +282,18 @@ def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-@_while_tracing
+@while_tracing
 def _check_with(tracer: Any, original: Any, error_type: Any, cond: Any, message: Any) -> None:
     """Record ``torch._check`` and the others that are made of this one."""
     if not isinstance(cond, Proxy):
         return original(error_type, cond, message)
     if message is None:
         message = f"the condition of torch._check does not hold: {user_location(sys._getframe(2), {})}"
-    tracer.record_assertion(cond, message)
+    record_assertion(tracer, cond, message)
     return None
 
 
-@_while_tracing
+@while_tracing
 def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
     raise tracer._refusal(
         "cannot capture hooks on tensors that are saved for the backward pass",
@@ -307,7 +304,7 @@ def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
     )
 
 
-@_while_tracing
+@while_tracing
 def _random(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     return _random_calls(tracer, original, True, *args, **kwargs)
 
@@ -340,5 +337,6 @@ replaced_always(
         **dict.fromkeys(_SETTINGS, _setting),
     },
 )
+replaced_always(checkpoints.__dict__, {"checkpoint": higher_order_calls.make_checkpoint})
 replaced_always(torch.random.__dict__, dict.fromkeys(_SEEDING, _random))
 replaced_always(torch.autograd.graph.saved_tensors_hooks, {"__enter__": _saved_hooks})

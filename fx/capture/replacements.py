@@ -24,7 +24,7 @@ ABSENT = object()
 class Replacement:
     """Entries of one dictionary or class, what stands in for each, and the traces that need it."""
 
-    __slots__ = ("absent", "entries", "holders", "makers", "namespace", "originals", "owner", "stand_ins")
+    __slots__ = ("absent", "entries", "holders", "keys", "makers", "namespace", "originals", "owner", "stand_ins")
 
     def __init__(self, owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:
         """Replace, once it is put on, the names in ``makers`` by what these make of what the names stand for.
@@ -37,6 +37,8 @@ class Replacement:
         self.entries = _entries_of(owner) if isinstance(owner, type) else owner
         """What can be written to; None where each attribute of the class has to be set."""
         self.makers = makers
+        self.keys = frozenset((id(owner), name) for name in makers)
+        """The owner's identity, with each of the names."""
         self.absent = absent
         self.originals: dict[str, Any] = {}
         """What each name stood for before."""
@@ -47,6 +49,8 @@ class Replacement:
     def prepare(self) -> None:
         """Make what stands in for what is there now: anew, where that is something else than the last time."""
         namespace, originals = self.namespace, self.originals
+        if len(originals) == len(self.makers) and _holds(namespace, originals):
+            return
         for name, make in self.makers.items():
             found = namespace.get(name, ABSENT)
             if originals.get(name, self) is found:
@@ -98,7 +102,7 @@ class Replacement:
             setattr(self.owner, name, value)
 
 
-def _holds(owner: dict[str, Any], entries: dict[str, Any]) -> bool:
+def _holds(owner: Mapping[str, Any], entries: dict[str, Any]) -> bool:
     """Return whether a dictionary has all of these entries."""
     return all(map(operator.is_, map(owner.get, entries, repeat(ABSENT)), entries.values()))
 

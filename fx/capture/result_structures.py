@@ -26,7 +26,7 @@ def parts(like: Any, whole: Proxy, tracer: Any, varying: bool = False) -> Any:
     """
 
     def part(one: Any, key: Any) -> Any:
-        return parts(one, element(whole, key, tracer), tracer, varying)
+        return parts(one, tracer._state.real.element(whole, key), tracer, varying)
 
     if isinstance(like, (Proxy, torch.Tensor)) or like is LEAF:
         return whole
@@ -41,11 +41,6 @@ def parts(like: Any, whole: Proxy, tracer: Any, varying: bool = False) -> Any:
     if varying and isinstance(like, (int, float, complex)):
         return whole
     return like if type(like) in IMMEDIATE_TYPES or not holds_values(like) else whole
-
-
-def element(whole: Proxy, key: Any, tracer: Any) -> Proxy:
-    """An element of a value, whose node goes where nobody uses it."""
-    return tracer._state.real._noted(whole[key])  # type: ignore[index]
 
 
 def holds_values(value: Any) -> bool:

@@ -46,7 +46,7 @@ class RootTracer(TracerBase):
             raise _foreign("module is not installed as a submodule of the traced root", type(mod).__name__, self)
         return path
 
-    def attribute_arg(self, a: Any) -> Argument:
+    def _attribute_arg(self, a: Any) -> Argument:
         """A ``get_attr`` node for a parameter, buffer, submodule or tensor; ``NotImplemented`` for anything else.
 
         Tensors that are not an attribute of the root become constants of the graph. Functions that can be imported by
@@ -69,7 +69,7 @@ class RootTracer(TracerBase):
             return self._constant(f"_{type(a).__name__}_constant_", a)
         return NotImplemented
 
-    def attribute_used(self, node: Node, path: str) -> None:
+    def _attribute_used(self, node: Node, path: str) -> None:
         """Note that ``node`` uses an attribute first of all: one that it writes to is read by nodes from then on."""
         target = node.target
         if isinstance(target, str):
@@ -83,7 +83,7 @@ class RootTracer(TracerBase):
         if isinstance(tensor, torch.Tensor):
             self._state.real.is_written(tensor)
 
-    def is_state(self, tensor: torch.Tensor) -> bool:
+    def _is_state(self, tensor: torch.Tensor) -> bool:
         """Return whether the root, or a module below it, holds a tensor; constants of the program are not its state."""
         if not self.submodule_paths:
             return False
@@ -92,7 +92,7 @@ class RootTracer(TracerBase):
         known = self._attributes().get(id(tensor))
         return known is not None and known[1] not in self._constants
 
-    def takes_part(self, arguments: Any) -> bool:
+    def _takes_part(self, arguments: Any) -> bool:
         """Return whether an argument of a call is recorded: a traced value, or a tensor of the root."""
         real = self._state.real
         return find_proxy(arguments) is not None or (real is not None and real.takes_part(arguments))

@@ -14,9 +14,8 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, shown
 from fx.assertions import assert_is_none, check_given, check_not_given, check_value
-from fx.capture.annotations import annotations_of, defaults_of, evaluated_annotations
 from fx.capture.decorators import asking_decorator, decorated_again, expect_keywords_taken
-from fx.capture.optional_inputs import asked_for, asked_keywords
+from fx.capture.parameters import annotations_of, asked_for, asked_keywords, defaults_of, evaluated_annotations
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types
@@ -63,17 +62,30 @@ class Signature:
         Raises:
             TraceError: it is a method of a module that takes ``self`` as part of ``*args``.
         """
-        behind = inspect.unwrap(function)
-        code: CodeType = behind.__code__  # type: ignore[attr-defined]
+        behind: Any = inspect.unwrap(function)
+        self.called = function_called(behind)
+        code: CodeType = self.called.__code__
         self.function = function
         self.code = code
         self.is_module = is_module
         self.defaults = defaults_of(behind)
         self.annotations = evaluated_annotations(behind)
-        named = code.co_argcount + code.co_kwonlyargcount
-        names = list(code.co_varnames[:named])
+        self.starred: list[str] = []
+        if self.called is behind:
+            named = code.co_argcount + code.co_kwonlyargcount
+            names = list(code.co_varnames[:named])
+            self.keyword_only = names[code.co_argcount :]
+            rest = iter(code.co_varnames[named:])
+            if code.co_flags & inspect.CO_VARARGS:
+                self.starred.append(f"*{next(rest)}")
+            if code.co_flags & inspect.CO_VARKEYWORDS:
+                self.starred.append(f"**{next(rest)}")
+        else:
+            parameters = inspect.signature(behind).parameters.values()
+            names = [one.name for one in parameters]
+            self.keyword_only = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
         if is_module:
-            if code.co_argcount == 0:
+            if len(names) == len(self.keyword_only):
                 raise TraceError(
                     "``self`` argument cannot be part of *args expansion!",
                     where=defined_at(code),
@@ -89,14 +101,7 @@ class Signature:
         """What the program is to check of its inputs: by which function, of which, with which message."""
         self._whole: set[str] = set()
         """The inputs that are not taken apart."""
-        self.keyword_only = names[len(names) - code.co_kwonlyargcount :]
-        self.starred: list[str] = []
-        rest = iter(code.co_varnames[named:])
-        if code.co_flags & inspect.CO_VARARGS:
-            self.starred.append(f"*{next(rest)}")
-        if code.co_flags & inspect.CO_VARKEYWORDS:
-            self.starred.append(f"**{next(rest)}")
-        self._asking = asking_decorator(function) if self.starred or code.co_kwonlyargcount else None
+        self._asking = asking_decorator(function) if self.starred or self.keyword_only else None
         """Where a decorator asks what is given by keyword: it is given what example inputs have alone."""
 
     @staticmethod
@@ -109,11 +114,11 @@ class Signature:
     ) -> tuple[Callable[..., Any], list[Any]]:
         """Make the placeholders; see ``Tracer.create_args_for_root``."""
         concrete = self._by_name(concrete_args)
-        guide = tracer._state.guide
+        state: Any = tracer._state
+        guide = state.guide
         root: list[Any] = [tracer.root] if self.is_module else []  # type: ignore[attr-defined]
         if self.optional:
-            behind: Any = inspect.unwrap(self.function)
-            self._asked_for = asked_for(getattr(behind, _CALLS, behind), self.optional, root[0] if root else None)
+            self._asked_for = asked_for(self.called, self.optional, root[0] if root else None)
         made = {name: self._placeholder(tracer, name, concrete) for name in (*self.names, *self.starred)}
         # Checks stand behind all inputs, which come first in a graph.
         for check, *given in self._checks:
@@ -180,7 +185,8 @@ class Signature:
     def _placeholder(self, tracer: TracerBase, name: str, concrete: dict[str, Any]) -> Any:
         """The placeholder of one parameter; those of its parts where it is specialized, or the value itself."""
         default = (self.defaults[name],) if name in self.defaults else ()
-        guide = tracer._state.guide
+        state: Any = tracer._state
+        guide = state.guide
         if self._asking is not None and guide is not None and default and guide.given.get(name, *default) is default[0]:
             return self._left_as_default(tracer, name)
         if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
@@ -190,14 +196,14 @@ class Signature:
             return _NoKeywords()
         # Without example inputs `if mask is None:` has one answer in the program, which it checks when it runs.
         if name not in concrete and name in self._asked_for and guide is None:
-            return self._left_out(tracer, name) if tracer._leaves_out(name) else self._given(tracer, name)
+            return self._optional(tracer, name, is_given=not state.leave_out())
         is_given = guide is not None and name not in concrete and guide.given.get(name, name) is not None
         is_marked = type(concrete.get(name)) is PHBase
         if name in self._flags and is_marked:  # to stay free, and not to be decided by its default
             return self._input(tracer, name, *default)
         if name in self.optional and (is_given or is_marked):
             self._whole.add(name)
-            return self._given(tracer, name)
+            return self._optional(tracer, name, is_given=True)
         if name not in concrete:
             self._whole.add(name)
             proxy = self._input(tracer, name, *default)
@@ -222,24 +228,20 @@ class Signature:
 
         return pytree.tree_map(specialize, concrete[name])
 
-    def _given(self, tracer: TracerBase, name: str) -> Proxy:
-        """The placeholder of an optional input that the program is captured with, and checks where it asks for it."""
+    def _optional(self, tracer: TracerBase, name: str, is_given: bool) -> Proxy | None:
+        """The placeholder of an optional input, or what stands for one that is left out.
+
+        The program checks whether it is given, where it asks for that.
+        """
         proxy = self._input(tracer, name, None)
         if (where := self._asked_for.get(name)) is not None:
+            check, state, mark, other = _WITH if is_given else _WITHOUT
             message = (
-                f"the program was captured where {name} is given ({_OTHERWISE.format(name, None)} without): {where}"
+                f"the program was captured where {name} is {state} "
+                f"(concrete_args={{{name!r}: {mark}}} captures it {other}): {where}"
             )
-            self._checks.append((check_given, proxy, message))
-        return proxy
-
-    def _left_out(self, tracer: TracerBase, name: str) -> None:
-        """The placeholder of an optional input that the program is captured without, and refuses where it is given."""
-        proxy = self._input(tracer, name, None)
-        where = self._asked_for[name]
-        message = (
-            f"the program was captured where {name} is not given ({_OTHERWISE.format(name, 'fx.PH')} with): {where}"
-        )
-        self._checks.append((check_not_given, proxy, message))
+            self._checks.append((check, proxy, message))
+        return proxy if is_given else None
 
     def _left_as_default(self, tracer: TracerBase, name: str) -> Any:
         """The placeholder of an input that a decorator sees left out, and that has to be."""
@@ -254,10 +256,9 @@ class Signature:
 
     def _all_positional(self, is_guided: bool) -> Callable[..., Any]:
         """The function with keyword-only and starred parameters made ordinary, so that each can be one proxy."""
-        code = self.code
-        if not self.starred and not code.co_kwonlyargcount:
+        code, behind = self.code, inspect.unwrap(self.function)
+        if behind is not self.called or not (self.starred or self.keyword_only):
             return self.function
-        behind: Any = inspect.unwrap(self.function)
         if self._asking is not None and not is_guided:
             raise TraceError(
                 f"a decorator of {behind.__qualname__} asks what is given by keyword",
@@ -307,9 +308,15 @@ class Signature:
         return program
 
 
-_OTHERWISE = "concrete_args={{{!r}: {}}} captures it"
+_WITH = (check_given, "given", None, "without")
+_WITHOUT = (check_not_given, "not given", "fx.PH", "with")
 _CALLS = "_fx_calls"
 """The attribute of a function that calls another one, which has that."""
+
+
+def function_called(function: Any) -> Any:
+    """Return the function of Python's behind one that :func:`function_calling` has made; others are themselves."""
+    return vars(function).get(_CALLS, function)
 
 
 def function_calling(root: Any, owner: str = "") -> FunctionType | None:
@@ -335,29 +342,17 @@ def function_calling(root: Any, owner: str = "") -> FunctionType | None:
     parameters = list(inspect.signature(root).parameters.values())
     if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
         return None
-    empty = inspect.Parameter.empty
-    plain = [one.replace(annotation=empty, default=empty if one.default is empty else None) for one in parameters]
+    keywords = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
+    first = 1 if owner else 0
+    count = first + len(parameters) - len(keywords)
+
+    def program(*args: Any) -> Any:
+        return root(*args[first:count], **dict(zip(keywords, args[count:], strict=True)))
+
     if owner:
-        first = parameters[0].kind if parameters else inspect.Parameter.POSITIONAL_ONLY
-        first = min(first, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        plain.insert(0, inspect.Parameter(owner, first))
-    passed = [
-        f"{one.name}={one.name}" if one.kind is one.KEYWORD_ONLY else str(one.replace(annotation=empty, default=empty))
-        for one in parameters
-    ]
-    made: dict[str, Any] = {}
-    source = (
-        f"def calling(root):\n    def program{inspect.Signature(plain)}:\n        return root({', '.join(passed)})\n"
-    )
-    exec(source + "    return program\n", made)
-    program = made["calling"](root)
-    function = FunctionType(program.__code__, behind.__globals__, program.__name__, None, program.__closure__)
-    given = {one.name: one.default for one in parameters if one.default is not empty}
-    function.__dict__[_CALLS] = behind
-    optional = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY and one.name in given]
-    function.__defaults__ = tuple(given[name] for name in optional)
-    function.__kwdefaults__ = {name: value for name, value in given.items() if name not in optional}
-    return function
+        parameters.insert(0, inspect.Parameter(owner, inspect.Parameter.POSITIONAL_ONLY))
+    vars(program).update({_CALLS: behind, "__signature__": inspect.Signature(parameters)})
+    return program
 
 
 def not_traceable(root: Any) -> TraceError:

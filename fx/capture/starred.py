@@ -8,9 +8,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from fx.checks.traced_values import outside_fx
 from fx.errors import TraceError
 from fx.node import Node
-from fx.proxy import Proxy, TracerBase, outside_fx
+from fx.proxy import Proxy, TracerBase
 
 _SIZES_FROM = {
     name: start

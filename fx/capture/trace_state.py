@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType, FunctionType
+from types import FrameType, NoneType
 from typing import Any
 
 import torch
 
-from fx.capture import higher_order_calls, recorded_calls
+from fx.assertions import check_value
+from fx.bytecode.spreading import call_of_starred
+from fx.capture import identity_tests, starred
 from fx.capture.assigned_attributes import AssignedAttributes
 from fx.capture.bodies import Body
 from fx.capture.modes import Modes
-from fx.capture.patching import Trace, replaced_together
-from fx.capture.python_functions import called_method, calls_classes, record_classes, record_methods
+from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors
-from fx.capture.replacements import Maker
+from fx.capture.recorded_calls import RecordedCalls
 from fx.capture.restore.record import Record
 from fx.capture.training_flag import TrainingFlags
-from fx.capture.whole_calls import RECORDED, behind_recording, recording
-from fx.errors import TraceError
-from fx.operators.asynchronous import remote_calls
-from fx.proxy import RecordingState
+from fx.capture.whole_calls import (
+    called_method,
+    calls_classes,
+    record_classes,
+    record_methods,
+    recording,
+)
+from fx.checks.traced_values import kind_of
+from fx.errors import TracedValueError, TraceError
+from fx.frames import users_frame
+from fx.node import Node
+from fx.provenance import SourceLocation
+from fx.proxy import Proxy, RecordingState
 from fx.wrapping import wrapped_globals
 
 
@@ -55,6 +64,8 @@ class TraceState(RecordingState):
 
     trace: Trace | None = None
     """What is replaced in the process while the run goes on."""
+    calls: RecordedCalls | None = None
+    """What it replaces in the globals of traced code."""
     modules: Record | None = None
     """What modules hold, to be put back."""
     modes: Modes
@@ -63,8 +74,7 @@ class TraceState(RecordingState):
     """The training flags that it asks for."""
     real: RealTensors | None = None
     """What it does with tensors that are no traced values."""
-    body: Body | None = None
-    """What is captured now, where it is a function that the program hands to another one."""
+    body: Body | None
     attribute_paths: dict[int, tuple[Any, str]] | None = None
     """The tensors that modules hold as attributes, with their paths, by identity."""
     parameter_paths: dict[int, str] | None = None
@@ -102,28 +112,20 @@ class TraceState(RecordingState):
         self.tells_leaves = False
         """Whether what is a leaf is left to the class of the tracer."""
         self._parameter_proxies: dict[str, Any] = {}
-        self._searched: set[int] = set()
-        self._makers: dict[int, Maker] | None = None
 
     # Another run.
 
     def again(self, needs: Needs) -> TraceState:
         """Return the state of another run of the same program, with the same inputs."""
-        state = TraceState(self.tracer, needs, self.examples, self.fake_mode)
+        state = type(self)(self.tracer, needs, self.examples, self.fake_mode)
         state.has_raised = self.has_raised
         return state
 
     def drop(self) -> None:
         """Let go of traced values, and of what refers to the tracer, at the end of the run."""
-        self.trace = self.flags = self.real = self.body = self.caught = self.guide = None
+        self.trace = self.calls = self.flags = self.real = self.body = self.caught = self.guide = None
         self._parameter_proxies, self.written, self.starred, self.indexed = {}, {}, [], []
         vars(self).pop("modes", None)
-
-    def note_class_called(self, frame: FrameType) -> None:
-        """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
-        namespace = frame.f_globals
-        if not self.needs.calls and id(namespace) not in self.called_in and calls_classes(frame):
-            self.called_in[id(namespace)] = namespace
 
     @property
     def runs_again(self) -> bool:
@@ -143,13 +145,96 @@ class TraceState(RecordingState):
         how = "with its optional inputs"
         return Needs(True, given=True, how=how, why=_why(error, how)) if self.leaves_out else None
 
+    def leave_out(self) -> bool:
+        """Return whether the program is captured without an optional input that it asks for, and note that."""
+        self.leaves_out = not self.needs.given
+        return self.leaves_out
+
+    # What the traced code asks of values (``fx.checks.questions``).
+
+    def answer(self, question: str, asked: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
+        """Return what example inputs say of a traced value; the program checks that it is so.
+
+        Raises:
+            TraceError: there are none, or they do not say it.
+        """
+        if question == "bool" and asked.node in self.flag_defaults:
+            return self._default_of_flag(asked, lines["where"])
+        if self.guide is None or self.runs_again:
+            raise self.tracer._refusal(what, kind, **lines)
+        return self.guide.answer(question, asked, what, kind, **lines)
+
+    def _default_of_flag(self, flag: Proxy, where: object) -> bool:
+        """Capture the program as it is where a flag is left out, and let it check that."""
+        name, value = flag.node.target, flag.node.args[0]
+        if not any(user.target is check_value for user in flag.node.users):
+            other = f"concrete_args={{{name!r}: {not value}}} captures it otherwise"
+            message = f"the program was captured where {name} was {value} ({other}): {where}"
+            flag.tracer.create_proxy("call_function", check_value, (flag, value, message), {})
+        return bool(value)
+
+    def index(self, value: Proxy, frame: FrameType) -> int:
+        """The integer that a traced value is for the example inputs.
+
+        Raises:
+            TracedValueError: they do not say it.
+        """
+        if self.guide is None:
+            raise TracedValueError("a traced value is used as an integer after its trace is over")
+        number, guard = self.guide.index(value, frame)
+        caller = users_frame(frame)
+        self.indexed.append((caller, caller.f_lasti, guard))
+        return number
+
+    def take_back_guards(self, args: Any, kwargs: Any) -> None:
+        """Remove guards of integers that the calling instruction asked for, as it is recorded with them."""
+        frame = users_frame(sys._getframe(1))
+        pending, self.indexed = self.indexed, []
+        guards = [guard for asked, place, guard in pending if asked is frame and place == frame.f_lasti]
+        if self.guide is not None and any(guards):
+            self.guide.take_back(guards, (args, kwargs))
+
+    def value_compared(self, node: Node, location: SourceLocation) -> None:
+        """Let the program check, or refuse, that the value of a node is compared by identity."""
+        guide = self.guide if node.target is getattr else None
+        # asked last: to know what a value is, all that leads to it is run on fake tensors
+        if (
+            guide is not None
+            and identity_tests.tests_of(node, location)
+            and guide.kind_of(Proxy(node, self.tracer)) is NoneType
+        ):
+            return  # which is what is compared, as it is answered
+        location.is_compared = identity_tests.expect_known(self.tracer, node, location)
+
+    def spread_elements(self, value: Proxy, frame: FrameType, refusal: TraceError) -> Any:
+        """Return what stands for all elements of a shape that ``frame`` spreads in a call; None where it does not."""
+        if self.guide is not None and self.guide.knows(value):
+            return None
+        is_asked = self.trace is not None and kind_of(value.node) == (torch.Size, True)
+        place = call_of_starred(frame) if is_asked else None
+        if place is None:
+            return None
+        self.starred.append(starred.Starred(value, frame, place, refusal))
+        return self.starred[-1]
+
+    def take_spread(
+        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of a call with shapes for what stands for their elements."""
+        return starred.spread(self.tracer, self.starred, kind, target, args, kwargs)
+
+    def note_class_called(self, frame: FrameType) -> None:
+        """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
+        namespace = frame.f_globals
+        if not self.needs.calls and id(namespace) not in self.called_in and calls_classes(frame):
+            self.called_in[id(namespace)] = namespace
+
     # What is replaced.
 
     def replace_functions(self, trace: Trace, function: Callable[..., Any]) -> None:
         """Let traced code, which begins with ``function``, call what records calls in the place of what does not."""
         self.trace = trace
-        recorded_calls.replace(trace)
-        higher_order_calls.replace(trace)
+        self.calls = RecordedCalls(trace, self.tracer._autowrap_functions, self.needs.calls)
         if self.modules is not None:
             self.assigned.watch(trace, self.modules)
             if self.needs.calls:
@@ -159,12 +244,9 @@ class TraceState(RecordingState):
                     record_classes(trace, namespace)
         for namespace, name in wrapped_globals():
             trace.replace(namespace, (name,), recording)
-        for call in remote_calls():  # under the name where it is made, too, by which generated code calls it
-            self.autowrap(call.__globals__)
-            self.autowrap(vars(sys.modules["torch.distributed.rpc"]))
         for module in self.tracer._autowrap_search:
-            self.autowrap(module.__dict__)
-        self.autowrap_function(function)
+            self.calls.search(module.__dict__)
+        self.calls.search_function(function)
 
     # What the tracing thread does with modules.
 
@@ -174,7 +256,8 @@ class TraceState(RecordingState):
         """Let the tracer decide: ``module(*args, **kwargs)`` was called."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
-            self.autowrap_function(type(module).forward)
+            if self.calls is not None:
+                self.calls.search_function(type(module).forward)
             return original(module, *args, **kwargs)
 
         caught = self.caught
@@ -189,54 +272,9 @@ class TraceState(RecordingState):
         """Let the tracer decide: ``module.name`` was read and found to be ``value``."""
         return self.tracer.getattr(name, value, self._parameter_proxies)
 
-    def autowrap_function(self, function: Any) -> None:
-        """Do so in the globals of a function, and of all that its decorators call."""
-        while function is not None:
-            self.autowrap(getattr(function, "__globals__", {}))
-            function = getattr(function, "__wrapped__", None)
-
-    def autowrap(self, namespace: dict[str, Any]) -> None:
-        """Record the tracer's autowrap functions where ``namespace``, or one that it reaches, refers to them."""
-        trace = self.trace
-        if trace is None or id(namespace) in self._searched:
-            return
-        if self._makers is None:
-            self._makers = recorded_calls.makers_of(trace, self.tracer._autowrap_functions)
-        pending = [namespace]
-        for one in pending:
-            if id(one) in self._searched:
-                continue
-            self._searched.add(id(one))
-            if str(one.get("__name__")).startswith(("torch.", "math")):
-                self._record_whole(trace, one)
-            else:
-                if self.needs.calls and self.modules is not None and id(one) not in self.modules.facts.namespaces:
-                    record_classes(trace, one)
-                pending.extend(recorded_calls.replace_in(trace, one, self._makers))
-
-    def _record_whole(self, trace: Trace, namespace: dict[str, Any]) -> None:
-        """Record the functions where globals of torch's, or those of ``math``, refer to them."""
-        functions = self.tracer._autowrap_functions
-        names = [
-            name
-            for name, value in list(namespace.items())
-            if id(value) in functions
-            or (type(value) is FunctionType and value.__code__ is RECORDED and id(behind_recording(value)) in functions)
-        ]
-        if names and namespace is _OF_MATH.owner and names == list(_OF_MATH.makers):
-            trace.replace_all(_OF_MATH)
-        else:
-            trace.replace(namespace, names, recording)
-
 
 def _why(error: Exception, how: str) -> str:
     """Return why there is a second run, in one line, and how it differs."""
     what, *lines = str(error).splitlines() or [type(error).__name__]
     where = next((line[9:] for line in lines if line.startswith("  where")), "")
     return f"{how}: {what}" + (f", {where}" if where else "")
-
-
-_OF_MATH = replaced_together(
-    math.__dict__,
-    {name: recording for name, value in vars(math).items() if not name.startswith("_") and callable(value)},
-)

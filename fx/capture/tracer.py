@@ -6,18 +6,16 @@ import copy
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from types import FrameType, FunctionType, ModuleType, NoneType
+from collections.abc import Callable, Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 
 from fx.arguments import expect, expect_all, explained
-from fx.assertions import check_value
-from fx.bytecode.spreading import call_of_starred
-from fx.capture import higher_order_calls, identity_tests, patching, root_hooks, starred
+from fx.capture import higher_order_calls, patching, root_hooks
 from fx.capture.augmented import write_where_it_shows
-from fx.capture.bodies import escaped, outermost, within
+from fx.capture.bodies import escaped, outermost
 from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
@@ -26,6 +24,7 @@ from fx.capture.misuse import explain_misuse, note_other_run
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
+from fx.capture.recorded_calls import MATH
 from fx.capture.restore import leftovers
 from fx.capture.restore.earlier_calls import (
     dependence_on_earlier_call,
@@ -36,21 +35,29 @@ from fx.capture.restore.earlier_calls import (
 )
 from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
-from fx.capture.signature import PH, ConcreteArgs, PHBase, PHWithMeta, Signature, function_calling, not_traceable
+from fx.capture.signature import (
+    PH,
+    ConcreteArgs,
+    PHBase,
+    PHWithMeta,
+    Signature,
+    function_called,
+    function_calling,
+    not_traceable,
+)
 from fx.capture.trace_state import TraceState
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording
-from fx.checks.questions import kind_of
+from fx.checks.traced_values import caller_location
 from fx.code.sources import not_compiled
-from fx.errors import ForeignModuleError, TracedValueError, TraceError
-from fx.frames import boundary, user_location, users_frame
+from fx.errors import ForeignModuleError, TraceError
+from fx.frames import boundary, user_location
 from fx.graph import Graph
 from fx.graph_module import GraphModule
 from fx.naming.printing import describe
-from fx.node import Node, Target
+from fx.node import Node
 from fx.operators.asynchronous import remote_calls
-from fx.provenance import SourceLocation
-from fx.proxy import ParameterProxy, Proxy, Scope, caller_location
+from fx.proxy import ParameterProxy, Proxy, Scope
 
 __all__ = ["PH", "PHBase", "PHWithMeta", "Proxy", "ProxyableClassMeta", "Tracer", "is_fx_symbolic_tracing",
            "is_fx_tracing", "symbolic_trace"]  # fmt: skip
@@ -76,6 +83,7 @@ class Tracer(RootTracer):
         return relu
     """
 
+    _state_class: type[TraceState] = TraceState
     follows_training: bool = True
     """Let operations that are given the training flag of a module read it when they run, instead of fixing it."""
 
@@ -99,10 +107,9 @@ class Tracer(RootTracer):
         what = "autowrap_functions of a Tracer are functions"
         autowrap_functions = expect_all(autowrap_functions, callable, what, error=TraceError)
         for module in autowrap_modules:
-            for name, value in list(module.__dict__.items()):
-                if name[:1] != "_" and callable(value):
-                    function = behind_recording(value) if type(value) is FunctionType else value
-                    functions[id(function)] = function
+            named = () if module is math else list(module.__dict__.items())
+            held = (behind_recording(value) for name, value in named if name[:1] != "_" and callable(value))
+            functions.update(MATH if module is math else ((id(value), value) for value in held))
         functions.update((id(function), function) for function in (*autowrap_functions, *remote_calls()))
         self._autowrap_functions: dict[int, Any] = functions
         self._autowrap_search: list[ModuleType] = list(autowrap_modules)
@@ -220,7 +227,7 @@ class Tracer(RootTracer):
         return cache[path]
 
     @property
-    def opens_programs(self) -> bool:
+    def _opens_programs(self) -> bool:
         """Return whether captured programs below the root are looked into when they are called."""
         return type(self).is_leaf_module is Tracer.is_leaf_module
 
@@ -232,13 +239,6 @@ class Tracer(RootTracer):
                 raise escaped(self, proxy, caller_location(self))
             return found
         return super()._node_of(proxy)
-
-    def create_attribute(self, root: Proxy, name: str) -> Node:
-        """Make the node of an attribute, where the value is made whose it is."""
-        if self._state.body is None:
-            return super().create_attribute(root, name)
-        with within(self, root.node.graph):
-            return super().create_attribute(root, name)
 
     def create_args_for_root(
         self,
@@ -289,7 +289,7 @@ class Tracer(RootTracer):
             TraceError: the program cannot be captured; the message names the user's line.
         """
         fake_mode = None if example_inputs is None else fake_mode_for(example_inputs)
-        first = TraceState(self, examples=example_inputs, fake_mode=fake_mode)
+        first = self._state_class(self, examples=example_inputs, fake_mode=fake_mode)
         try:
             return self._trace(root, concrete_args, first)
         except Exception as error:
@@ -316,112 +316,16 @@ class Tracer(RootTracer):
         proxy.node, proxy.tracer = node, self
         return proxy
 
-    def answer(self, question: str, obj: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
-        """Return what example inputs say of a traced value; the program checks that it is so.
-
-        Raises:
-            TraceError: there are none, or they do not say it.
-        """
-        if question == "bool" and obj.node in self._state.flag_defaults:
-            return self._answer_default(obj, lines["where"])
-        if self._state.guide is None or self._state.runs_again:
-            return super().answer(question, obj, what, kind, **lines)
-        return self._state.guide.answer(question, obj, what, kind, **lines)
-
-    def _answer_default(self, flag: Proxy, where: object) -> bool:
-        """Capture the program as it is where a flag is left out, and let it check that."""
-        name, value = flag.node.target, flag.node.args[0]
-        if not any(user.target is check_value for user in flag.node.users):
-            other = f"concrete_args={{{name!r}: {not value}}} captures it otherwise"
-            message = f"the program was captured where {name} was {value} ({other}): {where}"
-            self.create_proxy("call_function", check_value, (flag, value, message), {})
-        return bool(value)
-
-    def unpack(self, obj: Proxy, count: int, frame: FrameType) -> Iterator[Any]:
-        """The elements of a value that is unpacked; with example inputs, the program checks how many there are."""
-        if self._state.guide is None or not self._state.guide.knows(obj):
-            return super().unpack(obj, count, frame)
-        if (known := self._count(obj, frame)) is not None:
-            return super().unpack(obj, known, frame)
-        where = user_location(frame, self._state.locations)
-        return self.answer("iter", obj, "cannot unpack a traced value", where=where, value=describe(obj.node))
-
-    def answer_index(self, obj: Proxy, frame: FrameType) -> int:
-        """The integer that a traced value is for the example inputs.
-
-        Raises:
-            TracedValueError: they do not say it.
-        """
-        if self._state.guide is None:
-            raise TracedValueError("a traced value is used as an integer after its trace is over")
-        number, guard = self._state.guide.index(obj, user_location(frame, self._state.locations))
-        caller = users_frame(frame)
-        self._state.indexed.append((caller, caller.f_lasti, guard))
-        return number
-
-    def _take_back_guards(self, args: Any, kwargs: Any) -> None:
-        """Remove guards of integers that the calling instruction asked for, as it is recorded with them."""
-        frame = users_frame(sys._getframe(1))
-        pending, self._state.indexed = self._state.indexed, []
-        guards = [guard for asked, place, guard in pending if asked is frame and place == frame.f_lasti]
-        if self._state.guide is not None and any(guards):
-            self._state.guide.take_back(guards, (args, kwargs))
-
-    def is_of_kind(self, value: Proxy, certain: bool, kind: type, where: object) -> type:
-        """Let the program check the class of a value, where its node does not promise it."""
-        guide = None if certain else self._state.guide
-        known = None if guide is None else guide.kind_of(value)
-        if guide is None or known is None:
-            return super().is_of_kind(value, certain, kind, where)
-        guide.check_kind(value, known, where)
-        return known
-
-    def _leaves_out(self, name: str) -> bool:
-        """Return whether the program is captured without an optional input of this name, which it asks for."""
-        self._state.leaves_out = not self._state.needs.given
-        return self._state.leaves_out
-
-    def real_value_needed(self, frame: FrameType) -> None:
-        """Note that ``frame`` is refused because a class of Python's, which takes concrete values, was called in it."""
-        self._state.note_class_called(frame)
-
-    def made_where_it_may_be_compared(self, node: Node, location: SourceLocation) -> None:
-        """Let the program check, or refuse, that the value of a node is compared by identity."""
-        guide = self._state.guide if node.target is getattr else None
-        # asked last: to know what a value is, all that leads to it is run on fake tensors
-        if (
-            guide is not None
-            and identity_tests.tests_of(node, location)
-            and guide.kind_of(Proxy(node, self)) is NoneType
-        ):
-            return  # which is what is compared, as it is answered
-        location.is_compared = identity_tests.expect_known(self, node, location)
-
-    def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
-        asked = self._state.trace is not None and kind_of(obj.node) == (torch.Size, True)
-        if self._state.guide is not None and self._state.guide.knows(obj):
-            return False
-        place = call_of_starred(frame) if asked else None
-        if place is not None:
-            self._state.starred.append(starred.Starred(obj, frame, place, refusal))
-        return place is not None
-
-    def _spread(
-        self, kind: str, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of a call, with shapes for what stands for their elements."""
-        return starred.spread(self, self._state.starred, kind, target, args, kwargs)
-
     def _trace(self, root: Root, concrete_args: ConcreteArgs, state: TraceState) -> Graph:
         """One run of ``root``, from the start, and another one if it has changed what it may have read before."""
         leave_ended()
         forget_ended()
         forget_traced_values()
         function = self._start(root, state)
-        of_python = {
-            m: path for m, path in (self.submodule_paths or {}).items() if not isinstance(m, torch.jit.ScriptModule)
-        }
-        behind = getattr(function, "_fx_calls", function)
+        of_python = self.submodule_paths or {}
+        if any(issubclass(kind, torch.jit.ScriptModule) for kind in set(map(type, of_python))):
+            of_python = {m: path for m, path in of_python.items() if not isinstance(m, torch.jit.ScriptModule)}
+        behind = function_called(function)
         state.modules = modules = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
         lost: Proxy | None = None
         references = sys.getrefcount(self)  # each traced value has one
@@ -497,7 +401,7 @@ class Tracer(RootTracer):
             modules.keep_until_restored(trace)
             state.real = RealTensors(self, state.modes, trace.is_running, replaces_methods=state.needs.calls)
             enter(state.real)
-            state.replace_functions(trace, function)
+            state.replace_functions(trace, function_called(function))
             caught = state.caught = Caught(around.handling) if around.handling else None
             if state.fake_mode is not None:
                 state.guide = Guide(self, bound(function, root, state.examples), state.fake_mode)
@@ -514,7 +418,6 @@ class Tracer(RootTracer):
             state.makes_output = True
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
-            self._drop_unused_reads()
             state.real.drop_unused()
             if state.guide is not None:
                 state.guide.expect_containers_kept(user_location(None, {}))
@@ -522,7 +425,7 @@ class Tracer(RootTracer):
             write_where_it_shows(state.augmented, self.root)
             for node in state.augmented if self.check_mutable_operations else ():
                 if not node._erased:
-                    self._refuse_writes(node.op, node.target, node.args, node.kwargs, node.source)
+                    self._refuse_write(node)
             flags.drop_unused()
             flags.expect_kept()
 
@@ -540,12 +443,6 @@ class Tracer(RootTracer):
             state.trace = None
             state.is_finished = True
             state.modes.restore()
-
-    def _drop_unused_reads(self) -> None:
-        """Remove attributes that were recorded before a call that changes them, and that nobody uses."""
-        for node in reversed(self._state.reads_recorded):
-            if not node._erased and not node.users and node.graph is self.graph:
-                self.graph.erase_node(node)
 
     def _finish(self, modules: Record) -> Proxy | None:
         """Leave everything as it was. To be called again where the exception of a signal's handler interrupts."""

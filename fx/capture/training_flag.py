@@ -19,6 +19,7 @@ from fx.bytecode.mentions import compares_with_truth
 from fx.capture import patching
 from fx.capture.bodies import outermost
 from fx.capture.patching import replaced_always
+from fx.checks.traced_values import asker
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import is_ours, is_users, user_location
 from fx.node import Node
@@ -120,8 +121,7 @@ class TrainingFlags:
 
     def read(self, module: torch.nn.Module, value: bool, frame: FrameType | None) -> Any:
         """Return what ``module.training`` is for the code that runs in ``frame``."""
-        while frame is not None and is_ours(frame) and frame.f_code.co_name == "getattr":
-            frame = frame.f_back
+        frame = None if frame is None else asker(frame)
         path = (self.tracer.submodule_paths or {}).get(module)
         if frame is None or is_ours(frame) or type(value) is not bool:
             return value

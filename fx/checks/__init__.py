@@ -1,1 +1,1 @@
-"""Checks that a program makes of its inputs: recognized in the user's bytecode, with their messages."""
+"""Questions that Python asks of traced values, and checks that a program makes of its inputs, with their messages."""

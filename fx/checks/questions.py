@@ -1,120 +1,326 @@
-"""What a traced value is, as far as its node says it, and questions about it that byte code shows."""
+"""What Python asks of values and takes no traced value for: one row for each question, with what becomes of it.
+
+A question is recorded as an operation, checked by an assertion in the program, answered from example inputs under a
+guard, or refused at the user's line. ``Proxy`` asks here. What Python asks by a function (``isinstance``, ``type``,
+``hasattr``, ``len``, ``max``) is seen where traced code calls it: :mod:`fx.capture.asked_kinds`.
+"""
 
 from __future__ import annotations
 
-import operator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn
 
 import torch
 
-from fx.assertions import KINDS
-from fx.node import Node
-from fx.operators.families import find_operator, is_one_of
-from fx.operators.python import COMPARISONS
-from fx.operators.tensor_queries import ATTRIBUTES, METHODS
+from fx.assertions import KINDS, check_kind, check_value
+from fx.bytecode.dialects import matches_sequence, unknown_version, unpack_count, unpack_ends
+from fx.bytecode.spreading import count_to_unpack
+from fx.checks.messages import MessageTemplate
+from fx.checks.recognition import hash_of_option
+from fx.checks.recorded_checks import record_check, record_condition
+from fx.checks.texts import is_only_shown
+from fx.checks.traced_values import TracedValue, caller_location, count_of, kind_of, outside_fx
+from fx.errors import TracedValueError, TraceError
+from fx.frames import is_ours, user_location
+from fx.naming.printing import describe
 
-_ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg})
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What becomes of a question."""
+
+    what: str
+    """The first line of the error where nothing answers."""
+    why: str
+    """Why a value does not answer it while the program is captured."""
+    remedy: str
+    """What to do in the program."""
+    known: Callable[[Any, FrameType], Any] = lambda value, frame: None
+    """Answers for the code in a frame without example inputs: from the node of the value, or by a check that is
+    recorded; None where it cannot. After it, the guide answers, in ``Guide.answer``."""
+    is_of_sizes: bool = False
+    """Whether example inputs answer it for tensors, too."""
+    unread: str = ""
+    """What is lost where the byte code of this version of Python is not known."""
+    error: type[TraceError] = TraceError
+    """The class of the error."""
 
 
-def kind_of(node: Node) -> tuple[type, bool]:
-    """The class of a traced value, and whether that is certain; where nothing else is known, a tensor.
+def ask(name: str, value: TracedValue, frame: FrameType, what: str | None = None, /, **lines: Any) -> Any:
+    """Return what code in ``frame`` gets that asks a question of a value.
 
-    >>> import fx
-    >>> shape = fx.symbolic_trace(lambda x: x.shape).graph.find_nodes(op="call_function", target=getattr)[0]
-    >>> kind_of(shape)
-    (<class 'torch.Size'>, True)
+    Args:
+        name: the question, a key of :data:`QUESTIONS`.
+        value: what is asked.
+        frame: who asks.
+        what: the first line of the error, if another one than that of the row.
+        lines: its other lines, likewise.
+
+    Raises:
+        TraceError: nothing answers.
     """
-    if node.op == "placeholder":
-        return _kind_of_input(node)
-    if node.op == "call_method":
-        return _kind_of_method(str(node.target), node)
-    if node.op == "get_attr" and str(node.target).rpartition(".")[2] == "training":
-        return bool, True
-    if node.op != "call_function":
-        return torch.Tensor, False
-    target: Any = node.target
-    if target is getattr:
-        row = ATTRIBUTES.get(str(node.args[1]))
-        return (torch.Tensor, False) if row is None or row.result is object else (row.result, True)
-    if target is operator.getitem:
-        return _kind_of_element(node)
-    if target in (int, float, list, tuple) or target is len:
-        return (int if target is len else target), True
-    # With a tensor among the operands the result is one, too. Booleans count as integers, as in Python.
-    kinds = [kind_of(arg)[0] if isinstance(arg, Node) else type(arg) for arg in node.args]
-    if kinds and all(issubclass(kind, int) for kind in kinds):
-        if target in _ARITHMETIC:
-            return int, True
-        if target is operator.truediv:
-            return float, True
-        if target in COMPARISONS:
-            return bool, True
-    return (tuple, False) if is_one_of(getattr(target, "__name__", None), "split") else (torch.Tensor, False)
+    row, state = QUESTIONS[name], value.tracer._state
+    answer = row.known(value, frame)
+    if answer is not None:
+        return answer
+    if not state.is_tracing:
+        refuse(name, value, frame, what, **lines)
+    return state.answer(name, value, what or row.what, row.error, **{**_lines(row, value, frame), **lines})
 
 
-def _kind_of_input(node: Node) -> tuple[type, bool]:
-    name = str(node.target)
-    if name.startswith("*"):
-        return (dict if name.startswith("**") else tuple), True
-    given = node.type if isinstance(node.type, type) else None
-    if given is None and node.args and node.args[0] is not None:
-        given = type(node.args[0])
-    return (given if given in KINDS.values() else torch.Tensor), False  # type: ignore[return-value]
+def refuse(name: str, value: TracedValue, frame: FrameType, what: str | None = None, /, **lines: Any) -> NoReturn:
+    """Raise the error of a question that nothing answers, which ends the trace. Arguments are those of :func:`ask`."""
+    row = QUESTIONS[name]
+    raise value.tracer._refusal(what or row.what, row.error, **{**_lines(row, value, frame), **lines})
 
 
-def _kind_of_method(name: str, node: Node) -> tuple[type, bool]:
-    if name == "size":
-        return (torch.Size if len(node.args) == 1 and not node.kwargs else int), True
-    if name in METHODS and METHODS[name].result is int:
-        return int, True
-    return (tuple, False) if is_one_of(name, "split") else (torch.Tensor, False)
+def refusal_of(name: str, asked: TracedValue, frame: FrameType, **lines: Any) -> TraceError:
+    """Return the error of a question that is perhaps not one of the program's, so that it does not end the trace."""
+    row = QUESTIONS[name]
+    return row.error(row.what, **{**_lines(row, asked, frame), **lines})
 
 
-def _kind_of_element(node: Node) -> tuple[type, bool]:
-    whole, index = node.args[0], node.args[1]
-    if isinstance(whole, Node) and kind_of(whole)[0] is torch.Size:
-        return (torch.Size if isinstance(index, slice) else int), True
-    return torch.Tensor, False
+def refuse_text(tracer: Any, text: str) -> NoReturn:
+    """Refuse text in which a value stands, where it would become a constant of the program."""
+    row = QUESTIONS["text"]
+    raise tracer._refusal(row.what, where=caller_location(tracer), value=text, why=row.why, remedy=row.remedy)
 
 
-def count_of(node: Node) -> tuple[int, bool] | None:
-    """Return how many elements a traced value has, and whether that is certain; None where its node does not say it.
+def _lines(row: Question, value: TracedValue, frame: FrameType) -> dict[str, Any]:
+    unknown = unknown_version() if row.unread else None
+    more = "" if unknown is None else f"; the byte code of {unknown} is not known, so {row.unread}"
+    remedy = row.remedy
+    if value.tracer._state.guide is None and (row.is_of_sizes or kind_of(value.node)[0] is not torch.Tensor):
+        remedy += ", or give symbolic_trace example_inputs, which say it"
+    where = caller_location(value.tracer, frame)
+    return {"where": where, "value": describe(value.node), "why": row.why + more, "remedy": remedy}
 
-    >>> import fx
-    >>> halves = fx.symbolic_trace(lambda x: x.chunk(2)).graph.find_nodes(op="call_method", target="chunk")[0]
-    >>> count_of(halves)
-    (2, False)
+
+# How many elements there are: len(value), a, b = value, for element in value, f(*value).
+
+
+def unpacked(value: Any, frame: FrameType) -> Iterator[Any] | None:
+    """The elements of a value that the code in ``frame`` unpacks (``a, b = value``); None where it does not.
+
+    With example inputs, the program checks how many there are.
     """
-    if node.target is operator.getitem and isinstance(index := node.args[1], slice):
-        whole = node.args[0]
-        if isinstance(whole, Node) and kind_of(whole)[0] is torch.Size and kind_of(whole)[1]:
-            return _count_of_slice(index)
+    if (ends := unpack_ends(frame)) is not None:
+        return _elements_at_ends(value, *ends, frame)
+    if (count := unpack_count(frame)) is None:
         return None
-    row = find_operator(node.target)
-    if row is None or not row.parts:
+    guide = value.tracer._state.guide
+    if guide is None or not guide.knows(value):
+        return _first_elements(value, count)
+    return ask("iter", value, frame, "cannot unpack a traced value")
+
+
+def _elements(value: Any, frame: FrameType) -> Iterator[Any] | None:
+    """The elements of a value whose number is known, or what stands for them where ``frame`` spreads them in a call."""
+    outer, state = outside_fx(frame), value.tracer._state
+    if (count := _count(value, outer)) is not None:
+        return _first_elements(value, count)
+    if not state.is_tracing:
         return None
-    if node.args and isinstance(node.args[0], Node) and kind_of(node.args[0])[0] is not torch.Tensor:
+    state.note_class_called(outer)
+    standing = state.spread_elements(value, outer, refusal_of("iter", value, frame))
+    return None if standing is None else iter((standing,))
+
+
+def _first_elements(value: Any, count: int) -> Iterator[Any]:
+    return (value[index] for index in range(count))
+
+
+def _elements_at_ends(value: Any, first: int, last: int, frame: FrameType) -> Iterator[Any]:
+    """The elements at both ends, for a program that asks for no others (``first, *_, last = value``)."""
+    tracer = value.tracer
+    if first and last and ((known := count_of(value.node)) is None or not known[1] or known[0] < first + last):
+        count = tracer.create_proxy("call_function", len, (value,), {})
+        message = f"not enough values to unpack (expected at least {first + last}): "
+        where = user_location(frame, tracer._state.locations)
+        record_condition(tracer, count >= first + last, MessageTemplate(f"{message}{where}"))
+    return (value[index] for index in (*range(first), *range(-last, 0)))
+
+
+def _count(value: TracedValue, frame: FrameType) -> int | None:
+    """Return how many elements a value has; the program checks it where its node does not promise that."""
+    count, is_certain = count_of(value.node) or (count_to_unpack(frame), False)
+    if count is None:
         return None
-    given = (
-        node.args[1]
-        if len(node.args) > 1
-        else next((node.kwargs[key] for key in row.parts if key in node.kwargs), None)
+    lengths = [user for user in value.node.users if user.target is len]
+    is_checked = any(user.target is check_value for length in lengths for user in length.users)
+    if not is_certain and not is_checked:
+        tracer = value.tracer
+        message = f"the program was captured for {count} elements: {user_location(frame, tracer._state.locations)}"
+        length = tracer.create_proxy("call_function", len, (value,), {})
+        tracer.create_proxy("call_function", check_value, (length, count, message), {})
+    return count
+
+
+def _known_length(value: TracedValue, frame: FrameType) -> Any:
+    outer = outside_fx(frame)
+    count = _count(value, outer)
+    if matches_sequence(outer):
+        return ask("match", value, frame)
+    is_spread = any(one.whole is value and one.frame is outer for one in value.tracer._state.starred)
+    return 1 if count is None and is_spread else count
+
+
+# Numbers, hashes and text.
+
+
+def _note_call(value: TracedValue, frame: FrameType) -> None:
+    """Note that a class of Python's may be called in ``frame``, which a second run records."""
+    state = value.tracer._state
+    if state.is_tracing:
+        state.note_class_called(outside_fx(frame))
+
+
+def _hash_of_option(value: TracedValue, frame: FrameType) -> int | None:
+    # the set then asks whether the value is equal to that one
+    return hash_of_option(frame) if value.tracer.trace_asserts else None
+
+
+def text_for(value: TracedValue, text: str, write: Callable[[Any], str], frame: FrameType, form: str = "") -> str:
+    """The text of a value, for code in ``frame``: where it is only shown, what stands for that of the value.
+
+    Args:
+        value: what is asked.
+        text: what stands for it; the message of a check has the value's own in its place.
+        write: makes text of a value that is known.
+        frame: who asks.
+        form: the format.
+    """
+    state = value.tracer._state
+    if not state.is_tracing or state.is_finished:
+        return text
+    if not is_only_shown(frame):
+        return write(ask("text", value, frame, value=text))
+    if not is_ours(frame):
+        state.written[text] = (value, form)
+    return text
+
+
+# Classes: isinstance(value, kind), type(value), value.__class__, hasattr(value, name), callable(value).
+
+
+def kind_for(value: TracedValue, frame: FrameType) -> type:
+    """The class of a value, as code in ``frame`` is told; the program checks it where it may be another."""
+    kind, is_certain = kind_of(value.node)
+    guide = None if is_certain else value.tracer._state.guide
+    where = user_location(frame, {})
+    if guide is not None and (known := guide.kind_of(value)) is not None:
+        guide.check_kind(value, known, where)
+        return known
+    is_checked = any(user.target is check_kind and user.args[1:2] == (kind.__name__,) for user in value.node.users)
+    if not is_certain and not is_checked and kind in KINDS.values():
+        message = f"the program was captured for a value of {kind}: {where}"
+        value.tracer.create_proxy("call_function", check_kind, (value, kind.__name__, message), {})
+    return kind
+
+
+# The table.
+
+_LINE = "put the line in a function marked fx.wrap"
+_NUMBER = f"compute it from a module attribute, fix the argument with concrete_args, or {_LINE}"
+
+
+def _number(kind: str) -> Question:
+    return Question(
+        f"cannot convert a traced value to {kind}",
+        why="its value is known only when the module runs",
+        remedy=_NUMBER,
+        known=_note_call,
+        error=TracedValueError,
     )
-    has_sizes = row.parts[0].startswith("split_size")  # of the parts; else their number, or where they begin
-    if isinstance(given, (list, tuple)):
-        return len(given) + (not has_sizes), True
-    if type(given) is int and not has_sizes:
-        return given, row.parts != ("chunks",)
-    return None
 
 
-def _count_of_slice(index: slice) -> tuple[int, bool] | None:
-    """Return how many elements a slice of a shape has if there are enough dimensions."""
-    start, stop = index.start or 0, index.stop
-    if type(start) is not int or type(stop) not in (int, type(None)) or index.step not in (None, 1):
-        return None
-    if start < 0 and stop is None:
-        return -start, False
-    if stop is not None and (start < 0) == (stop < 0) and stop > start:
-        return stop - start, False
-    return None
+QUESTIONS = {
+    # if value, while value, value and other, not value, assert value. Guard: the truth.
+    "bool": Question(
+        "symbolically traced variables cannot be used as inputs to control flow",
+        why="whether it is true is known only when the module runs",
+        remedy="decide from a module attribute, fix the argument with concrete_args, use torch.where, or put "
+        "the branch in a function marked fx.wrap",
+        known=record_check,
+        unread="checks are not recognized",
+    ),
+    # for element in value, list(value), f(*value); a, b = value only where example inputs are given.
+    # Guard: the number of elements, or the keys of a dict.
+    "iter": Question(
+        "Proxy object cannot be iterated",
+        why="how many elements it has is known only when the module runs (only `a, b = value` says it)",
+        remedy="index it with numbers, unpack it into names, use the * or ** parameters as they are, or put the "
+        "loop in a function marked fx.wrap",
+        known=_elements,
+        is_of_sizes=True,
+        unread="`a, b = value` is not recognized",
+    ),
+    # len(value), which is recorded where traced code calls it; here Python asks by itself. Guard: the number.
+    "len": Question(
+        "'len' is not supported in symbolic tracing by default",
+        why="Python requires len to give a real number, which is known only when the module runs",
+        remedy='use value.shape[0], or call fx.wrap("len") at the top level of the module to record the call',
+        known=_known_length,
+        is_of_sizes=True,
+    ),
+    # case a, b. Guard: the class, and the number of elements.
+    "match": Question(
+        "cannot match a traced value against a sequence pattern",
+        why="whether it is a sequence, and of how many elements, is known only when the module runs",
+        remedy="unpack it (a, b = value), or put the match in a function marked fx.wrap",
+    ),
+    # int(value), float(value), complex(value), which are recorded in a second run. Guard: the number.
+    **{kind: _number(kind) for kind in ("int", "float", "complex")},
+    # range(value), numbers[value], only where example inputs are given, as torch asks it of its arguments, too.
+    # Guard: the number, unless the call that asked is recorded.
+    "index": Question(
+        "cannot use a traced value as an integer",
+        why="its value is known only when the module runs",
+        remedy=_NUMBER,
+        is_of_sizes=True,
+        error=TracedValueError,
+    ),
+    # {value: …}, value in {…}, functions under lru_cache. Guard: the value.
+    "hash": Question(
+        "cannot use a traced value as the key of a dict or an element of a set. "
+        "Keys for dictionaries used as an argument cannot contain a Node",
+        why="which entry it would be is known only when the module runs",
+        remedy="compare it instead, use a list of pairs, or put the look-up in a function marked fx.wrap",
+        known=_hash_of_option,
+    ),
+    # str(value), f"{value}", repr(value), where the text is not only shown. Guard: the value.
+    "text": Question(
+        "cannot decide by the text of a traced value",
+        why="the value, and so its text, is known only when the module runs",
+        remedy=f"decide from a module attribute, or {_LINE}",
+    ),
+    # value.dtype is torch.float32; the first line names the attribute. Guard: the value.
+    "identity": Question(
+        "cannot compare a traced value by identity",
+        why="what it is is known only when the module runs, and Python compares the object that stands for it",
+        remedy=f"decide from a module attribute, or {_LINE}",
+    ),
+    # value is other, id(value), of what may be the tensor itself that an operation was given. No example says it.
+    "is": Question(
+        "cannot compare traced values by identity",
+        why="the operation may give the very tensor that it was given, as is known only when the module runs",
+        remedy=f"compare what decides it (shape, dtype, device), or {_LINE}",
+    ),
+    # isinstance(value, torch.FloatTensor). Of other classes kind_for tells, also for type(value), value.__class__,
+    # hasattr(value, name) and callable(value). Guard: the class.
+    "dtype": Question(
+        "cannot tell of which dtype a traced value is",
+        why="that asks for its dtype, which is known only when the module runs",
+        remedy="ask isinstance(value, torch.Tensor), or decide the dtype from a module attribute",
+    ),
+    # numpy.asarray(value). Guard: the value.
+    "array": Question(
+        "cannot make an array of numpy's of a traced value",
+        why="its elements are known only when the module runs, and what numpy does is not recorded",
+        remedy=f"compute it with functions of torch, or {_LINE}",
+        error=TracedValueError,
+    ),
+}
+"""All questions, by what Python calls them."""

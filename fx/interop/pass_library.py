@@ -14,7 +14,7 @@ import torch
 
 from fx.bytecode.mentions import references
 from fx.canonical.forms import Form
-from fx.capture.annotations import annotations_of
+from fx.capture.parameters import annotations_of
 from fx.operators.families import find_operator
 
 _torch: Any = torch  # for the parts of it that have no types

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from fx.arguments import holds, refusal
-from fx.capture.annotations import annotations_of
+from fx.capture.parameters import annotations_of
 from fx.errors import PassError, with_article
 from fx.naming.printing import type_name
 from fx.passes.option_text import OptionText, PassText, quote, refuse

@@ -109,3 +109,11 @@ def test_options_of_the_tracer_are_off_unless_set(flag: str) -> None:
 
 def test_traced_method_is_forward_unless_set() -> None:
     assert fx.Tracer.traced_func_name == torch.fx.Tracer.traced_func_name == "forward"
+
+
+def test_tracer_has_no_public_names_beside_those_of_torch_fx() -> None:
+    traced = torch.fx.Tracer()
+    traced.trace(torch.nn.Identity())
+    theirs = {*dir(torch.fx.Tracer), *vars(traced)}
+    # which operations are given the training flag as a value is an option of this library
+    assert {name for name in dir(fx.Tracer) if not name.startswith("_")} - theirs == {"follows_training"}

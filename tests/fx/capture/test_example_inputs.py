@@ -478,3 +478,10 @@ def test_what_numpy_computes_of_sizes_is_guarded(compute):
 def test_numpy_gets_no_elements_of_tensors(compute):
     with pytest.raises(fx.TraceError, match=r"(?s)cannot make an array of numpy's.*do not say it: it is a tensor"):
         fx.symbolic_trace(compute, example_inputs=(torch.rand(2, 4),))
+
+
+def test_a_class_that_example_inputs_have_answered_is_guarded() -> None:
+    program = fx.symbolic_trace(lambda x, n: x * n if isinstance(n, int) else x, example_inputs=(torch.ones(2), 3))
+    assert program(torch.ones(2), 2).tolist() == [2.0, 2.0]
+    with pytest.raises(fx.GuardError, match=r"captured where n was an int"):
+        program(torch.ones(2), 2.5)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import fx
-from fx.checks.questions import count_of
+from fx.checks.traced_values import count_of
 
 
 def _stored(x: Any) -> Any:

@@ -14,7 +14,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 import fx
 from fx.canonical import canonical_form
-from fx.checks.questions import count_of
+from fx.checks.traced_values import count_of
 from fx.operators.facts import Operator
 from fx.operators.families import find_in_place, find_operator, is_one_of, operators, register_operator
 

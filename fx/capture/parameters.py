@@ -1,8 +1,9 @@
-"""Inputs that a program can do without: which it asks for, by identity with ``None`` or by their truth."""
+"""What a function says of its parameters (annotations, defaults), and which of them its code asks for being given."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable
 from types import FunctionType, MethodType
 from typing import Any
@@ -14,10 +15,43 @@ from fx.bytecode.dialects import nested
 from fx.bytecode.identities import identities
 from fx.bytecode.mentions import keywords_asked_for
 from fx.frames import is_users_file
-from fx.provenance import SourceLocation
+from fx.provenance import GENERATED_FILES, SourceLocation
+
+if sys.version_info >= (3, 14):
+    import annotationlib
 
 _DEEPEST = 8
 """Through how many functions an input is followed."""
+
+
+def annotations_of(owner: Any) -> dict[str, Any]:
+    """The annotations of a function, or of a class without its bases, where text stays text.
+
+    Python 3.14 evaluates them when somebody asks, and may lack a name then: such a one is a forward reference.
+    """
+    if sys.version_info >= (3, 14):
+        return annotationlib.get_annotations(owner, format=annotationlib.Format.FORWARDREF)
+    return inspect.get_annotations(owner)
+
+
+def evaluated_annotations(function: Any) -> dict[str, Any]:
+    """The annotations of a function, as objects where its strings can be evaluated.
+
+    Those of generated code are what its graph holds, which may come from a file: they stay what they are.
+    """
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if getattr(code, "co_filename", None) in GENERATED_FILES:
+        return annotations_of(function)
+    try:
+        return inspect.get_annotations(function, eval_str=True)
+    except Exception:  # evaluating the user's annotations may do anything; as strings they are just names
+        return annotations_of(function)
+
+
+def defaults_of(function: Any) -> dict[str, Any]:
+    """The defaults of a function's parameters."""
+    given = inspect.signature(function, follow_wrapped=False).parameters.values()
+    return {one.name: one.default for one in given if one.default is not one.empty}
 
 
 def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int = 0) -> dict[str, SourceLocation]:

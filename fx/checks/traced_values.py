@@ -1,0 +1,173 @@
+"""Traced values: what stands for them, and what their nodes say of their classes and numbers of elements."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+from fx.assertions import KINDS
+from fx.checks.messages import Reading
+from fx.frames import is_ours, user_location
+from fx.node import Node
+from fx.operators.families import find_operator, is_one_of
+from fx.operators.python import COMPARISONS
+from fx.operators.tensor_queries import ATTRIBUTES, METHODS
+from fx.provenance import SourceLocation
+
+_ARITHMETIC = frozenset({operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg})
+
+
+class TracedValue:
+    """What stands for a value while a program is captured. :class:`fx.Proxy` adds what records operations."""
+
+    __slots__ = ()
+
+    node: Node
+    """The node that computes the value."""
+    tracer: Any
+    """What records the operations."""
+
+    def _reading(self) -> Reading:
+        """Return what a message reads of the value.
+
+        Raises:
+            LookupError: no message can read it.
+        """
+        return Reading(self.node)
+
+
+def outside_fx(frame: FrameType) -> FrameType:
+    """The nearest frame that is not this package's."""
+    while is_ours(frame) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+STANDING_IN: set[CodeType] = set()
+"""The code of our functions that traced code calls in the place of Python's ``getattr``, ``isinstance`` and so on."""
+
+
+def asker(frame: FrameType) -> FrameType:
+    """The frame that calls such a function, where ``frame`` runs one; else ``frame`` itself."""
+    while is_ours(frame) and frame.f_code in STANDING_IN and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def caller_location(tracer: Any, frame: FrameType | None = None) -> SourceLocation | None:
+    """The user's line that uses a traced value; the last line of the program where it has returned."""
+    state = tracer._state
+    location = user_location(frame or sys._getframe(1), state.locations)
+    if location is not None or state.returned_by is None:
+        return location
+    code = getattr(inspect.unwrap(state.returned_by), "__code__", None)
+    return None if code is None else SourceLocation(code, len(code.co_code) - 2)
+
+
+def kind_of(node: Node) -> tuple[type, bool]:
+    """The class of a traced value, and whether that is certain; where nothing else is known, a tensor.
+
+    >>> import fx
+    >>> shape = fx.symbolic_trace(lambda x: x.shape).graph.find_nodes(op="call_function", target=getattr)[0]
+    >>> kind_of(shape)
+    (<class 'torch.Size'>, True)
+    """
+    if node.op == "placeholder":
+        return _kind_of_input(node)
+    if node.op == "call_method":
+        return _kind_of_method(str(node.target), node)
+    if node.op == "get_attr" and str(node.target).rpartition(".")[2] == "training":
+        return bool, True
+    if node.op != "call_function":
+        return torch.Tensor, False
+    target: Any = node.target
+    if target is getattr:
+        row = ATTRIBUTES.get(str(node.args[1]))
+        return (torch.Tensor, False) if row is None or row.result is object else (row.result, True)
+    if target is operator.getitem:
+        return _kind_of_element(node)
+    if target in (int, float, list, tuple) or target is len:
+        return (int if target is len else target), True
+    # With a tensor among the operands the result is one, too. Booleans count as integers, as in Python.
+    kinds = [kind_of(arg)[0] if isinstance(arg, Node) else type(arg) for arg in node.args]
+    if kinds and all(issubclass(kind, int) for kind in kinds):
+        if target in _ARITHMETIC:
+            return int, True
+        if target is operator.truediv:
+            return float, True
+        if target in COMPARISONS:
+            return bool, True
+    return (tuple, False) if is_one_of(getattr(target, "__name__", None), "split") else (torch.Tensor, False)
+
+
+def _kind_of_input(node: Node) -> tuple[type, bool]:
+    name = str(node.target)
+    if name.startswith("*"):
+        return (dict if name.startswith("**") else tuple), True
+    given = node.type if isinstance(node.type, type) else None
+    if given is None and node.args and node.args[0] is not None:
+        given = type(node.args[0])
+    return (given if given in KINDS.values() else torch.Tensor), False  # type: ignore[return-value]
+
+
+def _kind_of_method(name: str, node: Node) -> tuple[type, bool]:
+    if name == "size":
+        return (torch.Size if len(node.args) == 1 and not node.kwargs else int), True
+    if name in METHODS and METHODS[name].result is int:
+        return int, True
+    return (tuple, False) if is_one_of(name, "split") else (torch.Tensor, False)
+
+
+def _kind_of_element(node: Node) -> tuple[type, bool]:
+    whole, index = node.args[0], node.args[1]
+    if isinstance(whole, Node) and kind_of(whole)[0] is torch.Size:
+        return (torch.Size if isinstance(index, slice) else int), True
+    return torch.Tensor, False
+
+
+def count_of(node: Node) -> tuple[int, bool] | None:
+    """Return how many elements a traced value has, and whether that is certain; None where its node does not say it.
+
+    >>> import fx
+    >>> halves = fx.symbolic_trace(lambda x: x.chunk(2)).graph.find_nodes(op="call_method", target="chunk")[0]
+    >>> count_of(halves)
+    (2, False)
+    """
+    if node.target is operator.getitem and isinstance(index := node.args[1], slice):
+        whole = node.args[0]
+        if isinstance(whole, Node) and kind_of(whole)[0] is torch.Size and kind_of(whole)[1]:
+            return _count_of_slice(index)
+        return None
+    row = find_operator(node.target)
+    if row is None or not row.parts:
+        return None
+    if node.args and isinstance(node.args[0], Node) and kind_of(node.args[0])[0] is not torch.Tensor:
+        return None
+    given = (
+        node.args[1]
+        if len(node.args) > 1
+        else next((node.kwargs[key] for key in row.parts if key in node.kwargs), None)
+    )
+    has_sizes = row.parts[0].startswith("split_size")  # of the parts; else their number, or where they begin
+    if isinstance(given, (list, tuple)):
+        return len(given) + (not has_sizes), True
+    if type(given) is int and not has_sizes:
+        return given, row.parts != ("chunks",)
+    return None
+
+
+def _count_of_slice(index: slice) -> tuple[int, bool] | None:
+    """Return how many elements a slice of a shape has if there are enough dimensions."""
+    start, stop = index.start or 0, index.stop
+    if type(start) is not int or type(stop) not in (int, type(None)) or index.step not in (None, 1):
+        return None
+    if start < 0 and stop is None:
+        return -start, False
+    if stop is not None and (start < 0) == (stop < 0) and stop > start:
+        return stop - start, False
+    return None

@@ -24,15 +24,15 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, READ_ATTRIBUTES, check, check_kind, check_value, is_false
-from fx.bytecode.dataflow import Names, dataflow, is_calling, value_of
-from fx.bytecode.dialects import matches_sequence, unknown_version, unpack_count, unpack_ends
-from fx.bytecode.flow import Comparison
+from fx.bytecode.dialects import unknown_version
 from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
-from fx.bytecode.spreading import count_to_unpack
+from fx.bytecode.spreading import count_to_unpack, matches_sequence, unpack_count, unpack_ends
+from fx.bytecode.values import Names, is_calling
 from fx.checks.messages import MessageTemplate, Reading, Text, message_made_by, message_of, text_of
 from fx.checks.questions import count_of, kind_of
 from fx.checks.recognition import (
     Check,
+    Comparison,
     CompoundCheck,
     compound_check,
     element_check,
@@ -569,25 +569,22 @@ class TracerBase:
         if found is None:
             return None
         last = next(reversed(self.graph.nodes))
-        names = Names.of_frame(frame)
-        flows = [flow for rest in found.rest if (flow := dataflow(rest)) is not None]
         try:
-            conditions: list[Any] = [first, *(value_of(flow, flow.result(), names, Proxy) for flow in flows)]
+            conditions: list[tuple[Any, bool]] | None = [(first, found.raises_if), *found.values(frame, Proxy)]
         except (LookupError, TypeError):  # what they compute runs functions of the program
-            for node in self._made_since(last):
-                self.graph.erase_node(node)
-            return None
+            conditions = None
         made = self._made_since(last)
-        traced = [value for value in conditions if isinstance(value, Proxy)]
-        real = [value for value in conditions if not isinstance(value, Proxy)]
-        harmless = all(value.node.target in COMPARISONS for value in traced) and all(map(_cannot_fail, made))
-        decided = any(bool(value) is not found.raises_if for value in real)
-        if decided or not harmless:
+        traced = [(value, raises_if) for value, raises_if in conditions or () if isinstance(value, Proxy)]
+        real = [(value, raises_if) for value, raises_if in conditions or () if not isinstance(value, Proxy)]
+        harmless = conditions is not None and all(value.node.target in COMPARISONS for value, _ in traced)
+        decided = any(bool(value) is not raises_if for value, raises_if in real)
+        if decided or not harmless or not all(map(_cannot_fail, made)):
             for node in made:
                 self.graph.erase_node(node)
             return (not found.raises_if) if decided else None
         combine = operator.and_ if found.raises_if else operator.or_
-        return self._record_check(functools.reduce(combine, traced), found, frame)
+        alike = [value if raises_if is found.raises_if else operator.eq(value, False) for value, raises_if in traced]
+        return self._record_check(functools.reduce(combine, alike), found, frame)
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
         """The elements of a proxy, where its node says how many there are; the program checks that where it may differ.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from fx.assertions import ASSERTIONS, check_given
-from fx.bytecode.identities import Identity, compared_with, identities, unpacks
+from fx.bytecode.mentions import Identity, compared_with, identities, unpacks
 from fx.capture.augmented import sources
 from fx.frames import is_pythons_file, users_frame
 from fx.modules.attributes import find_attribute
@@ -45,11 +45,7 @@ def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bo
         if test.with_none and _may_be_none(node, tracer.root):
             message = f"the program was captured where this is given, and not None: {where}"
             tracer.create_proxy("call_function", check_given, (tracer.proxy(node), message), {})
-        elif (
-            None not in (test.one, test.other)
-            and may_be_argument(node, tracer.root)
-            and not is_pythons_file(code.co_filename)
-        ):
+        elif test.one and test.other and may_be_argument(node, tracer.root) and not is_pythons_file(code.co_filename):
             raise tracer._refusal(
                 "cannot compare traced values by identity",
                 where=where,

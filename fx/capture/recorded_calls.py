@@ -20,7 +20,7 @@ import torch
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils._device import _device_constructors
 
-from fx.bytecode.dataflow import behind
+from fx.bytecode.values import behind
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.bodies import record_checkpoint

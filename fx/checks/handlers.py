@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from fx.bytecode.dataflow import Dataflow, Names, dataflow, may_return_truth, value_of
+from fx.bytecode.dataflow import Dataflow, dataflow
 from fx.bytecode.dialects import nested, once_for_code
 from fx.bytecode.flow import flow_of
 from fx.bytecode.mentions import enters_contexts
+from fx.bytecode.values import Names, value_of
+from fx.checks.recognition import manager_at, never_swallows
 from fx.frames import is_pythons_file, is_users_file
 
 _ALL = ("BaseException",)
@@ -47,18 +49,16 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
     ((), None)
     """
     if isinstance(manager, FunctionType):
-        behind = getattr(manager, "__wrapped__", None)
-        if manager.__code__.co_filename != contextlib.__file__ or not isinstance(behind, FunctionType):
-            return None
-        return ("BaseException",) if handling(behind.__code__) else None
+        is_generator = manager.__code__.co_filename == contextlib.__file__ and hasattr(manager, "__wrapped__")
+        return None if not is_generator or never_swallows(manager) else _ALL
     leave = getattr(manager if isinstance(manager, type) else type(manager), "__exit__", None)
     if leave is contextlib.suppress.__exit__:
         # A call of the class names what it swallows; what an instance was made with is not asked.
-        return () if isinstance(manager, type) else ("BaseException",)
-    if not isinstance(leave, FunctionType) or is_pythons_file(leave.__code__.co_filename):
+        return () if isinstance(manager, type) else _ALL
+    if not isinstance(leave, FunctionType) or never_swallows(manager):
         return None
-    is_own = is_users_file(leave.__code__.co_filename)
-    return ("BaseException",) if is_own and may_return_truth(leave.__code__) else None
+    file = leave.__code__.co_filename
+    return _ALL if is_users_file(file) and not is_pythons_file(file) else None
 
 
 def _handles(code: CodeType) -> bool:
@@ -71,29 +71,29 @@ def handled_at(frame: FrameType) -> tuple[str, ...]:
 
     That is what ``except`` takes, without those that end in a ``raise``, and what context managers swallow.
     """
-    flow, values = flow_of(frame.f_code), dataflow(frame.f_code)
-    if flow is None or values is None:
+    flow = dataflow(frame.f_code)
+    if flow is None:
         return _ALL
     names = Names.of_frame(frame)
     found: list[str] = []
     for kind, offset in flow.clauses(frame.f_lasti):
         try:
             if kind == "with":
-                found += _swallowed(values, values.manager(offset), names)
+                found += _swallowed(flow, offset, names)
             else:
-                found += _ALL if kind == "all" else _named(value_of(values, values.operand_at(offset), names))
+                found += _ALL if kind == "all" else _named(value_of(flow, flow.operand(flow.at(offset), 1), names))
         except LookupError:
             found += _ALL
     return tuple(found)
 
 
-def _swallowed(values: Dataflow, makers: frozenset[int], names: Names) -> tuple[str, ...]:
+def _swallowed(flow: Dataflow, handler: int, names: Names) -> tuple[str, ...]:
     """The classes of exceptions that the context manager of a ``with`` swallows, by name."""
-    kind, _, call = values.expression(makers)
-    swallowed = swallowed_by(value_of(values, call.callee if kind == "call" else makers, names))
-    if swallowed != () or kind != "call":
+    manager, call = manager_at(flow, handler, names)
+    swallowed = swallowed_by(manager)
+    if swallowed != () or call is None:
         return swallowed or ()
-    return tuple(name for one in call.positional for name in _named(value_of(values, one, names)))
+    return tuple(name for one in call.positional for name in _named(value_of(flow, one, names)))
 
 
 def _named(classes: Any) -> tuple[str, ...]:

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import torch
 
 from fx.assertions import READ_ATTRIBUTES, READ_FUNCTIONS, READ_METHODS
-from fx.bytecode.dataflow import Call, Method, Names, attribute_of, behind, dataflow, element_of
+from fx.bytecode.dataflow import Call, Dataflow, Makers, dataflow
+from fx.bytecode.dialects import Step
+from fx.bytecode.values import Evaluator, Method, Names, behind, element_of
 from fx.checks.recognition import Raise
 from fx.node import Node
 
@@ -171,41 +173,31 @@ def text_of(value: Any, conversion: str = "", form: str = "") -> Text:
     return Text((opening, *parts, "," if kind is tuple and len(value) == 1 else "", closing))
 
 
-class _Reader:
-    """Computes values as byte code does, of which traced ones stay open."""
+class _Reader(Evaluator):
+    """Computes values as byte code does, of which traced ones stay open: a :class:`Reading`, or in a :class:`Text`."""
 
-    def __init__(self, flow: Any, names: Names, shown: Shown, stored: Mapping[str, frozenset[int]]) -> None:
-        self._flow, self._names, self._shown, self._stored = flow, names, shown, stored
+    def __init__(self, flow: Dataflow, names: Names, shown: Shown, stored: Mapping[str, Makers]) -> None:
+        super().__init__(flow, names)
+        self._shown, self._stored = shown, stored
 
-    def value(self, makers: frozenset[int]) -> Any:
-        """A value: a :class:`Reading`, a :class:`Text`, or one of Python's.
+    def of_constant(self, value: Any) -> Any:
+        return self._shown(value)
 
-        Raises:
-            LookupError: something of the program would have to run.
-        """
-        kind, operands, detail = self._flow.expression(makers)
-        if kind == "constant":
-            return self._shown(detail)
-        if kind == "load":
-            if detail.value in self._stored:
-                return self.value(self._stored[detail.value])
-            return self._shown(self._names.value(detail))
-        if kind == "call":
-            return self._called(detail)
-        parts = [self.value(one) for one in operands]
-        if kind == "attribute":
-            return self._attribute(parts[0], str(detail))
-        if kind in ("element", "sliced"):
-            return self._element(parts[0], parts[1] if kind == "element" else slice(*parts[1:]))
-        if kind in ("slice", "tuple", "list"):
-            return {"slice": lambda: slice(*parts), "tuple": lambda: tuple(parts), "list": lambda: parts}[kind]()
-        if kind == "format":
-            return text_of(parts[0], detail, parts[1].literal() if len(parts) > 1 else "")
-        if kind == "joined":
-            return Text(tuple(one for part in parts for one in text_of(part).parts))
-        return self._binary(detail, *parts)
+    def of_load(self, step: Step) -> Any:
+        if step.value in self._stored:
+            return self.value(self._stored[step.value])
+        return self._shown(super().of_load(step))
 
-    def _attribute(self, owner: Any, name: str) -> Any:
+    def of_slice(self, _: Any, *bounds: Any) -> slice:
+        return slice(*bounds)
+
+    def of_format(self, conversion: str, value: Any, form: Any = None) -> Text:
+        return text_of(value, conversion, "" if form is None else form.literal())
+
+    def of_joined(self, _: Any, *parts: Any) -> Text:
+        return Text(tuple(one for part in parts for one in text_of(part).parts))
+
+    def of_attribute(self, name: str, owner: Any) -> Any:
         if isinstance(owner, Reading):
             if name in READ_METHODS:
                 return _Method(owner, name)
@@ -216,9 +208,12 @@ class _Reader:
             return Method(owner, vars(str)[name])
         if isinstance(owner, torch.Tensor) and name in ("shape", "dtype", "ndim", "device"):
             return getattr(owner, name)
-        return self._shown(attribute_of(owner, name))
+        return self._shown(super().of_attribute(name, owner))
 
-    def _element(self, owner: Any, key: Any) -> Any:
+    def of_sliced(self, _: Any, owner: Any, *bounds: Any) -> Any:
+        return self.of_element(_, owner, slice(*bounds))
+
+    def of_element(self, _: Any, owner: Any, key: Any) -> Any:
         if not isinstance(owner, Reading):
             return self._shown(element_of(owner, key.literal() if isinstance(key, Text) else key))
         bounds = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
@@ -227,7 +222,7 @@ class _Reader:
         written = ":".join("" if bound is None else str(bound) for bound in bounds)
         return owner._replace(steps=f"{owner.steps}[{written.removesuffix(':') if len(bounds) == 3 else written}]")
 
-    def _binary(self, sign: str, left: Any, right: Any) -> Any:
+    def of_binary(self, sign: str, left: Any, right: Any) -> Any:
         if isinstance(left, Text):
             if sign == "+" and isinstance(right, Text):
                 return Text((*left.parts, *right.parts))
@@ -237,14 +232,14 @@ class _Reader:
             return _ARITHMETIC[sign](left, right)
         raise LookupError(sign)
 
-    def _called(self, call: Call) -> Any:
+    def of_call(self, call: Call) -> Any:
         callee = self.value(call.callee)
         args = [self.value(one) for one in call.positional]
         if call.is_spread or call.keywords:
             raise LookupError
         if isinstance(callee, _Method):
             reading = callee.reading._replace(steps=f"{callee.reading.steps}.{callee.name}()")
-            return self._element(reading, *args) if args and callee.name == "size" else _only(reading, not args)
+            return self.of_element(None, reading, *args) if args and callee.name == "size" else _only(reading, not args)
         if isinstance(callee, type) and issubclass(callee, BaseException):
             return _Raised(callee, tuple(args))
         if isinstance(callee, Method) and isinstance(callee.owner, Text):

@@ -23,9 +23,9 @@ if "fx" not in sys.modules:  # its __init__ imports torch, which other interpret
     sys.modules["fx"] = types.ModuleType("fx")
     sys.modules["fx"].__path__ = [str(Path(__file__).resolve().parents[3] / "fx")]
 
-from fx.bytecode.dialects import DIALECTS, dialect, steps, unpack_count
-from fx.bytecode.flow import Comparison
-from fx.checks.recognition import compound_check, pending_check
+from fx.bytecode.dialects import DIALECTS, JUMPS, RAISES, RETURNS, dialect, is_jump, steps
+from fx.bytecode.spreading import unpack_count
+from fx.checks.recognition import Comparison, compound_check, pending_check
 
 
 class Refused(Exception):
@@ -656,13 +656,13 @@ def mistakes() -> list[str]:
     known = dialect()
     if known is None:
         return [*found, "its byte code is not known"]
-    named = {*known.branches, *known.conversions, *known.between, *known.other_branches, *known.jumps, *known.ends}
-    named |= {*known.raises, *known.set_up}
-    found += [f"no instruction is called {name}" for name in sorted(named - set(dis.opmap))]
     jumps = {dis.opname[number] for number in (*dis.hasjrel, *dis.hasjabs) if not dis.opname[number].startswith("<")}
     # pseudo-instructions, and from Python 3.14 the end of a loop, whose argument is where it comes from
-    jumps -= {name for name in jumps if name.startswith(("INSTRUMENTED", "JUMP_NO", "SETUP", "END_"))} | {"JUMP"}
-    found += [f"the jump {name} is not known" for name in sorted(jumps - named)]
+    jumps -= {name for name in jumps if name.startswith(("INSTRUMENTED", "JUMP_NO", "SETUP", "END_"))}
+    found += [f"the jump {name} is not known" for name in sorted(jumps) if not is_jump(name)]
+    for names in ({known.conversion}, JUMPS, RAISES, RETURNS):
+        if names.isdisjoint(dis.opmap):
+            found.append(f"no instruction is called {sorted(names)}")
 
     def of_two_variables(a: object, b: object) -> bool:
         return operator.eq(a, b)

@@ -257,7 +257,9 @@ class Flow:
 
     def _is_with(self, index: int) -> bool:
         """Return whether the handler of a ``with`` stands there."""
-        return any(step.name == "WITH_EXCEPT_START" for step in self.steps[index : index + 3])
+        if self.steps[index].name == "PUSH_EXC_INFO":  # from Python 3.11 on
+            index += 1
+        return any(step.name == "WITH_EXCEPT_START" for step in self.steps[index : index + 1])
 
     def raise_offset(self, index: int) -> int:
         """Return where the first ``raise`` from instruction ``index`` on stands."""

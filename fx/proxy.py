@@ -30,16 +30,7 @@ from fx.bytecode.spreading import count_to_unpack, matches_sequence, unpack_coun
 from fx.bytecode.values import Names, is_calling
 from fx.checks.messages import MessageTemplate, Reading, Text, message_made_by, message_of, text_of
 from fx.checks.questions import count_of, kind_of
-from fx.checks.recognition import (
-    Check,
-    Comparison,
-    CompoundCheck,
-    compound_check,
-    element_check,
-    hash_of_option,
-    leaves,
-    pending_check,
-)
+from fx.checks.recognition import Check, Comparison, hash_of_option, leaves, pending_check, values_of
 from fx.checks.texts import is_only_shown
 from fx.container_kinds import container_kind, held_kind
 from fx.errors import GraphError, MissingAttributeError, TracedValueError, TraceError, UnsupportedTraceError
@@ -416,16 +407,12 @@ class TracerBase:
         """
         expect(obj, Proxy, "a tracer's to_bool takes a Proxy", error=TraceError)
         frame = outside_fx(sys._getframe(1))
-        records = self.trace_asserts and all(map(leaves, callers(frame)))
         compared = Comparison(_name_of_operation(obj.node), Proxy)
-        if records:
-            if (found := pending_check(frame, compared)) is not None:
-                return self._record_check(obj, found, frame)
-            answer = self._record_element_check(obj, frame, compared)
-            if answer is None:
-                answer = self._record_compound_check(obj, frame, compared)
-            if answer is not None:
-                return answer
+        if self.trace_asserts and all(map(leaves, callers(frame))):
+            found = pending_check(frame, compared)
+            condition = None if found is None else self._condition(obj, found, frame)
+            if found is not None and condition is not None:
+                return self._record_check(condition, found, frame)
         return self.answer(
             "bool",
             obj,
@@ -437,15 +424,52 @@ class TracerBase:
             "the branch in a function marked fx.wrap",
         )
 
-    def _record_check(self, value: Proxy, found: Check | CompoundCheck, frame: FrameType) -> bool:
+    def _record_check(self, condition: Any, found: Check, frame: FrameType) -> bool:
         """Add nodes that raise at run time where the traced program would have; return what lets it go on."""
-        condition, message = value, self._message(found, frame)
-        if found.raises_if:
-            # "== False" is exact for what a comparison gives, and reads better than a call
-            exact = value.node.op == "call_function" and value.node.target in (*COMPARISONS, operator.and_)
-            condition = operator.eq(value, False) if exact else is_false(value)
-        self._assert(condition, message)
+        if isinstance(condition, Proxy):
+            message = self._message(found, frame)
+            if found.raises_if:
+                # "== False" is exact for what a comparison gives, and reads better than a call
+                node = condition.node
+                exact = node.op == "call_function" and node.target in (*COMPARISONS, operator.and_)
+                condition = operator.eq(condition, False) if exact else is_false(condition)
+            self._assert(condition, message)
         return not found.raises_if
+
+    def _condition(self, asked: Proxy, found: Check, frame: FrameType) -> Any:
+        """Return the condition of a check, of which ``asked`` is asked for first, or what it is if that is known; None
+        where no graph can hold it.
+
+        The program evaluates several conditions, where eager code may stop at the first; so only comparisons of what
+        every tensor has (number of dimensions, dtype, …) are combined.
+        """
+        if found.options:
+            value, first = asked.node.args[:2]
+            if not isinstance(value, Node) or first is not found.options[0]:
+                return None
+            others = [Proxy(value, self) == option for option in found.options[1:]]
+            return functools.reduce(operator.or_, others, asked)
+        if not found.rest:
+            return asked
+        last = next(reversed(self.graph.nodes))
+        conditions: list[tuple[Any, bool]] = [(asked, found.raises_if)]
+        is_known = True
+        try:
+            conditions += values_of(found.rest, frame, Proxy)
+        except (LookupError, TypeError):  # what they compute runs functions of the program
+            is_known = False
+        made = self._made_since(last)
+        traced = [(value, raises_if) for value, raises_if in conditions if isinstance(value, Proxy)]
+        real = [(value, raises_if) for value, raises_if in conditions if not isinstance(value, Proxy)]
+        decided = any(bool(value) is not raises_if for value, raises_if in real)
+        harmless = all(value.node.target in COMPARISONS for value, _ in traced) and all(map(_cannot_fail, made))
+        if decided or not is_known or not harmless:
+            for node in made:
+                self.graph.erase_node(node)
+            return (not found.raises_if) if decided else None
+        combine = operator.and_ if found.raises_if else operator.or_
+        alike = [value if raises_if is found.raises_if else operator.eq(value, False) for value, raises_if in traced]
+        return functools.reduce(combine, alike)
 
     def record_assertion(self, condition: Any, message: Any) -> Proxy:
         """Record a check, with the message that the program gives it, or a function that makes one."""
@@ -464,7 +488,7 @@ class TracerBase:
         target: Any = check if values else torch._assert
         return self.create_proxy("call_function", target, (condition, message.text, *values), {})
 
-    def _message(self, found: Check | CompoundCheck, frame: FrameType) -> MessageTemplate:
+    def _message(self, found: Check, frame: FrameType) -> MessageTemplate:
         """Return what a check says when it fails; where functions of the program would have to run, its source."""
         names = Names.of_frame(frame)
         return message_of(found.raised, names, self._shown_in_messages) or MessageTemplate(found.message)
@@ -544,47 +568,6 @@ class TracerBase:
             message = f"the program was captured for a value of {kind}: {where}"
             self.create_proxy("call_function", check_kind, (value, kind.__name__, message), {})
         return kind
-
-    def _record_element_check(self, asked: Proxy, frame: FrameType, compared: Comparison) -> bool | None:
-        """Record ``assert value in (2, 3)``, or what a comparison of tuples asks; return what lets it go on."""
-        found = element_check(frame, compared)
-        if found is None:
-            return None
-        condition = asked
-        if found.options is not None:
-            value, first = asked.node.args[:2]
-            if not isinstance(value, Node) or first is not found.options[0]:
-                return None
-            others = [Proxy(value, self) == option for option in found.options[1:]]
-            condition = functools.reduce(operator.or_, others, asked)
-        return self._record_check(condition, found.check, frame)
-
-    def _record_compound_check(self, first: Proxy, frame: FrameType, compared: Comparison) -> bool | None:
-        """Record ``if first and …: raise`` or ``assert first or …`` and return what lets the program go on.
-
-        The program evaluates all conditions, where eager code may stop at the first; so only comparisons of what every
-        tensor has (number of dimensions, dtype, …) are combined. None where there are others.
-        """
-        found = compound_check(frame, compared)
-        if found is None:
-            return None
-        last = next(reversed(self.graph.nodes))
-        try:
-            conditions: list[tuple[Any, bool]] | None = [(first, found.raises_if), *found.values(frame, Proxy)]
-        except (LookupError, TypeError):  # what they compute runs functions of the program
-            conditions = None
-        made = self._made_since(last)
-        traced = [(value, raises_if) for value, raises_if in conditions or () if isinstance(value, Proxy)]
-        real = [(value, raises_if) for value, raises_if in conditions or () if not isinstance(value, Proxy)]
-        harmless = conditions is not None and all(value.node.target in COMPARISONS for value, _ in traced)
-        decided = any(bool(value) is not raises_if for value, raises_if in real)
-        if decided or not harmless or not all(map(_cannot_fail, made)):
-            for node in made:
-                self.graph.erase_node(node)
-            return (not found.raises_if) if decided else None
-        combine = operator.and_ if found.raises_if else operator.or_
-        alike = [value if raises_if is found.raises_if else operator.eq(value, False) for value, raises_if in traced]
-        return self._record_check(functools.reduce(combine, alike), found, frame)
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
         """The elements of a proxy, where its node says how many there are; the program checks that where it may differ.

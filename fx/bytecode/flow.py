@@ -30,12 +30,14 @@ _WITHOUT_VALUE = ("STORE_", "DELETE_", "POP_TOP", *SETS_UP, *RAISES, *LEAVES)
 
 
 class Condition(NamedTuple):
-    """One of several conditions that lead to a ``raise`` together."""
+    """A condition that leads to a ``raise``, perhaps with others."""
 
     place: int
     """The branch on it: on its truth, or on that it is not ``None``."""
     raises_if: bool
     """The truth value that leads to the ``raise``."""
+    leads_to: int
+    """The instruction where the function goes on then: to the ``raise``, or to the next condition."""
 
 
 class Flow:
@@ -108,16 +110,21 @@ class Flow:
     def conditions(self, offset: int, lets_through: Callable[[int], bool]) -> list[Condition]:
         """Return the conditions that all have to hold for a ``raise``, from that of the branch at ``offset`` on.
 
-        Between them is nothing but what computes them. Empty where they lead elsewhere.
+        Between them is nothing but what computes them. Empty where both sides of the branch go on, and where no branch
+        depends on the instruction.
         """
         sides = self.branch(offset)
         if sides is None:
             return []
+        alone = [self.raises(side, lets_through) for side in sides]
         for raises_if in (True, False):
             following, exit_ = sides if raises_if else sides[::-1]
-            rest = self._conditions_behind(following, exit_, lets_through)
+            first = Condition(self.at(offset), raises_if, following)
+            if alone[not raises_if]:
+                return [first]
+            rest = [] if any(alone) else self._conditions_behind(following, exit_, lets_through)
             if rest:
-                return [Condition(self.at(offset), raises_if), *rest]
+                return [first, *rest]
         return []
 
     def _conditions_behind(self, index: int, exit_: int, lets_through: Callable[[int], bool]) -> list[Condition]:
@@ -132,8 +139,8 @@ class Flow:
             if sides is None or not any(self._is_same(side, exit_) for side in sides):
                 return []
             raises_if = self._is_same(sides[1], exit_)
-            found.append(Condition(index, raises_if))
-            index = sides[0] if raises_if else sides[1]
+            found.append(Condition(index, raises_if, sides[not raises_if]))
+            index = found[-1].leads_to
         return found
 
     def _is_same(self, one: int, other: int) -> bool:

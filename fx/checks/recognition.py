@@ -13,7 +13,7 @@ import inspect
 import linecache
 import operator
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from types import CodeType, FrameType, FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -45,6 +45,10 @@ class Check(NamedTuple):
     """The message of the exception, with the source of what it formats in braces."""
     raised: Raise
     """Where it is raised."""
+    rest: tuple[Condition, ...] = ()
+    """The conditions that have to hold for the ``raise`` as well: ``if a and b: raise``, ``assert a or b``."""
+    options: tuple[Any, ...] = ()
+    """What the value is looked for in, where it is compared with the first of them: ``assert x.ndim in (2, 3)``."""
 
 
 class Comparison(NamedTuple):
@@ -66,16 +70,13 @@ def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check
     It asks for the truth of a value, which ``compared`` gave, if that is known.
     """
     flow = dataflow(frame.f_code)
-    sides = None if flow is None else flow.branch(frame.f_lasti)
-    if flow is None or sides is None:
+    if flow is None:
         return None
-    for side, raises_if in zip(sides, (True, False), strict=True):
-        if flow.raises(side, _let_through(frame)):
-            offset = flow.raise_offset(side)
-            if _is_control_flow(frame, offset) or not _depends_only_on(flow, frame, compared, raises_if):
-                return None
-            return _check(frame, raises_if, offset)
-    return None
+    conditions = flow.conditions(frame.f_lasti, _let_through(frame))
+    if conditions and _depends_only_on(flow, frame, compared, conditions[0].raises_if):
+        check = _check(frame, conditions[0].raises_if, flow.raise_offset(conditions[-1].leads_to))
+        return None if check is None else check._replace(rest=tuple(conditions[1:]))
+    return None if compared is None else _element_check(flow, frame, compared)
 
 
 def _depends_only_on(flow: Dataflow, frame: FrameType, compared: Comparison | None, raises_if: bool) -> bool:
@@ -129,9 +130,11 @@ def _is_traced(flow: Dataflow, makers: Makers, names: Names, traced: type) -> bo
     return any(_is_traced(flow, one, names, traced) for one in sources)
 
 
-def _check(frame: FrameType, raises_if: bool, offset: int) -> Check:
-    """The check that ``frame`` decides on, which raises at an offset."""
+def _check(frame: FrameType, raises_if: bool, offset: int) -> Check | None:
+    """The check that ``frame`` decides on, which raises at an offset; None where that ends an iteration."""
     code = frame.f_code
+    if _is_control_flow(frame, offset):
+        return None
     raised = Raise(code, frame.f_lasti, offset)
     statement = _raising(code, line_of(code, offset))
     if statement is None:
@@ -141,44 +144,28 @@ def _check(frame: FrameType, raises_if: bool, offset: int) -> Check:
     return Check(raises_if, _message_of(statement), raised)
 
 
-class ElementCheck(NamedTuple):
-    """A check of a comparison of containers, or of ``value in container``, that is asking one of its elements."""
-
-    check: Check
-    """The check, of the element that is being asked whether it is equal."""
-    options: tuple[Any, ...] | None
-    """What the value has to be one of; None where each element that is asked decides by itself."""
-
-
-def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None:
-    """The check that ``frame`` is about to decide on by a comparison that asks elements, or None.
-
-    It asks one whether it is equal, which ``compared`` gave.
-    """
-    flow = dataflow(frame.f_code)
-    found = None if flow is None else flow.branch_on_elements(frame.f_lasti)
+def _element_check(flow: Dataflow, frame: FrameType, compared: Comparison) -> Check | None:
+    """The check of a comparison of containers, or of ``value in container``, that asks one of its elements now."""
+    found = flow.branch_on_elements(frame.f_lasti)
     # From Python 3.13 on a comparison asks the truth of its own result here, too: that of `__ne__` of a class, say.
-    if flow is None or found is None or compared.operator != "eq":
+    if found is None or found[0] not in _OF_ELEMENTS or compared.operator != "eq":
         return None
     comparison, sides = found
-    for side, holds in zip(sides, (True, False), strict=True):
-        offset = flow.raise_offset(side)
-        raises = comparison in _OF_ELEMENTS and flow.raises(side, _let_through(frame))
-        if not raises or _is_control_flow(frame, offset):
-            continue
-        equal_raises = holds is _OF_ELEMENTS[comparison]
-        # Where equal containers raise, all elements have to be equal and none decides alone; else each decides.
-        if comparison in ("eq", "ne"):
-            return None if equal_raises else ElementCheck(_check(frame, False, offset), None)
-        options = _options(flow, frame)
-        # A sequence asks each of its elements in turn, a set only those with the hash of the value.
-        if equal_raises and not isinstance(options, _HASHED):
-            return ElementCheck(_check(frame, True, offset), None)
-        known = isinstance(options, (tuple, list, *_HASHED)) and not any(
-            isinstance(one, compared.traced) for one in options
-        )
-        return ElementCheck(_check(frame, equal_raises, offset), tuple(options)) if known else None
-    return None
+    raising = [flow.raises(side, _let_through(frame)) for side in sides]
+    if not any(raising):
+        return None
+    equal_raises = raising[0] is _OF_ELEMENTS[comparison]
+    check = _check(frame, equal_raises, flow.raise_offset(sides[not raising[0]]))
+    # Where equal containers raise, all elements have to be equal and none decides alone; else each decides.
+    if check is None or comparison in ("eq", "ne"):
+        return None if equal_raises else check
+    options = _options(flow, frame)
+    # A sequence asks each of its elements in turn, a set only those with the hash of the value.
+    if equal_raises and not isinstance(options, _HASHED):
+        return check
+    if not isinstance(options, (tuple, list, *_HASHED)) or any(isinstance(one, compared.traced) for one in options):
+        return None
+    return check._replace(options=tuple(options))
 
 
 def hash_of_option(frame: FrameType) -> int | None:
@@ -211,44 +198,17 @@ def leaves(frame: FrameType) -> bool:
     return flow is not None and flow.leaves(frame.f_lasti, _let_through(frame))
 
 
-class CompoundCheck(NamedTuple):
-    """A check of several conditions, the first of which is asked for: ``if a and b: raise``, ``assert a or b``."""
+def values_of(conditions: Iterable[Condition], frame: FrameType, traced: type) -> list[tuple[Any, bool]]:
+    """Return conditions, computed of what there is in ``frame``, each with the truth value that leads to the ``raise``.
 
-    raises_if: bool
-    """The truth value that the first condition must have for the ``raise``."""
-    rest: tuple[Condition, ...]
-    """The conditions behind the one asked for."""
-    message: str
-    """As in ``Check``."""
-    raised: Raise
-    """As in ``Check``."""
-
-    def values(self, frame: FrameType, traced: type) -> list[tuple[Any, bool]]:
-        """The conditions behind the first, computed of what there is in ``frame``, each with the truth that raises.
-
-        Raises:
-            LookupError: they run functions of the program.
-        """
-        flow = dataflow(frame.f_code)
-        if flow is None:
-            raise LookupError
-        evaluator = _ConditionEvaluator(flow, Names.of_frame(frame), traced)
-        return [(evaluator.at(one.place), one.raises_if) for one in self.rest]
-
-
-def compound_check(frame: FrameType, compared: Comparison | None = None) -> CompoundCheck | None:
-    """The compound check that ``frame`` is deciding on, as :func:`pending_check`, or None."""
+    Raises:
+        LookupError: they run functions of the program.
+    """
     flow = dataflow(frame.f_code)
-    conditions = [] if flow is None else flow.conditions(frame.f_lasti, _let_through(frame))
-    if flow is None or not conditions:
-        return None
-    first, *rest = conditions
-    last = flow.branch(flow.steps[rest[-1].place].offset)
-    offset = flow.raise_offset(last[not rest[-1].raises_if] if last is not None else first.place)
-    if _is_control_flow(frame, offset) or not _depends_only_on(flow, frame, compared, first.raises_if):
-        return None
-    check = _check(frame, first.raises_if, offset)
-    return CompoundCheck(check.raises_if, tuple(rest), check.message, check.raised)
+    if flow is None:
+        raise LookupError
+    evaluator = _ConditionEvaluator(flow, Names.of_frame(frame), traced)
+    return [(evaluator.at(one.place), one.raises_if) for one in conditions]
 
 
 class _ConditionEvaluator(Evaluator):

@@ -25,7 +25,7 @@ if "fx" not in sys.modules:  # its __init__ imports torch, which other interpret
 
 from fx.bytecode.dialects import DIALECTS, JUMPS, RAISES, RETURNS, dialect, is_jump, steps
 from fx.bytecode.spreading import unpack_count
-from fx.checks.recognition import Comparison, compound_check, pending_check
+from fx.checks.recognition import Comparison, pending_check
 
 
 class Refused(Exception):
@@ -39,12 +39,10 @@ class Traced:
         self.log, self.operation, self.of = log, operation, of
 
     def __bool__(self) -> bool:
-        frame, compared = sys._getframe(1), Comparison(self.operation, Traced)
-        check = pending_check(frame, compared)
-        found = compound_check(frame, compared) if check is None else check
+        found = pending_check(sys._getframe(1), Comparison(self.operation, Traced))
         if found is None:
             raise Refused
-        compound = "" if check is not None else " and more"
+        compound = " and more" if found.rest else f" in {found.options}" if found.options else ""
         self.log.append(f"{self.operation or 'truth'} is {not found.raises_if}{compound}: {found.message}")
         return not found.raises_if
 
@@ -367,7 +365,7 @@ def a_loop_that_ends(x: Any) -> None:
         break
 
 
-@case(refused=True)
+@case("eq is True in (2, 3): two or three")
 def an_element_of_a_container(x: Any) -> None:
     if x.ndim in (2, 3):
         return
@@ -541,8 +539,8 @@ def an_element_decides_for_less(x: Any) -> None:
         raise ValueError("less")
 
 
-@case(refused=True)
-def an_element_decides_for_unequal(x: Any) -> None:
+@case("eq is True: unequal")
+def each_element_decides_for_unequal(x: Any) -> None:
     if (x.ndim, 4) != (3, 4):
         raise ValueError("unequal")
 

@@ -80,7 +80,7 @@ def _make_extreme(original: Any) -> Any:
 
     def extreme(*args: Any, **kwargs: Any) -> Any:
         values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
-        if not any(isinstance(value, Proxy) for value in values) or (tracer := running_tracer()) is None:
+        if not any(_is_to_be_recorded(value, "__bool__") for value in values) or (tracer := running_tracer()) is None:
             return original(*args, **kwargs)
         return _record(tracer, original, args, kwargs)
 

@@ -308,8 +308,6 @@ class Tracer(RootTracer):
     def proxy(self, node: Node) -> Proxy:
         """The proxy for a node."""
         state = self._state
-        if state.flags is not None and state.flags.reads and (flag := state.flags.computed(node)) is not None:
-            return flag
         if state.guide is not None:
             return GuidedProxy(node, self)
         proxy = _new(Proxy)  # past the checks of what others give

@@ -13,7 +13,6 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FrameType, FunctionType, GetSetDescriptorType, NoneType
 from typing import Any, ClassVar, NoReturn
@@ -23,12 +22,12 @@ from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
-from fx.assertions import KINDS, READ_ATTRIBUTES, check, check_kind, check_value, is_false
+from fx.assertions import KINDS, check, check_kind, check_value, is_false
 from fx.bytecode.dialects import unknown_version
 from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
 from fx.bytecode.spreading import count_to_unpack, matches_sequence, unpack_count, unpack_ends
 from fx.bytecode.values import Names, is_calling
-from fx.checks.messages import MessageTemplate, Reading, Text, message_made_by, message_of, text_of
+from fx.checks.messages import Marks, MessageTemplate, Reading, message_given, message_made_by, message_of
 from fx.checks.questions import count_of, kind_of
 from fx.checks.recognition import Check, Comparison, hash_of_option, leaves, pending_check, values_of
 from fx.checks.texts import is_only_shown
@@ -473,15 +472,11 @@ class TracerBase:
 
     def record_assertion(self, condition: Any, message: Any) -> Proxy:
         """Record a check, with the message that the program gives it, or a function that makes one."""
-        written = None
-        if isinstance(message, FunctionType):
-            written = message_made_by(message, self._shown_in_messages)
-            code = message.__code__
-            message = linecache.getline(code.co_filename, code.co_firstlineno).strip() or "a check has failed"
-        else:
-            with suppress(LookupError):
-                written = text_of(self._shown_in_messages(message)).template()
-        return self._assert(condition, written or MessageTemplate(str(message)))
+        if not isinstance(message, FunctionType):
+            return self._assert(condition, message_given(message, self._shown_in_messages))
+        code = message.__code__
+        source = linecache.getline(code.co_filename, code.co_firstlineno).strip() or "a check has failed"
+        return self._assert(condition, message_made_by(message, self._shown_in_messages) or MessageTemplate(source))
 
     def _assert(self, condition: Any, message: MessageTemplate) -> Proxy:
         values = [Proxy(node, self) for node in message.values]
@@ -493,37 +488,34 @@ class TracerBase:
         names = Names.of_frame(frame)
         return message_of(found.raised, names, self._shown_in_messages) or MessageTemplate(found.message)
 
-    def _shown_in_messages(self, value: Any) -> Any:
+    def _shown_in_messages(self, value: Any, marks: Marks) -> Any:
         """Return what a message reads of a traced value, or of text in which some stand; other values are themselves.
 
         Raises:
             LookupError: the value is of another trace, or nothing reads such an attribute.
         """
         if isinstance(value, str):
-            return self.text_with_values(value)
+            return self._marked(value, marks)
         if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-            return type(value)(map(self._shown_in_messages, value))
+            return type(value)(self._shown_in_messages(one, marks) for one in value)
         if not isinstance(value, Proxy):
             return value
         if isinstance(value, Attribute) and value._node is None:
-            if value.attr not in READ_ATTRIBUTES:
-                raise LookupError(value.attr)
-            whole = self._shown_in_messages(value.root)
-            return whole._replace(steps=f"{whole.steps}.{value.attr}")
+            return getattr(self._shown_in_messages(value.root, marks), value.attr)
         if value.node.graph is not self.graph:
             raise LookupError(value.node.name)
-        return Reading(value.node)
+        return Reading(value.node, marks)
 
-    def text_with_values(self, text: str) -> Text:
-        """Return what text is made of in which traced values were written before."""
-        written = sorted(filter(text.__contains__, self._state.written), key=len, reverse=True)
-        parts: list[str | Reading] = []
-        end = 0
-        for place in re.finditer("|".join(map(re.escape, written)), text) if written else ():
-            value, form = self._state.written[place[0]]
-            parts += [text[end : place.start()], self._shown_in_messages(value)._replace(form=form)]
-            end = place.end()
-        return Text((*parts, text[end:]))
+    def _marked(self, text: str, marks: Marks) -> str:
+        """Return text with marks for the traced values that were written in it before."""
+        written = self._state.written
+
+        def mark(place: re.Match[str]) -> str:
+            value, form = written[place[0]]
+            return self._shown_in_messages(value, marks).mark("", form)
+
+        longest_first = sorted(filter(text.__contains__, written), key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, longest_first)), mark, text) if longest_first else text
 
     def _made_since(self, last: Node) -> list[Node]:
         """The nodes behind ``last``, from the end."""

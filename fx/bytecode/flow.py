@@ -227,7 +227,12 @@ class Flow:
     def handles(self) -> bool:
         """Return whether the function may go on where it handles an exception, beside ``with`` blocks."""
         targets = {self.at(target) for _, _, target in self._handlers}
-        return any(not self._is_with(index) and not self.raises(index, lambda _: False) for index in targets)
+        return any(not self._is_with(index) and not self.raises(index, lambda _: True) for index in targets)
+
+    def blocks(self) -> list[int]:
+        """The offsets of the handlers of ``with`` blocks."""
+        targets = {self.at(target) for _, _, target in self._handlers}
+        return [self.steps[index].offset for index in targets if self._is_with(index)]
 
     def clauses(self, offset: int) -> Iterator[tuple[str, int]]:
         """Yield what may handle an exception that the instruction at ``offset`` raises, from the inside.
@@ -247,7 +252,7 @@ class Flow:
                 pending += self._handlers_of(self.steps[self._raising_again(index)].offset)
             elif step.name in ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH"):
                 sides = (index + 1, self.at(step.value)) if is_jump(step.name) else self._sides(index + 1)
-                if sides is None or not self.raises(sides[0], lambda _: False):
+                if sides is None or not self.raises(sides[0], lambda _: True):
                     yield "except", step.offset
                 pending += sides[1:] if sides else ()
             elif step.name in RAISES:

@@ -156,14 +156,6 @@ def stores(code: CodeType) -> tuple[bool, set[str]]:
 _STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF"})
 
 
-def enters_contexts(code: CodeType) -> bool:
-    """Return whether there is a ``with`` in some code."""
-    return _WITH in code.co_code[::2]
-
-
-_WITH = dis.opmap["WITH_EXCEPT_START"]
-
-
 # Keywords.
 
 

@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from fx.bytecode.dataflow import Dataflow, dataflow
-from fx.bytecode.dialects import nested, once_for_code
+from fx.bytecode.dialects import nested
 from fx.bytecode.flow import flow_of
-from fx.bytecode.mentions import enters_contexts
 from fx.bytecode.values import Names, value_of
-from fx.checks.recognition import manager_at, never_swallows
+from fx.checks.recognition import lets_through, manager_at, never_swallows
 from fx.frames import is_pythons_file, is_users_file
 
 _ALL = ("BaseException",)
-SUPPRESS: Mapping[str, tuple[str, ...]] = {"suppress": ()}
-"""What context managers that swallow exceptions are called, each with the names of the classes of these; with none for
-those that are given the classes."""
-ATTRIBUTE = ".attribute"
-"""Stands there for all attributes: one of them may be such a context manager."""
 
 
-@once_for_code
-def handling(code: CodeType) -> tuple[CodeType, ...]:
-    """Return the code of a function, and of the functions that are written in it, as far as it handles exceptions."""
-    return tuple(filter(_handles, nested(code)))
+def handling(function: FunctionType) -> list[CodeType]:
+    """Return the code of a function, and of the functions that are written in it, as far as it may handle exceptions.
 
-
-def swallowing(code: CodeType, managers: Mapping[str, Any]) -> Iterator[CodeType]:
-    """Yield the code of a function, and of those that are written in it, as far as it has a ``with`` and names one of
-    the context managers.
+    That is where it goes on behind an ``except``, or has a ``with`` of which it is not known that exceptions leave it.
     """
-    for one in nested(code) if managers else ():
-        named = (*one.co_names, *one.co_freevars, *one.co_varnames, *one.co_cellvars)
-        if enters_contexts(one) and (ATTRIBUTE in managers or not managers.keys().isdisjoint(named)):
-            yield one
+    code, names = function.__code__, Names.of_function(function)
+    inside = Names({}, names.namespace)
+    return [one for one in nested(code) if _may_handle(one, names if one is code else inside)]
+
+
+def _may_handle(code: CodeType, names: Names) -> bool:
+    flow = flow_of(code)
+    if flow is None or flow.handles():
+        return True
+    blocks = flow.blocks()
+    values = dataflow(code) if blocks else None
+    return any(values is None or not lets_through(values, block, names) for block in blocks)
 
 
 def swallowed_by(manager: Any) -> tuple[str, ...] | None:
@@ -59,11 +55,6 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
         return None
     file = leave.__code__.co_filename
     return _ALL if is_users_file(file) and not is_pythons_file(file) else None
-
-
-def _handles(code: CodeType) -> bool:
-    flow = flow_of(code)
-    return "suppress" in code.co_names or flow is None or flow.handles()
 
 
 def handled_at(frame: FrameType) -> tuple[str, ...]:

@@ -253,14 +253,16 @@ def _let_through(frame: FrameType) -> Callable[[int], bool]:
     swallows exceptions.
     """
 
-    def lets_through(handler: int) -> bool:
-        flow = dataflow(frame.f_code)
-        try:
-            return flow is not None and never_swallows(manager_at(flow, handler, Names.of_frame(frame))[0])
-        except LookupError:
-            return False
+    flow, names = dataflow(frame.f_code), Names.of_frame(frame)
+    return lambda handler: flow is not None and lets_through(flow, handler, names)
 
-    return lets_through
+
+def lets_through(flow: Dataflow, handler: int, names: Names) -> bool:
+    """Return whether it is known that exceptions leave the ``with`` whose handler stands at an offset."""
+    try:
+        return never_swallows(manager_at(flow, handler, names)[0])
+    except LookupError:
+        return False
 
 
 def manager_at(flow: Dataflow, handler: int, names: Names) -> tuple[Any, Call | None]:

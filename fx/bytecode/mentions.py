@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 
 from fx.bytecode.dataflow import Dataflow, dataflow
-from fx.bytecode.dialects import CONSTANTS, Step, asks_identity, once_for_code, steps
+from fx.bytecode.dialects import CONSTANTS, Step, asks_identity, jumps_if, once_for_code, steps
 
 IDENTITIES = frozenset({"dtype", "device", "grad", "grad_fn", "layout"})
 """Attributes of tensors that programs compare by identity."""
@@ -163,24 +163,28 @@ def keywords_used(code: CodeType, name: str) -> int | None:
     """Return where some code does anything with its ``**kwargs`` but hand them on."""
     if name in code.co_cellvars:
         return 0
-    for step, following in itertools.pairwise(steps(code)):
-        if step.value == name and following.name not in ("DICT_MERGE", "CALL_FUNCTION_EX"):
-            return step.offset
-    return None
+    return next((step.offset for step in _takers_of(code, name) if step.name not in _HAND_ON), None)
 
 
 def keywords_asked_for(code: CodeType, name: str) -> int | None:
     """Return where some code spreads its ``**kwargs``, or asks what is in them; None where it does neither."""
-    for step, following in itertools.pairwise(steps(code)):
-        if step.name.startswith("LOAD_FAST") and step.value == name:
-            spread = following.name in _SPREADING or "JUMP_IF" in following.name
-            if spread or (following.name.startswith("LOAD") and following.value in _OF_DICTS):
-                return following.offset
-    return None
+    asking = (
+        step.offset
+        for step in _takers_of(code, name)
+        if step.name in _ASK_KEYWORDS or jumps_if(step.name) is not None or step.value in _OF_DICTS
+    )
+    return next(asking, None)
 
 
-_SPREADING = frozenset({"DICT_MERGE", "DICT_UPDATE", "CALL_FUNCTION_EX", "CONTAINS_OP", "GET_ITER", "TO_BOOL"})
-_OF_DICTS = frozenset({"items", "keys", "values"})
+def _takers_of(code: CodeType, name: str) -> list[Step]:
+    """The instructions that take what a variable holds."""
+    flow = dataflow(code)
+    return [] if flow is None else [flow.steps[taker] for load in flow.loads(name) for taker in flow.takers(load)]
+
+
+_HAND_ON = frozenset({"DICT_MERGE", "CALL_FUNCTION_EX"})
+_ASK_KEYWORDS = _HAND_ON | {"DICT_UPDATE", "CONTAINS_OP", "GET_ITER", "TO_BOOL", "UNARY_NOT"}
+_OF_DICTS = ("items", "keys", "values")
 
 
 # References.

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from fx.bytecode.dataflow import Dataflow, dataflow
+from fx.bytecode.dataflow import Call, Dataflow, dataflow
 from fx.bytecode.dialects import nested
 from fx.bytecode.flow import flow_of
-from fx.bytecode.values import Names, value_of
-from fx.checks.recognition import lets_through, manager_at, never_swallows
-from fx.frames import is_pythons_file, is_users_file
+from fx.bytecode.values import Names, behind, may_return_truth, value_of
 
 _ALL = ("BaseException",)
 
@@ -41,20 +40,49 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
     Args:
         manager: an object, a class, or a function that ``contextlib.contextmanager`` has made.
 
+    Raises:
+        LookupError: it is not known, as of what other functions return and of classes in C.
+
     >>> swallowed_by(contextlib.suppress), swallowed_by(contextlib.nullcontext)
     ((), None)
     """
     if isinstance(manager, FunctionType):
-        is_generator = manager.__code__.co_filename == contextlib.__file__ and hasattr(manager, "__wrapped__")
-        return None if not is_generator or never_swallows(manager) else _ALL
-    leave = getattr(manager if isinstance(manager, type) else type(manager), "__exit__", None)
+        generator = vars(manager).get("__wrapped__")
+        flow = dataflow(generator.__code__) if isinstance(generator, FunctionType) else None
+        if manager.__code__ is not _OF_GENERATORS or flow is None:
+            raise LookupError
+        return None if all(flow.leaves(offset, lambda _: False) for offset in flow.yields()) else _ALL
+    leave = behind(inspect.getattr_static(manager if isinstance(manager, type) else type(manager), "__exit__", None))
     if leave is contextlib.suppress.__exit__:
         # A call of the class names what it swallows; what an instance was made with is not asked.
         return () if isinstance(manager, type) else _ALL
-    if not isinstance(leave, FunctionType) or never_swallows(manager):
-        return None
-    file = leave.__code__.co_filename
-    return _ALL if is_users_file(file) and not is_pythons_file(file) else None
+    if not isinstance(leave, FunctionType):
+        raise LookupError
+    return _ALL if may_return_truth(leave.__code__) else None
+
+
+_OF_GENERATORS: Any = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[attr-defined]
+"""The code of what ``contextlib.contextmanager`` makes."""
+
+
+def lets_through(flow: Dataflow, handler: int, names: Names) -> bool:
+    """Return whether it is known that exceptions leave the ``with`` whose handler stands at an offset."""
+    try:
+        return swallowed_by(_manager_at(flow, handler, names)[0]) is None
+    except LookupError:
+        return False
+
+
+def _manager_at(flow: Dataflow, handler: int, names: Names) -> tuple[Any, Call | None]:
+    """Return the context manager of the ``with`` whose handler stands at an offset, or what is called to make it.
+
+    Raises:
+        LookupError: it is not known.
+    """
+    makers = flow.manager(handler)
+    kind, _, detail = flow.expression(makers)
+    call = detail if kind == "call" else None
+    return value_of(flow, makers if call is None else call.callee, names), call
 
 
 def handled_at(frame: FrameType) -> tuple[str, ...]:
@@ -80,8 +108,10 @@ def handled_at(frame: FrameType) -> tuple[str, ...]:
 
 def _swallowed(flow: Dataflow, handler: int, names: Names) -> tuple[str, ...]:
     """The classes of exceptions that the context manager of a ``with`` swallows, by name."""
-    manager, call = manager_at(flow, handler, names)
-    swallowed = swallowed_by(manager)
+    manager, call = _manager_at(flow, handler, names)
+    swallowed: tuple[str, ...] | None = None
+    with contextlib.suppress(LookupError):  # most of those that are not known swallow none
+        swallowed = swallowed_by(manager)
     if swallowed != () or call is None:
         return swallowed or ()
     return tuple(name for one in call.positional for name in _named(value_of(flow, one, names)))

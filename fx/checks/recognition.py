@@ -8,20 +8,20 @@ recorded calls ``fx.assertions``.
 from __future__ import annotations
 
 import ast
-import contextlib
 import inspect
 import linecache
 import operator
 import textwrap
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from types import CodeType, FrameType, FunctionType, SimpleNamespace
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from fx.bytecode.dataflow import Call, Dataflow, Makers, dataflow
 from fx.bytecode.dialects import asks_identity
 from fx.bytecode.flow import Condition
-from fx.bytecode.values import Evaluator, Names, behind, may_return_truth, value_of
+from fx.bytecode.values import Evaluator, Names, value_of
+from fx.checks.handlers import lets_through
 from fx.provenance import line_of
 
 
@@ -255,49 +255,6 @@ def _let_through(frame: FrameType) -> Callable[[int], bool]:
 
     flow, names = dataflow(frame.f_code), Names.of_frame(frame)
     return lambda handler: flow is not None and lets_through(flow, handler, names)
-
-
-def lets_through(flow: Dataflow, handler: int, names: Names) -> bool:
-    """Return whether it is known that exceptions leave the ``with`` whose handler stands at an offset."""
-    try:
-        return never_swallows(manager_at(flow, handler, names)[0])
-    except LookupError:
-        return False
-
-
-def manager_at(flow: Dataflow, handler: int, names: Names) -> tuple[Any, Call | None]:
-    """Return the context manager of the ``with`` whose handler stands at an offset, or what is called to make it.
-
-    Raises:
-        LookupError: it is not known.
-    """
-    makers = flow.manager(handler)
-    kind, _, detail = flow.expression(makers)
-    call = detail if kind == "call" else None
-    return value_of(flow, makers if call is None else call.callee, names), call
-
-
-def never_swallows(manager: Any) -> bool:
-    """Return whether exceptions leave each ``with`` of a context manager, a class of these, or a function under
-    ``contextlib.contextmanager``.
-    """
-    if isinstance(manager, FunctionType):
-        return _never_handles(manager)
-    leave = behind(inspect.getattr_static(manager if isinstance(manager, type) else type(manager), "__exit__", None))
-    return isinstance(leave, FunctionType) and not may_return_truth(leave.__code__)
-
-
-def _never_handles(function: FunctionType) -> bool:
-    """Return whether exceptions leave a function under ``contextlib.contextmanager`` wherever it yields."""
-    generator = vars(function).get("__wrapped__")
-    if function.__code__ is not _OF_GENERATORS or not isinstance(generator, FunctionType):
-        return False
-    flow = dataflow(generator.__code__)
-    return flow is not None and all(flow.leaves(offset, lambda _: False) for offset in flow.yields())
-
-
-_OF_GENERATORS: Any = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[attr-defined]
-"""The code of what ``contextlib.contextmanager`` makes."""
 
 
 def _is_control_flow(frame: FrameType, offset: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -161,14 +162,17 @@ def loudly() -> Generator[None]:
         (quietly, ("BaseException",)),
         (contextlib.suppress, ()),
         (contextlib.suppress(ValueError), ("BaseException",)),
-        *(
-            (one, None)
-            for one in (Raising, Silent, loudly, open, contextlib.nullcontext, torch.no_grad, torch.autocast, 1)
-        ),
+        *((one, None) for one in (Raising, Silent, loudly, contextlib.nullcontext, torch.no_grad, torch.autocast)),
     ],
 )
 def test_what_a_context_manager_swallows_is_read_from_what_it_returns(manager: Any, names: Any) -> None:
     assert swallowed_by(manager) == names
+
+
+@pytest.mark.parametrize("manager", [open, threading.Lock(), lambda: Quiet(), 1])
+def test_what_other_context_managers_swallow_is_not_known(manager: Any) -> None:
+    with pytest.raises(LookupError):
+        swallowed_by(manager)
 
 
 def test_functions_with_a_context_manager_that_may_swallow_are_found() -> None:

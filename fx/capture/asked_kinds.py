@@ -13,10 +13,10 @@ import torch
 from torch.fx import Proxy as TorchProxy
 
 from fx.bytecode.mentions import is_compared_by_identity
-from fx.capture.identity_tests import may_be_argument
 from fx.capture.patching import Trace, running_tracer
 from fx.capture.python_functions import FUNCTIONS, SeenClass
 from fx.capture.replacements import Builtins
+from fx.capture.shared_values import may_be_argument
 from fx.errors import with_article
 from fx.frames import is_pythons_file, user_location
 from fx.naming.printing import describe

@@ -17,12 +17,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from fx.capture.augmented import write_where_it_shows
 from fx.capture.example_values import outside_of_trace
 from fx.capture.guided import Guide
 from fx.capture.patching import running_session, running_tracer
 from fx.capture.restore.reach import called_by
 from fx.capture.result_structures import parts, same
+from fx.capture.shared_values import write_where_it_shows
 from fx.errors import TraceError
 from fx.frames import user_location
 from fx.graph import Graph

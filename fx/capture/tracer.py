@@ -15,8 +15,7 @@ import torch
 from fx.arguments import expect, expect_all, explained
 from fx.assertions import check_value
 from fx.bytecode.spreading import call_of_starred
-from fx.capture import higher_order_calls, identity_tests, patching, root_hooks, starred
-from fx.capture.augmented import write_where_it_shows
+from fx.capture import higher_order_calls, patching, root_hooks, starred
 from fx.capture.bodies import escaped, outermost, within
 from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
@@ -36,6 +35,7 @@ from fx.capture.restore.earlier_calls import (
 )
 from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
+from fx.capture.shared_values import expect_known, tests_of, write_where_it_shows
 from fx.capture.signature import PH, ConcreteArgs, PHBase, PHWithMeta, Signature, function_calling, not_traceable
 from fx.capture.trace_state import TraceState
 from fx.capture.training_flag import TrainingFlags
@@ -387,13 +387,9 @@ class Tracer(RootTracer):
         """Let the program check, or refuse, that the value of a node is compared by identity."""
         guide = self._state.guide if node.target is getattr else None
         # asked last: to know what a value is, all that leads to it is run on fake tensors
-        if (
-            guide is not None
-            and identity_tests.tests_of(node, location)
-            and guide.kind_of(Proxy(node, self)) is NoneType
-        ):
+        if guide is not None and tests_of(node, location) and guide.kind_of(Proxy(node, self)) is NoneType:
             return  # which is what is compared, as it is answered
-        location.is_compared = identity_tests.expect_known(self, node, location)
+        location.is_compared = expect_known(self, node, location)
 
     def _stands_for(self, obj: Proxy, frame: FrameType, refusal: TraceError) -> bool:
         asked = self._state.trace is not None and kind_of(obj.node) == (torch.Size, True)

@@ -24,8 +24,15 @@ from torch.utils import _pytree as pytree
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.assertions import KINDS, check, check_kind, check_value, is_false
 from fx.bytecode.dialects import unknown_version
-from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
-from fx.bytecode.spreading import count_to_unpack, matches_sequence, unpack_count, unpack_ends
+from fx.bytecode.mentions import (
+    IDENTITIES,
+    asks_for_class,
+    count_to_unpack,
+    is_compared_by_identity,
+    matches_sequence,
+    unpack_count,
+    unpack_ends,
+)
 from fx.bytecode.values import Names, is_calling
 from fx.checks.messages import Marks, MessageTemplate, Reading, message_given, message_made_by, message_of
 from fx.checks.questions import count_of, kind_of

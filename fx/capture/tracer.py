@@ -14,7 +14,7 @@ import torch
 
 from fx.arguments import expect, expect_all, explained
 from fx.assertions import check_value
-from fx.bytecode.spreading import call_of_starred
+from fx.bytecode.mentions import call_of_starred
 from fx.capture import higher_order_calls, patching, root_hooks, starred
 from fx.capture.bodies import escaped, outermost, within
 from fx.capture.caught import Caught, forget_ended

@@ -24,7 +24,7 @@ if "fx" not in sys.modules:  # its __init__ imports torch, which other interpret
     sys.modules["fx"].__path__ = [str(Path(__file__).resolve().parents[3] / "fx")]
 
 from fx.bytecode.dialects import DIALECTS, JUMPS, RAISES, RETURNS, dialect, is_jump, steps
-from fx.bytecode.spreading import unpack_count
+from fx.bytecode.mentions import unpack_count
 from fx.checks.recognition import Comparison, pending_check
 
 

@@ -6,7 +6,7 @@ says each case that comes out otherwise, and ends with status 1 if there is one.
 traced values, which remember what was decided when they were asked for their truth.
 """
 
-# ruff: noqa: RUF005, SIM117, SIM201, SIM300 - how programs are written is what matters here
+# ruff: noqa: RUF005, SIM102, SIM117, SIM201, SIM300 - how programs are written is what matters here
 from __future__ import annotations
 
 import dis
@@ -592,6 +592,23 @@ def two_conditions_below_another_statement(x: Any) -> None:
 def two_conditions_of_which_the_second_is_two(x: Any) -> None:
     if LIMIT == 3 and (x.ndim == 3 or x.ndim != 2) and x.dtype == KIND.floating:
         raise ValueError("three")
+
+
+@case("ne is False and more: nested")
+def two_conditions_of_two_statements(x: Any) -> None:
+    if x.ndim != 2:
+        if x.ndim != 3:
+            raise ValueError("nested")
+
+
+@case(refused=True)
+def two_conditions_with_something_between(x: Any) -> int:
+    n = 0
+    if x.ndim != 2:
+        n = 1
+        if x.ndim != 3:
+            raise ValueError("nested")
+    return n
 
 
 @case("ne is False: first", "ne is False: first")

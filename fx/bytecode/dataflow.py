@@ -118,6 +118,7 @@ class Dataflow(Flow):
         self.code = code
         self._before: list[_Stack | None] = [None] * len(self.steps)
         self._entries = exception_entries(code)
+        self._adding = [index for index in range(len(self.steps)) if self.kind(index) == "append"]
         self._interpret()
         self.uses: dict[int, list[tuple[int, int]]] = {}
         """Of each instruction, which ones take what it makes, and how deep it lies then: 1 on top of the stack."""
@@ -193,8 +194,7 @@ class Dataflow(Flow):
 
     def adds_to(self, maker: int) -> list[int]:
         """The instructions that add to the list which one makes, while it is being written."""
-        adding = (index for index in range(len(self.steps)) if self.kind(index) == "append")
-        return [index for index in adding if maker in self.container(index)]
+        return [index for index in self._adding if maker in self.container(index)]
 
     # Values.
 

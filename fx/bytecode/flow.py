@@ -116,14 +116,14 @@ class Flow:
         sides = self.branch(offset)
         if sides is None:
             return []
-        alone = [self.raises(side, lets_through) for side in sides]
-        for raises_if in (True, False):
-            following, exit_ = sides if raises_if else sides[::-1]
-            first = Condition(self.at(offset), raises_if, following)
-            if alone[not raises_if]:
+        ways = [
+            Condition(self.at(offset), raises_if, side) for raises_if, side in zip((True, False), sides, strict=True)
+        ]
+        for first in ways:
+            if self.raises(first.leads_to, lets_through):
                 return [first]
-            rest = [] if any(alone) else self._conditions_behind(following, exit_, lets_through)
-            if rest:
+        for first, other in zip(ways, ways[::-1], strict=True):
+            if rest := self._conditions_behind(first.leads_to, other.leads_to, lets_through):
                 return [first, *rest]
         return []
 

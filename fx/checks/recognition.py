@@ -253,8 +253,8 @@ def _let_through(frame: FrameType) -> Callable[[int], bool]:
     swallows exceptions.
     """
 
-    flow, names = dataflow(frame.f_code), Names.of_frame(frame)
-    return lambda handler: flow is not None and lets_through(flow, handler, names)
+    flow = dataflow(frame.f_code)
+    return lambda handler: flow is not None and lets_through(flow, handler, Names.of_frame(frame))
 
 
 def _is_control_flow(frame: FrameType, offset: int) -> bool:

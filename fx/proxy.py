@@ -19,10 +19,9 @@ from torch.overrides import get_overridable_functions
 from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
-from fx.assertions import READ_ATTRIBUTES
-from fx.bytecode.dataflow import is_calling
 from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
-from fx.checks.messages import Reading
+from fx.bytecode.values import is_calling
+from fx.checks.messages import Marks, Reading
 from fx.checks.questions import ask, kind_for, refuse_text, text_for, unpacked
 from fx.checks.recorded_checks import record_assertion
 from fx.checks.traced_values import TracedValue, asker, caller_location
@@ -601,13 +600,8 @@ class Attribute(Proxy):
         # printing it is no use
         return f"{self.root._shown()[:-1]}.{self.attr})" if self._node is None else super()._shown()
 
-    def _reading(self) -> Reading:
-        if self._node is not None:
-            return super()._reading()
-        if self.attr not in READ_ATTRIBUTES:
-            raise LookupError(self.attr)
-        whole = self.root._reading()
-        return whole._replace(steps=f"{whole.steps}.{self.attr}")
+    def _reading(self, marks: Marks) -> Reading:
+        return getattr(self.root._reading(marks), self.attr) if self._node is None else super()._reading(marks)
 
     @property
     def node(self) -> Node:  # type: ignore[override]

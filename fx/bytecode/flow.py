@@ -2,63 +2,84 @@
 
 from __future__ import annotations
 
-import builtins
 import dis
-import types
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NamedTuple
 
-from fx.bytecode.dialects import CONSTANTS, Dialect, Step, dialect, steps
+from fx.bytecode.dialects import (
+    JUMPS,
+    LEAVES,
+    RAISES,
+    RETURNS,
+    SETS_UP,
+    Dialect,
+    Step,
+    asks_identity,
+    dialect,
+    is_jump,
+    jumps_if,
+    once_for_code,
+    place_in,
+    steps,
+)
 
-_REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
-"""The comparison that Python asks the right operand for where the left one knows no answer."""
 _SIGNS = dict(zip(("<", "<=", "==", "!=", ">", ">="), ("lt", "le", "eq", "ne", "gt", "ge"), strict=True))
+_WITHOUT_VALUE = ("STORE_", "DELETE_", "POP_TOP", *SETS_UP, *RAISES, *LEAVES)
+"""Beginnings of instructions that no condition is computed by."""
 
 
-class Comparison(NamedTuple):
-    """Where the value came from that is asked for its truth."""
+class Condition(NamedTuple):
+    """A condition that leads to a ``raise``, perhaps with others."""
 
-    operator: str
-    """The name of the operation that gave it: ``"eq"``, ``"lt"``, …; only those of comparisons matter."""
-    traced: type
-    """The class of traced values: what they are asked for gives traced values again."""
+    place: int
+    """The branch on it: on its truth, or on that it is not ``None``."""
+    raises_if: bool
+    """The truth value that leads to the ``raise``."""
+    leads_to: int
+    """The instruction where the function goes on then: to the ``raise``, or to the next condition."""
 
 
 class Flow:
     """The instructions of a function, and where each of them can lead."""
 
-    def __init__(self, instructions: Sequence[Step], handlers: Sequence[tuple[int, int, int]], known: Dialect) -> None:
+    def __init__(self, found: Sequence[Step], handlers: Sequence[tuple[int, int, int]], known: Dialect) -> None:
         """``handlers`` are ranges of offsets, their start and end, and where an exception in them leads."""
+        self.steps = list(found)
         self._known = known
-        self._steps = instructions
-        self._at = {step.offset: index for index, step in reversed(list(enumerate(instructions)))}
         self._handlers = handlers
 
-    def branch(self, offset: int) -> tuple[int, int] | None:
-        """Indices of the instructions that follow if the value asked for at ``offset`` is true, and if it is false.
+    def at(self, offset: int) -> int:
+        """The instruction that runs at an offset."""
+        return place_in(self.steps, offset)
 
-        None where no branch hangs on it: the instruction may be a comparison of containers, say, whose elements are
+    # Branches.
+
+    def branch(self, offset: int) -> tuple[int, int] | None:
+        """The instructions that follow if the value asked for at ``offset`` is true, and if it is false.
+
+        None where no branch depends on it: the instruction may be a comparison of containers, say, whose elements are
         asked for theirs.
         """
-        index = self._running(offset)
-        step = self._steps[index]
-        if step.name in self._known.branches or step.name == "UNARY_NOT":
+        index = self.at(offset)
+        name = self.steps[index].name
+        if jumps_if(name) is not None or name == "UNARY_NOT":
             return self._sides(index)
-        return self._sides(index + 1) if step.name in self._known.conversions or self._compares(step) else None
+        return self._sides(index + 1) if name == self._known.conversion or self.is_converted(index) else None
 
     def _sides(self, index: int) -> tuple[int, int] | None:
         """Return where the next branch from instruction ``index`` on leads, if it is true, and if it is false."""
         negated = False
-        for place, step in enumerate(self._steps[index:], index):
+        for place, step in enumerate(self.steps[index:], index):
             if step.name == "UNARY_NOT":
                 negated = not negated
-            elif (jumps_if := self._known.branches.get(step.name)) is not None:
-                taken, passed = self._at[step.value], place + 1
-                return (taken, passed) if jumps_if is not negated else (passed, taken)
-            elif step.name not in self._known.between:
-                return None
+            elif step.name != "COPY":
+                # `if x is not None` is one jump from Python 3.11 on, which asks for no truth
+                if_true = step.name.endswith("IF_NOT_NONE") if asks_identity(step) else jumps_if(step.name)
+                if if_true is None or not is_jump(step.name):
+                    return None
+                taken, passed = self.at(step.value), place + 1
+                return (taken, passed) if if_true is not negated else (passed, taken)
         return None
 
     def branch_on_elements(self, offset: int) -> tuple[str, tuple[int, int]] | None:
@@ -67,85 +88,84 @@ class Flow:
 
         That is ``"eq"``, ``"ne"``, ``"in"`` or ``"not in"``; it asks elements whether they are equal meanwhile.
         """
-        index = self._running(offset)
-        step = self._steps[index]
-        if step.name == "CONTAINS_OP":
-            operator = "not in" if step.argument else "in"
-        elif step.name == "COMPARE_OP":
-            operator = _SIGNS[dis.cmp_op[(step.argument or 0) >> self._known.operator_shift]]
-        else:
+        index = self.at(offset)
+        operator = self.comparison(index)
+        sides = None if operator is None else self._sides(index + 1)
+        return None if operator is None or sides is None else (operator, sides)
+
+    def comparison(self, index: int) -> str | None:
+        """The name of the comparison that an instruction makes: ``"eq"``, ``"not in"``; None for other ones."""
+        step = self.steps[index]
+        if step.name in ("CONTAINS_OP", "IS_OP"):
+            return {"CONTAINS_OP": ("in", "not in"), "IS_OP": ("is", "is not")}[step.name][step.argument or 0]
+        if step.name != "COMPARE_OP":
             return None
-        sides = self._sides(index + 1)
-        return None if sides is None else (operator, sides)
+        return _SIGNS.get(dis.cmp_op[(step.argument or 0) >> self._known.operator_shift])
 
-    def branches(self) -> list[int]:
-        """Offsets of all branches but those of loops over elements, in the order of the code."""
-        named = {*self._known.branches, *self._known.other_branches} - {"FOR_ITER", "JUMP_IF_NOT_EXC_MATCH"}
-        return [step.offset for step in self._steps if step.name in named]
-
-    def _running(self, offset: int) -> int:
-        """Index of the instruction that runs at ``offset``, which may be that of what extends its argument."""
-        index = self._at[offset]
-        while self._steps[index].name == "EXTENDED_ARG":
-            index += 1
-        return index
-
-    def _compares(self, step: Step) -> bool:
+    def is_converted(self, index: int) -> bool:
         """Return whether an instruction compares two values, and asks what comes out for its truth."""
+        step = self.steps[index]
         return step.name == "COMPARE_OP" and bool((step.argument or 0) & self._known.converting_bit)
 
-    def hangs_on(self, frame: FrameType, compared: Comparison | None, raises_if: bool) -> bool:
-        """Return whether a value that is asked for its truth is all that the branch in ``frame`` hangs on.
+    def conditions(self, offset: int, lets_through: Callable[[int], bool]) -> list[Condition]:
+        """Return the conditions that all have to hold for a ``raise``, from that of the branch at ``offset`` on.
 
-        A comparison that converts its result asks for two truths in one place: that of what it compares, and before it
-        those of elements, if it compares containers. ``(x.size(0), n) == (3, 4)`` asks ``x.size(0) == 3``.
-
-        Args:
-            frame: a frame that asks, at an instruction for which ``branch`` gives two sides.
-            compared: what gave the value, or None where that is not known.
-            raises_if: the truth value that leads to a ``raise``.
+        Between them is nothing but what computes them. Empty where both sides of the branch go on, and where no branch
+        depends on the instruction.
         """
-        index = self._running(frame.f_lasti)
-        step = self._steps[index]
-        if not self._compares(step):
-            return True
-        sign = dis.cmp_op[(step.argument or 0) >> self._known.operator_shift]
-        operator = _SIGNS[sign]
-        if operator == "eq":
-            # where equal is what lets the program go on, all elements have to be, each of which is asked
-            return not raises_if or (compared is not None and self._compares_no_containers(index, frame, compared))
-        # elements are asked whether they are equal, until the first that are not; these answer for all
-        return compared is not None and compared.operator in (operator, _REFLECTED[operator])
+        sides = self.branch(offset)
+        if sides is None:
+            return []
+        ways = [
+            Condition(self.at(offset), raises_if, side) for raises_if, side in zip((True, False), sides, strict=True)
+        ]
+        for first in ways:
+            if self.raises(first.leads_to, lets_through):
+                return [first]
+        for first, other in zip(ways, ways[::-1], strict=True):
+            if rest := self._conditions_behind(first.leads_to, other.leads_to, lets_through):
+                return [first, *rest]
+        return []
 
-    def _compares_no_containers(self, index: int, frame: FrameType, compared: Comparison) -> bool:
-        """Return whether one operand of the comparison at ``index`` is known to have no elements."""
-        right = self._operand(index)
-        left = self._operand(right[0]) if right is not None else None
-        operands = [self._steps[operand[0] : operand[1]] for operand in (right, left) if operand is not None]
-        return any(_is_one_value(operand, frame, compared.traced) for operand in operands)
+    def _conditions_behind(self, index: int, exit_: int, lets_through: Callable[[int], bool]) -> list[Condition]:
+        """The conditions from instruction ``index`` on, each of which leads to ``exit_`` where it does not hold."""
+        found: list[Condition] = []
+        while not found or not self.raises(index, lets_through):
+            while index < len(self.steps) and not is_jump(self.steps[index].name):
+                if self.steps[index].name.startswith(_WITHOUT_VALUE):
+                    return []
+                index += 1
+            sides = self._sides(index)
+            if sides is None or not any(self._is_same(side, exit_) for side in sides):
+                return []
+            raises_if = self._is_same(sides[1], exit_)
+            found.append(Condition(index, raises_if, sides[not raises_if]))
+            index = found[-1].leads_to
+        return found
 
-    def _operand(self, end: int) -> tuple[int, int] | None:
-        """Return where the instructions start and end that leave one more value for the one at ``end``; None behind a
-        jump.
-        """
-        depth = 0
-        for index in range(end - 1, -1, -1):
-            step = self._steps[index]
-            if step.name in self._known.branches or step.name in self._known.other_branches:
-                return None
-            depth += stack_effect(step)
-            if depth >= 1:
-                return (index, end) if depth == 1 else None
-        return None
+    def _is_same(self, one: int, other: int) -> bool:
+        """Return whether the function goes on alike from two instructions; Python writes some ends several times."""
+        one, other = self._behind_jumps(one), self._behind_jumps(other)
+        while one != other:
+            if max(one, other) >= len(self.steps):
+                return False
+            first, second = self.steps[one], self.steps[other]
+            if first[1:4] != second[1:4] or is_jump(first.name):
+                return False
+            if first.name in RETURNS:
+                return True
+            one, other = self._behind_jumps(one + 1), self._behind_jumps(other + 1)
+        return True
 
-    def operands(self, offset: int) -> tuple[Sequence[Step], Sequence[Step]] | None:
-        """The instructions that leave the two operands of the one at ``offset``; None where that is not known."""
-        index = self._running(offset)
-        right = self._operand(index)
-        left = self._operand(right[0]) if right is not None else None
-        if left is None or right is None:
-            return None
-        return self._steps[left[0] : left[1]], self._steps[right[0] : right[1]]
+    def _behind_jumps(self, index: int) -> int:
+        """The first instruction from ``index`` on that does more than to jump."""
+        seen: set[int] = set()
+        while index < len(self.steps) and self.steps[index].name in JUMPS and index not in seen:
+            seen.add(index)
+            index = self.at(self.steps[index].value)
+        return index
+
+    # Exceptions.
 
     def raises(self, index: int, lets_through: Callable[[int], bool]) -> bool:
         """Return whether every path from instruction ``index`` raises, and nothing in the function swallows it.
@@ -169,29 +189,35 @@ class Flow:
         ``seen`` are those of the paths so far. Paths pass the start of a loop that is theirs, such as that of a list
         in a message, before its end.
         """
-        if index >= len(self._steps):
+        if index >= len(self.steps):
             return None
-        step, known = self._steps[index], self._known
-        if step.name in known.raises:
+        step = self.steps[index]
+        if step.name in RAISES:
             return self._after_raise(step.offset, lets_through)
-        if step.name in known.ends:
+        if step.name in LEAVES:
             return None
-        if step.name in known.jumps:
-            target = self._at[step.value]
-            return None if target <= index and target not in seen else [target]
-        if step.name in known.branches or step.name in known.other_branches:
-            return [self._at[step.value], index + 1]
-        return [index + 1]
+        following = self.successors(index)
+        if step.name in JUMPS and following[0] <= index and following[0] not in seen:
+            return None
+        return following
+
+    def successors(self, index: int) -> list[int]:
+        """The instructions that may run next: that to which this one jumps, and the one behind it."""
+        step = self.steps[index]
+        jumps = [self.at(step.value)] if is_jump(step.name) else []
+        ends = step.name in JUMPS or step.name in RAISES or step.name in RETURNS
+        return jumps if ends else [*jumps, index + 1]
 
     def _after_raise(self, offset: int, lets_through: Callable[[int], bool]) -> list[int] | None:
         """Return what follows a raise at ``offset``: an enclosing handler, or nothing."""
         handlers = self._handlers_of(offset)
         if not handlers or not self._is_with(handlers[0]):
             return handlers
-        if not lets_through(self._steps[handlers[0]].offset):
-            return None
-        following = enumerate(self._steps[handlers[0] :], handlers[0])
-        return [next(index for index, step in following if step.name == "RERAISE")]
+        return [self._raising_again(handlers[0])] if lets_through(self.steps[handlers[0]].offset) else None
+
+    def _raising_again(self, index: int) -> int:
+        """Where the handler of a ``with`` lets the exception through."""
+        return next(place for place, step in enumerate(self.steps[index:], index) if step.name == "RERAISE")
 
     def leaves(self, offset: int, lets_through: Callable[[int], bool]) -> bool:
         """Return whether an exception that the instruction at ``offset`` raises leaves the function."""
@@ -200,8 +226,13 @@ class Flow:
 
     def handles(self) -> bool:
         """Return whether the function may go on where it handles an exception, beside ``with`` blocks."""
-        targets = {self._at[target] for _, _, target in self._handlers}
-        return any(not self._is_with(index) and not self.raises(index, lambda _: False) for index in targets)
+        targets = {self.at(target) for _, _, target in self._handlers}
+        return any(not self._is_with(index) and not self.raises(index, lambda _: True) for index in targets)
+
+    def blocks(self) -> list[int]:
+        """The offsets of the handlers of ``with`` blocks."""
+        targets = {self.at(target) for _, _, target in self._handlers}
+        return [self.steps[index].offset for index in targets if self._is_with(index)]
 
     def clauses(self, offset: int) -> Iterator[tuple[str, int]]:
         """Yield what may handle an exception that the instruction at ``offset`` raises, from the inside.
@@ -212,108 +243,60 @@ class Flow:
         pending, seen = self._handlers_of(offset), set[int]()
         while pending:
             index = pending.pop(0)
-            if index in seen or index >= len(self._steps):
+            if index in seen or index >= len(self.steps):
                 continue
             seen.add(index)
-            step, following = self._steps[index], self._steps[index + 1 : index + 2]
+            step, following = self.steps[index], self.steps[index + 1 : index + 2]
             if self._is_with(index):
                 yield "with", step.offset
-                rest = enumerate(self._steps[index:], index)
-                again = next(place for place, one in rest if one.name == "RERAISE")
-                pending += self._handlers_of(self._steps[again].offset)
+                pending += self._handlers_of(self.steps[self._raising_again(index)].offset)
             elif step.name in ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH"):
-                sides = (index + 1, self._at[step.value]) if step.name.startswith("JUMP") else self._sides(index + 1)
-                if sides is None or not self.raises(sides[0], lambda _: False):
+                sides = (index + 1, self.at(step.value)) if is_jump(step.name) else self._sides(index + 1)
+                if sides is None or not self.raises(sides[0], lambda _: True):
                     yield "except", step.offset
                 pending += sides[1:] if sides else ()
-            elif step.name in self._known.raises:
+            elif step.name in RAISES:
                 pending += self._handlers_of(step.offset)
-            elif step.name in self._known.ends or (
-                step.name == "POP_EXCEPT" and all(one.name != "RERAISE" for one in following)
-            ):
+            elif step.name in LEAVES or (step.name == "POP_EXCEPT" and all(one.name != "RERAISE" for one in following)):
                 yield "all", step.offset
-            elif step.name in self._known.jumps:
-                pending.append(self._at[step.value])
             else:
-                branches = step.name in self._known.branches or step.name in self._known.other_branches
-                pending += [index + 1, *([self._at[step.value]] if branches else [])]
+                pending += self.successors(index)[::-1]
 
     def _handlers_of(self, offset: int) -> list[int]:
         """The instruction that goes on after an exception at ``offset``; none where it leaves the function."""
         inside = [(end - start, target) for start, end, target in self._handlers if start <= offset < end]
-        return [self._at[min(inside)[1]]] if inside else []
+        return [self.at(min(inside)[1])] if inside else []
 
     def _is_with(self, index: int) -> bool:
         """Return whether the handler of a ``with`` stands there."""
-        return any(step.name == "WITH_EXCEPT_START" for step in self._steps[index : index + 3])
+        if self.steps[index].name == "PUSH_EXC_INFO":  # from Python 3.11 on
+            index += 1
+        return any(step.name == "WITH_EXCEPT_START" for step in self.steps[index : index + 1])
 
     def raise_offset(self, index: int) -> int:
         """Return where the first ``raise`` from instruction ``index`` on stands."""
-        raising = (step for step in self._steps[index:] if step.name == "RAISE_VARARGS")
-        return next(raising, self._steps[index]).offset
-
-    def raise_within(self, offset: int, is_there: Callable[[int], bool]) -> int | None:
-        """Return the offset of the first ``raise`` after an offset for which ``is_there`` holds; None without one."""
-        raising = (step.offset for step in self._steps if step.name == "RAISE_VARARGS" and step.offset > offset)
-        return next(filter(is_there, raising), None)
+        raising = (step for step in self.steps[index:] if step.name == "RAISE_VARARGS")
+        return next(raising, self.steps[index]).offset
 
     def yields(self) -> list[int]:
         """Return the offsets of the ``yield`` instructions of a generator."""
-        return [step.offset for step in self._steps if step.name == "YIELD_VALUE"]
+        return [step.offset for step in self.steps if step.name == "YIELD_VALUE"]
 
 
-@lru_cache(maxsize=32)  # with the code, of which programs that come and go have ever new ones
-def _flow(code: CodeType, known: Dialect) -> Flow:
-    instructions = list(steps(code))
-    return Flow(instructions, _handlers(code, instructions, known), known)
-
-
+@once_for_code
 def flow_of(code: CodeType) -> Flow | None:
     """Return where the instructions of ``code`` lead; None where this version's byte code is unknown."""
     known = dialect()
-    return None if known is None else _flow(code, known)
+    return None if known is None else Flow(steps(code), handlers_of(code), known)
 
 
-def _handlers(code: CodeType, instructions: list[Step], known: Dialect) -> list[tuple[int, int, int]]:
+def handlers_of(code: CodeType) -> list[tuple[int, int, int]]:
     """Protected ranges: start and end offset, and the offset of the handler."""
-    if known.set_up:
-        return [(step.offset, step.value, step.value) for step in instructions if step.name in known.set_up]
-    entries: Any = dis.Bytecode(code)
-    return [(entry.start, entry.end, entry.target) for entry in entries.exception_entries]
+    of_blocks = [(step.offset, step.value, step.value) for step in steps(code) if step.name in SETS_UP]
+    return of_blocks or [(entry.start, entry.end, entry.target) for entry in exception_entries(code)]
 
 
-def stack_effect(step: Step) -> int:
-    """Return how many values more there are on the stack behind an instruction."""
-    if step.argument is None and step.name.startswith(("LOAD_FAST", "STORE_FAST")):  # half of one on two variables
-        return 1 if step.name.startswith("LOAD") else -1
-    return dis.stack_effect(dis.opmap[step.name], step.argument, jump=False)
-
-
-def _is_one_value(operand: Sequence[Step], frame: FrameType, traced: type) -> bool:
-    """Return whether what the instructions of an expression leave is known to have no elements that a comparison
-    asks.
-    """
-    value, depth = _loaded(operand[0], frame), stack_effect(operand[0])
-    for step in operand[1:]:
-        depth += stack_effect(step)
-        if isinstance(value, traced):
-            if step.name.startswith("BUILD") and depth == 1:  # of the value itself, not of an argument or index
-                return False
-        elif step.name == "LOAD_ATTR" and isinstance(known := getattr(value, "__dict__", None), dict):
-            value = known.get(step.value, ())  # read so, it runs nothing of the user's
-        else:
-            return False
-    if isinstance(value, (str, bytes, traced)):
-        return True
-    return not (hasattr(type(value), "__iter__") or isinstance(value, (slice, types.SimpleNamespace)))
-
-
-def _loaded(step: Step, frame: FrameType) -> Any:
-    """Return what an instruction loads; a container where that is not known."""
-    if step.name in CONSTANTS:
-        return step.value
-    if step.name.startswith("LOAD_FAST") or step.name == "LOAD_DEREF":
-        return frame.f_locals.get(step.value, ())
-    if step.name in ("LOAD_GLOBAL", "LOAD_NAME"):
-        return frame.f_globals.get(step.value, getattr(builtins, step.value, ()))
-    return ()
+def exception_entries(code: CodeType) -> list[Any]:
+    """The table of ranges that handle exceptions; Python 3.10 has none."""
+    bytecode: Any = dis.Bytecode(code)
+    return list(getattr(bytecode, "exception_entries", ()))

@@ -1,4 +1,4 @@
-"""What code mentions: comparisons by identity, what it assigns, keywords that it asks for, and what it refers to."""
+"""What code mentions: comparisons by identity, unpacking, what it assigns, keywords that it asks for, references."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import dis
 import itertools
 from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
+from typing import NamedTuple
 
-from fx.bytecode.dialects import CONSTANTS, Step, once_for_code, steps, working_steps
+from fx.bytecode.dataflow import Dataflow, dataflow
+from fx.bytecode.dialects import CONSTANTS, Step, asks_identity, dialect, jumps_if, once_for_code, running, steps
 
 IDENTITIES = frozenset({"dtype", "device", "grad", "grad_fn", "layout"})
 """Attributes of tensors that programs compare by identity."""
@@ -23,44 +25,91 @@ def _asking(code: CodeType) -> frozenset[int]:
     return frozenset(step.offset for step in steps(code) if step.value == "__class__" or step.name == "MATCH_CLASS")
 
 
-def is_compared_by_identity(frame: FrameType) -> bool:
-    """Return whether the attribute that ``frame`` is reading is compared with ``is``, at once or from a variable.
+# Comparisons by identity, which Python makes without asking the values.
 
-    So is what it is calling, which may be ``getattr``.
-    """
-    return frame.f_lasti in _compared(frame.f_code)
+_VARIABLES = ("LOAD_FAST", "LOAD_DEREF", "LOAD_NAME", "LOAD_CLOSURE", "LOAD_CLASSDEREF")
+_ASK_IDENTITY = frozenset(number for name, number in dis.opmap.items() if asks_identity(Step(0, name, None, None)))
+
+
+class Identity(NamedTuple):
+    """A comparison by identity."""
+
+    one: frozenset[str | int]
+    """What is compared: variables, and instructions that compute it; constants and globals are left out."""
+    other: frozenset[str | int]
+    """What it is compared with, likewise."""
+    with_none: bool
+    """Whether that is ``None``."""
+    offset: int
+    """Where the comparison stands."""
 
 
 @once_for_code
-def _compared(code: CodeType) -> frozenset[int]:
-    return frozenset(_reads_compared([step for step in working_steps(code) if step.name != "PRECALL"]))
+def identities(code: CodeType) -> tuple[Identity, ...]:
+    """Return the comparisons by identity in a piece of code, without those of functions in it."""
+    if _ASK_IDENTITY.isdisjoint(code.co_code[::2]) or (flow := dataflow(code)) is None:
+        return ()
+    return tuple(_identity(flow, index) for index, step in enumerate(flow.steps) if asks_identity(step))
 
 
-def _reads_compared(found: list[Step]) -> Iterable[int]:
-    variables = {
-        step.value for place, step in enumerate(found) if step.name.startswith("LOAD_FAST") and _is_tested(found, place)
-    }
-    for place, step in enumerate(found):
-        if (step.name == "LOAD_ATTR" and step.value in IDENTITIES) or step.name in ("CALL", "CALL_FUNCTION"):
-            after = found[place + 1]
-            stored = after.name.startswith("STORE_FAST") and after.value in variables
-            if stored or _is_tested(found, place):
-                yield from range(step.offset, after.offset, 2)  # of a call, Python may be at its caches
+def _identity(flow: Dataflow, index: int) -> Identity:
+    operands = flow.operands(index)
+    is_none = [all(one >= 0 and _is_none(flow.steps[one]) for one in makers) for makers in operands]
+    one, other = (_values(flow, makers) for makers in (operands if len(operands) == 2 else (*operands, ())))
+    return Identity(one, other, len(operands) == 1 or any(is_none), flow.steps[index].offset)
 
 
-def _is_tested(found: list[Step], place: int) -> bool:
-    """Return whether what the step at ``place`` loads is compared by identity with what is loaded next."""
-    loads = 0
-    for step in found[place + 1 : place + 6]:
-        if step.name == "IS_OP" or step.name.endswith(("IF_NONE", "IF_NOT_NONE")):
-            return True
-        if step.name.startswith(("LOAD_GLOBAL", "LOAD_CONST", "LOAD_FAST", "LOAD_DEREF", "LOAD_NAME")):
-            loads += 1
-        elif step.name != "LOAD_ATTR":
-            return False
-        if loads > 1 or (loads == 0 and step.name == "LOAD_ATTR"):
-            return False
-    return False
+def _is_none(step: Step) -> bool:
+    return step.name in CONSTANTS and step.value is None
+
+
+def _values(flow: Dataflow, makers: Iterable[int]) -> frozenset[str | int]:
+    """What an operand is: see ``Identity.one``."""
+    computed = [maker for maker in makers if maker >= 0 and not _is_fixed(flow, maker)]
+    is_variable = {maker: flow.steps[maker].name.startswith(_VARIABLES) for maker in computed}
+    return frozenset(str(flow.steps[maker].value) if is_variable[maker] else maker for maker in computed)
+
+
+def _is_fixed(flow: Dataflow, maker: int) -> bool:
+    """Return whether a value is a constant, a global, or an attribute of one."""
+    if flow.kind(maker) == "attribute":
+        return all(one >= 0 and flow.steps[one].name == "LOAD_GLOBAL" for one in flow.operand(maker, 1))
+    return flow.steps[maker].name in CONSTANTS or flow.steps[maker].name == "LOAD_GLOBAL"
+
+
+def _names_of(flow: Dataflow, index: int, element: int = 0) -> set[str | int]:
+    """The variables that a result is stored in, and the instruction that computes it."""
+    takers = flow.takers(index)
+    if flow.steps[index].name == "UNPACK_SEQUENCE":
+        takers = takers[element : element + 1]
+    return {index, *(str(flow.steps[taker].value) for taker in takers if flow.kind(taker) == "store")}
+
+
+def compared_with(code: CodeType, offset: int, element: int = 0) -> tuple[Identity, ...]:
+    """Return what the result of the instruction at ``offset`` is compared with, at once or from a variable.
+
+    Args:
+        code: where the instruction stands.
+        offset: where in it.
+        element: of an instruction that unpacks a sequence, which of its elements.
+    """
+    tests = identities(code)
+    flow = dataflow(code) if tests else None
+    if flow is None:
+        return ()
+    names = _names_of(flow, flow.at(offset), element)
+    return tuple(test for test in tests if not names.isdisjoint(test.one | test.other))
+
+
+def is_compared_by_identity(frame: FrameType) -> bool:
+    """Return whether what ``frame`` is reading or calling is compared with ``is``, at once or from a variable."""
+    return bool(compared_with(frame.f_code, frame.f_lasti))
+
+
+def unpacks(code: CodeType, offset: int) -> bool:
+    """Return whether the instruction at ``offset`` gives several values, each of which may be compared."""
+    flow = dataflow(code)
+    return flow is not None and flow.steps[flow.at(offset)].name == "UNPACK_SEQUENCE"
 
 
 _IS_OP = dis.opmap["IS_OP"]
@@ -71,39 +120,115 @@ def compares_with_truth(code: CodeType) -> bool:
     """Return whether some code compares with ``True`` or ``False`` by identity (``flag is True``, ``case True:``)."""
     if _IS_OP not in code.co_code[::2] or all(type(value) is not bool for value in code.co_consts):
         return False
-    found = working_steps(code)
+    found = steps(code)
     tests = (place for place, step in enumerate(found) if step.name == "IS_OP")
     return any(type(step.value) is bool for place in tests for step in found[max(place - 2, 0) : place])
-
-
-_COMPARE = dis.opmap["IS_OP"]
 
 
 def globals_compared(codes: Iterable[CodeType]) -> set[str]:
     """Globals that some code compares with ``is``; all that it names, where it compares what it has computed."""
     compared: set[str] = set()
     for code in codes:
-        for before, step in itertools.pairwise(working_steps(code) if _COMPARE in code.co_code[::2] else ()):
+        for before, step in itertools.pairwise(steps(code) if _IS_OP in code.co_code[::2] else ()):
             if step.name == "IS_OP" and before.name not in CONSTANTS:
                 is_global = before.name in ("LOAD_GLOBAL", "LOAD_NAME")
                 compared.update([str(before.value)] if is_global else code.co_names)
     return compared
 
 
-# What is assigned.
+# How many elements a value is unpacked into, and where those of a starred value go: ``f(*value, 2)``,
+# ``f([*value, 2])``, ``a, b, c = *value, 2``.
 
-_ASSIGN = {
-    kind: frozenset(dis.opmap[f"{action}_{kind.upper()}"] for action in ("STORE", "DELETE"))
-    for kind in ("global", "attr")
-}
+
+def unpack_count(frame: FrameType) -> int | None:
+    """Return how many names ``a, b = value`` unpacks into, if that is what ``frame`` is doing."""
+    step = running(frame)
+    return step.argument if step.name == "UNPACK_SEQUENCE" and dialect() is not None else None
+
+
+def unpack_ends(frame: FrameType) -> tuple[int, int] | None:
+    """Return how many names stand before and behind the star in ``a, *_, b = value``, if ``frame`` is doing that.
+
+    None where the function reads what the starred name is.
+    """
+    step, code = running(frame), frame.f_code
+    if step.name != "UNPACK_EX" or dialect() is None:
+        return None
+    before, behind = (step.argument or 0) & 0xFF, (step.argument or 0) >> 8
+    found = steps(code)
+    starred = found[found.index(step) + 1 + before]
+    reads = any(one.value == starred.value and not one.name.startswith("STORE") for one in found)
+    is_local = starred.name == "STORE_FAST" and starred.value not in code.co_cellvars
+    return (before, behind) if is_local and not reads else None
+
+
+def matches_sequence(frame: FrameType) -> bool:
+    """Return whether ``frame`` asks for a length to compare it with a sequence pattern, as ``case a, b:`` does."""
+    return running(frame).name == "GET_LEN"
+
+
+def _spread_into(flow: Dataflow, index: int) -> int | None:
+    """The instruction that makes the list to which another one adds the elements of a value; None for other ones."""
+    step = flow.steps[index]
+    makers = flow.container(index) if step.name == "LIST_EXTEND" and step.argument == 1 else ()
+    return next(iter(makers)) if len(makers) == 1 else None
+
+
+def _taker(flow: Dataflow, index: int) -> int | None:
+    """The instruction that takes a list, or the tuple that is made of it; None where there are several."""
+    takers = flow.takers(index)
+    if len(takers) != 1:
+        return None
+    return _taker(flow, takers[0]) if flow.kind(takers[0]) == "converted" else takers[0]
+
+
+def call_of_starred(frame: FrameType) -> tuple[int, int] | None:
+    """Return where the call stands, its first and last offset, that is all that gets the elements which ``frame``
+    spreads.
+
+    None where something else gets them, or ``frame`` spreads none.
+    """
+    flow = dataflow(frame.f_code)
+    if flow is None:
+        return None
+    index: int | None = flow.running(frame)
+    if (whole := _spread_into(flow, index)) is not None:
+        index = _taker(flow, whole)
+    elif flow.steps[index].name != "CALL_FUNCTION_EX":
+        return None
+    if index is None or flow.call(index) is None:
+        return None
+    end = flow.steps[index + 1].start if index + 1 < len(flow.steps) else flow.steps[index].offset + 2
+    return flow.steps[index].start, end - 1
+
+
+def count_to_unpack(frame: FrameType) -> int | None:
+    """Return how many elements a starred value needs to have in ``a, b, c = *value, 2``, which ``frame`` is spreading.
+
+    None where it spreads none, or something else decides.
+    """
+    flow = dataflow(frame.f_code)
+    whole = None if flow is None else _spread_into(flow, flow.running(frame))
+    taker = None if flow is None or whole is None else _taker(flow, whole)
+    if flow is None or whole is None or taker is None or flow.steps[taker].name != "UNPACK_SEQUENCE":
+        return None
+    added = flow.adds_to(whole)
+    # A second starred value has a number of elements of its own.
+    if sum(flow.steps[one].name == "LIST_EXTEND" for one in added) != 1:
+        return None
+    count = (flow.steps[taker].argument or 0) - (flow.steps[whole].argument or 0) - (len(added) - 1)
+    return count if count >= 0 else None
+
+
+# What is assigned.
 
 
 def assigned(codes: Iterable[CodeType], kind: str) -> frozenset[str]:
     """The names that some code assigns or deletes, of a kind: ``global`` or ``attr``."""
-    instructions = _ASSIGN[kind]
-    with_them = [one for one in codes if not instructions.isdisjoint(one.co_code[::2])]
-    found = (step for one in with_them for step in dis.get_instructions(one))
-    return frozenset(step.argval for step in found if step.opcode in instructions)
+    names = [f"{action}_{kind.upper()}" for action in ("STORE", "DELETE")]
+    numbers = {dis.opmap[name] for name in names}
+    with_them = (one for one in codes if not numbers.isdisjoint(one.co_code[::2]))
+    return frozenset(step.value for one in with_them for step in steps(one) if step.name in names)
 
 
 def stores(code: CodeType) -> tuple[bool, set[str]]:
@@ -115,14 +240,6 @@ def stores(code: CodeType) -> tuple[bool, set[str]]:
 _STORES = frozenset({"STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL", "STORE_DEREF"})
 
 
-def enters_contexts(code: CodeType) -> bool:
-    """Return whether there is a ``with`` in some code."""
-    return _WITH in code.co_code[::2]
-
-
-_WITH = dis.opmap["WITH_EXCEPT_START"]
-
-
 # Keywords.
 
 
@@ -130,24 +247,28 @@ def keywords_used(code: CodeType, name: str) -> int | None:
     """Return where some code does anything with its ``**kwargs`` but hand them on."""
     if name in code.co_cellvars:
         return 0
-    for step, following in itertools.pairwise(working_steps(code)):
-        if step.value == name and following.name not in ("DICT_MERGE", "CALL_FUNCTION_EX"):
-            return step.offset
-    return None
+    return next((step.offset for step in _takers_of(code, name) if step.name not in _HAND_ON), None)
 
 
 def keywords_asked_for(code: CodeType, name: str) -> int | None:
     """Return where some code spreads its ``**kwargs``, or asks what is in them; None where it does neither."""
-    for step, following in itertools.pairwise(working_steps(code)):
-        if step.name.startswith("LOAD_FAST") and step.value == name:
-            spread = following.name in _SPREADING or "JUMP_IF" in following.name
-            if spread or (following.name.startswith("LOAD") and following.value in _OF_DICTS):
-                return following.offset
-    return None
+    asking = (
+        step.offset
+        for step in _takers_of(code, name)
+        if step.name in _ASK_KEYWORDS or jumps_if(step.name) is not None or step.value in _OF_DICTS
+    )
+    return next(asking, None)
 
 
-_SPREADING = frozenset({"DICT_MERGE", "DICT_UPDATE", "CALL_FUNCTION_EX", "CONTAINS_OP", "GET_ITER", "TO_BOOL"})
-_OF_DICTS = frozenset({"items", "keys", "values"})
+def _takers_of(code: CodeType, name: str) -> list[Step]:
+    """The instructions that take what a variable holds."""
+    flow = dataflow(code)
+    return [] if flow is None else [flow.steps[taker] for load in flow.loads(name) for taker in flow.takers(load)]
+
+
+_HAND_ON = frozenset({"DICT_MERGE", "CALL_FUNCTION_EX"})
+_ASK_KEYWORDS = _HAND_ON | {"DICT_UPDATE", "CONTAINS_OP", "GET_ITER", "TO_BOOL", "UNARY_NOT"}
+_OF_DICTS = ("items", "keys", "values")
 
 
 # References.

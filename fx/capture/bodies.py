@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from fx.capture.augmented import write_where_it_shows
 from fx.capture.guided import Guide
 from fx.capture.restore.reach import called_by
 from fx.capture.result_structures import parts
+from fx.capture.shared_values import write_where_it_shows
 from fx.errors import TraceError
 from fx.frames import user_location
 from fx.graph import Graph

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from fx.bytecode.dataflow import Dataflow, Method, Names, callee_of, dataflow, parameters_given, value_of
+from fx.bytecode.dataflow import TEXTS, Dataflow, dataflow, parameters_given
 from fx.bytecode.dialects import nested
-from fx.bytecode.identities import identities
-from fx.bytecode.mentions import keywords_asked_for
+from fx.bytecode.mentions import identities, keywords_asked_for
+from fx.bytecode.values import Method, Names, callee_of, value_of
 from fx.frames import is_users_file
 from fx.provenance import GENERATED_FILES, SourceLocation
 
@@ -70,8 +70,9 @@ def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int
     found: dict[str, SourceLocation] = {}
     for one in nested(code):
         for test in identities(one):
-            if test.with_none and test.one in wanted and (one is code or test.one in one.co_freevars):
-                found.setdefault(str(test.one), SourceLocation(one, test.offset))
+            for name in wanted.keys() & (test.one | test.other) if test.with_none else ():
+                if one is code or name in one.co_freevars:
+                    found.setdefault(str(name), SourceLocation(one, test.offset))
     flow = dataflow(code)
     if flow is None:
         return found
@@ -89,7 +90,7 @@ def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int
 def _asked(flow: Dataflow, index: int, use: int, known: Names, depth: int) -> SourceLocation | None:
     """Return where a parameter that one instruction loads and another takes is asked for; None if it is not there."""
     where = SourceLocation(flow.code, flow.steps[use].offset)
-    if flow.asks_truth(use) or (flow.use(use) == "text" and flow.compares_elements(use)):
+    if flow.asks_truth(use) or (flow.kind(use) in TEXTS and flow.compares_elements(use)):
         return where
     call = flow.call(use)
     if call is None:

@@ -20,7 +20,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from fx.assertions import check_value
-from fx.bytecode.dataflow import behind
+from fx.bytecode.values import behind
 from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
 from fx.capture.modes import Modes

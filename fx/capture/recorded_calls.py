@@ -21,7 +21,7 @@ from torch.autograd.function import _SingleLevelFunction
 from torch.utils import checkpoint as checkpoints
 from torch.utils._device import _device_constructors
 
-from fx.bytecode.dataflow import behind
+from fx.bytecode.values import behind
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer

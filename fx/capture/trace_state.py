@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from fx.assertions import check_value
-from fx.bytecode.spreading import call_of_starred
-from fx.capture import identity_tests, starred
+from fx.bytecode.mentions import call_of_starred
+from fx.capture import starred
 from fx.capture.assigned_attributes import AssignedAttributes
 from fx.capture.bodies import Body
 from fx.capture.modes import Modes
@@ -20,6 +20,7 @@ from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors
 from fx.capture.recorded_calls import RecordedCalls
 from fx.capture.restore.record import Record
+from fx.capture.shared_values import expect_known, tests_of
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import (
     called_method,
@@ -198,13 +199,9 @@ class TraceState(RecordingState):
         """Let the program check, or refuse, that the value of a node is compared by identity."""
         guide = self.guide if node.target is getattr else None
         # asked last: to know what a value is, all that leads to it is run on fake tensors
-        if (
-            guide is not None
-            and identity_tests.tests_of(node, location)
-            and guide.kind_of(Proxy(node, self.tracer)) is NoneType
-        ):
+        if guide is not None and tests_of(node, location) and guide.kind_of(Proxy(node, self.tracer)) is NoneType:
             return  # which is what is compared, as it is answered
-        location.is_compared = identity_tests.expect_known(self.tracer, node, location)
+        location.is_compared = expect_known(self.tracer, node, location)
 
     def spread_elements(self, value: Proxy, frame: FrameType, refusal: TraceError) -> Any:
         """Return what stands for all elements of a shape that ``frame`` spreads in a call; None where it does not."""

@@ -14,7 +14,6 @@ import torch
 
 from fx.arguments import expect, expect_all, explained
 from fx.capture import higher_order_calls, patching, root_hooks
-from fx.capture.augmented import write_where_it_shows
 from fx.capture.bodies import escaped, outermost
 from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
@@ -35,6 +34,7 @@ from fx.capture.restore.earlier_calls import (
 )
 from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
+from fx.capture.shared_values import write_where_it_shows
 from fx.capture.signature import (
     PH,
     ConcreteArgs,
@@ -308,8 +308,6 @@ class Tracer(RootTracer):
     def proxy(self, node: Node) -> Proxy:
         """The proxy for a node."""
         state = self._state
-        if state.flags is not None and state.flags.reads and (flag := state.flags.computed(node)) is not None:
-            return flag
         if state.guide is not None:
             return GuidedProxy(node, self)
         proxy = _new(Proxy)  # past the checks of what others give

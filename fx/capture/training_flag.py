@@ -23,65 +23,64 @@ from fx.checks.traced_values import asker
 from fx.errors import ForeignModuleError, TraceError
 from fx.frames import is_ours, is_users, user_location
 from fx.node import Node
-from fx.provenance import GENERATED_FILES, SourceLocation
+from fx.operators.python import OPERATORS
+from fx.provenance import SourceLocation
 from fx.proxy import Proxy
 
-_NUMBERS = (bool, int, float, complex)
-"""The classes of what flags are computed with, and give."""
-_OF_PYTHON = frozenset({"_operator", "builtins", "math"})
-"""The modules of functions that compute something of numbers alone."""
 _STACKING = torch.func.stack_module_state.__code__.co_filename
 
 
 class TrainingFlag(Proxy):
-    """The training flag of a module, or what Python computes of such flags and numbers alone.
+    """The training flag of a module, which the program passes on as it is when it runs.
 
-    It is known while the program is captured, and the program may pass on what it is when it runs.
+    What Python does with it otherwise is done with what it is while the program is captured, which the program checks.
     """
 
-    __slots__ = ("_computed_by", "_flags", "_paths", "_value")
+    __slots__ = ("_flags", "_name", "_value")
 
-    def __init__(
-        self, flags: TrainingFlags, paths: frozenset[str], value: Any, computed_by: Node | None = None
-    ) -> None:
-        """What is ``value`` while the program is captured, and computed of the flags at ``paths``; or the only one."""
+    def __init__(self, flags: TrainingFlags, name: str, value: bool) -> None:
+        """The flag with the path ``name``, which is ``value`` while the program is captured."""
         self._flags = flags
-        self._paths = paths
+        self._name = name
         self._value = value
-        self._computed_by = computed_by
         self.tracer = flags.tracer
 
     @property
     def node(self) -> Node:  # type: ignore[override]
-        """The node that computes it; the ``get_attr`` node of a flag is made when first asked for."""
-        [path, *_] = self._paths
-        return self._flags.node_of(path) if self._computed_by is None else self._computed_by
+        """The ``get_attr`` node that reads it, made when first asked for."""
+        return self._flags.node_of(self._name)
 
     @property
     def __class__(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return type(self._value)
+        return bool
 
-    def _decided(self) -> Any:
+    def _decided(self) -> bool:
         """The value, which the program checks from now on."""
-        for path in sorted(self._paths):
-            self._flags.check(path, *self._flags.reads[path])
+        self._flags.check(self._name, self._value, self._flags.reads[self._name])
         return self._value
-
-    def __format__(self, spec: str) -> str:
-        return format(self._decided(), spec)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         return sys.modules["numpy"].asarray(self._decided(), *args, **kwargs)
 
 
-def _converted(convert: Callable[[Any], Any]) -> Callable[[TrainingFlag], Any]:
-    return lambda flag: convert(flag._decided())
+def _of_value(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+    def decided(flag: TrainingFlag, *given: Any) -> Any:
+        if any(isinstance(one, Proxy) and type(one) is not TrainingFlag for one in given):
+            return NotImplemented  # the traced value records the operation, which is given the flag
+        values = [one._decided() if type(one) is TrainingFlag else one for one in (flag, *given)]
+        return function(*(reversed(values) if reflected else values))
+
+    return decided
 
 
-for _name, _convert in {"index": operator.index, "hash": hash, "repr": repr}.items():
-    setattr(TrainingFlag, f"__{_name}__", _converted(_convert))
-for _convert in (*_NUMBERS, str):
-    setattr(TrainingFlag, f"__{_convert.__name__}__", _converted(_convert))
+for _row in OPERATORS:
+    if not _row.in_place:
+        setattr(TrainingFlag, f"__{_row.method}__", _of_value(_row.function))
+        if _row.reflected:
+            setattr(TrainingFlag, f"__r{_row.method}__", _of_value(_row.function, reflected=True))
+for _function in (bool, int, float, complex, str, repr, hash, format, round, abs, divmod, operator.index):
+    setattr(TrainingFlag, f"__{_function.__name__}__", _of_value(_function))
+setattr(TrainingFlag, "__rdivmod__", _of_value(divmod, reflected=True))  # noqa: B010 - as those above
 
 
 class TrainingFlags:
@@ -97,11 +96,9 @@ class TrainingFlags:
         """The modules of torch, by identity, that the program takes the place of though they are leaves."""
         self._foreign: ForeignModuleError | None = None
         """What to say of the module that runs, which is not below the root, should it ask for its flag."""
-        self.reads: dict[str, tuple[bool, object]] = {}
-        """The flags that are followed, by their paths: what they are, and where they were read first."""
+        self.reads: dict[str, object] = {}
+        """Where the flags that are followed were read first, by their paths."""
         self._nodes: dict[str, Node] = {}
-        self._known: dict[Node, TrainingFlag] = {}
-        """What is computed of flags and numbers alone, and the flags themselves."""
         self._checked: set[str] = set()
         self._overridden = False
         self._before: dict[int, bool] | None = None
@@ -139,9 +136,9 @@ class TrainingFlags:
         name = f"{path}.training".lstrip(".")
         where = user_location(frame, self.tracer._state.locations)
         if self.follows and not compares_with_truth(frame.f_code):
-            self.reads.setdefault(name, (value, where))
-            return TrainingFlag(self, frozenset({name}), value)
-        self.check(name, value, where, _message(frame, path))
+            self.reads.setdefault(name, where)
+            return TrainingFlag(self, name, value)
+        self.check(name, value, where)
         return value
 
     def with_foreign(self, error: ForeignModuleError, run: Callable[[], Any]) -> Any:
@@ -162,43 +159,21 @@ class TrainingFlags:
         if node is None or node._erased:
             with outermost(self.tracer):
                 node = self._nodes[name] = self.tracer.create_proxy("get_attr", name, (), {}).node
-            if name in self.reads:
-                self._known[node] = TrainingFlag(self, frozenset({name}), self.reads[name][0])
         return node
 
-    def computed(self, node: Node) -> TrainingFlag | None:
-        """Return what Python computes of flags and numbers alone; None if the node computes something else."""
-        given = [self._known.get(arg) if isinstance(arg, Node) else arg for arg in node.args]
-        flags = [arg for arg in given if type(arg) is TrainingFlag]
-        is_pythons = node.op == "call_function" and getattr(node.target, "__module__", None) in _OF_PYTHON
-        if (
-            not flags
-            or not is_pythons
-            or node.kwargs
-            or any(type(arg) not in (*_NUMBERS, TrainingFlag) for arg in given)
-        ):
-            return None
-        function: Any = node.target
-        value = function(*(arg._value if type(arg) is TrainingFlag else arg for arg in given))
-        if type(value) not in _NUMBERS:
-            return None
-        paths = frozenset(path for flag in flags for path in flag._paths)
-        made = self._known[node] = TrainingFlag(self, paths, value, node)
-        return made
-
-    def check(self, name: str, value: bool, where: object, message: str | None = None) -> None:
+    def check(self, name: str, value: bool, where: object) -> None:
         """Let the program check that a flag is what it is now."""
         if name not in self._checked and not self.tracer._state.is_finished:
             self._checked.add(name)
             mode = "training" if value else "evaluation"
-            message = message or f"the program was captured in {mode} mode, and depends on it: {where}"
+            message = f"the program was captured in {mode} mode, and depends on it: {where}"
             flag = Proxy(self.node_of(name), self.tracer)
             with outermost(self.tracer):
                 self.tracer.create_proxy("call_function", check_value, (flag, value, message), {})
 
     def drop_unused(self) -> None:
-        """Remove reads of flags, and what is computed of them, that nobody uses."""
-        for node in (*reversed(self._known), *self._nodes.values()):
+        """Remove reads of flags that nobody uses."""
+        for node in self._nodes.values():
             if not node._erased and not node.users:
                 node.graph.erase_node(node)
 
@@ -283,14 +258,3 @@ def _is_of_child(frame: FrameType | None) -> bool:
         frame = frame.f_back
     caller = None if frame is None else frame.f_back
     return frame is not None and caller is not None and frame.f_code is train and caller.f_code is train
-
-
-def _message(frame: FrameType, path: str) -> str | None:
-    """Return what a program that is traced again says where it checks a flag."""
-    program: Any = frame.f_locals.get("self") if frame.f_code.co_filename in GENERATED_FILES else None
-    graph = None if program is None else vars(program).get("_graph")
-    for check in () if graph is None else graph.find_nodes(op="call_function", target=check_value):
-        read = check.args[0]
-        if isinstance(read, Node) and read.op == "get_attr" and f".{path}.training".endswith(f".{read.target}"):
-            return check.args[2]
-    return None

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from fx.bytecode.dataflow import behind
 from fx.bytecode.dialects import nested
 from fx.bytecode.mentions import globals_compared
+from fx.bytecode.values import behind
 from fx.capture.patching import Trace, is_tracing, running_tracer
 from fx.capture.replacements import Maker
 from fx.checks.traced_values import count_of
@@ -155,7 +155,7 @@ def _sum(tracer: Any, original: Any, values: Any, /, *start: Any, **named: Any) 
 def _extreme(tracer: Any, original: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call ``max`` or ``min``, which compare, and so branch."""
     values = args[0] if len(args) == 1 and type(args[0]) in (list, tuple) else args
-    if any(isinstance(value, Proxy) for value in values):
+    if any(_is_to_be_recorded(value, "__bool__") for value in values):
         return tracer.create_proxy("call_function", original, args, kwargs)
     return original(*args, **kwargs)
 

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import inspect
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from fx.bytecode.dataflow import Dataflow, Names, dataflow, may_return_truth, value_of
-from fx.bytecode.dialects import nested, once_for_code
+from fx.bytecode.dataflow import Call, Dataflow, dataflow
+from fx.bytecode.dialects import nested
 from fx.bytecode.flow import flow_of
-from fx.bytecode.mentions import enters_contexts
-from fx.frames import is_pythons_file, is_users_file
+from fx.bytecode.values import Names, behind, may_return_truth, value_of
 
 _ALL = ("BaseException",)
-SUPPRESS: Mapping[str, tuple[str, ...]] = {"suppress": ()}
-"""What context managers that swallow exceptions are called, each with the names of the classes of these; with none for
-those that are given the classes."""
-ATTRIBUTE = ".attribute"
-"""Stands there for all attributes: one of them may be such a context manager."""
 
 
-@once_for_code
-def handling(code: CodeType) -> tuple[CodeType, ...]:
-    """Return the code of a function, and of the functions that are written in it, as far as it handles exceptions."""
-    return tuple(filter(_handles, nested(code)))
+def handling(function: FunctionType) -> list[CodeType]:
+    """Return the code of a function, and of the functions that are written in it, as far as it may handle exceptions.
 
-
-def swallowing(code: CodeType, managers: Mapping[str, Any]) -> Iterator[CodeType]:
-    """Yield the code of a function, and of those that are written in it, as far as it has a ``with`` and names one of
-    the context managers.
+    That is where it goes on behind an ``except``, or has a ``with`` of which it is not known that exceptions leave it.
     """
-    for one in nested(code) if managers else ():
-        named = (*one.co_names, *one.co_freevars, *one.co_varnames, *one.co_cellvars)
-        if enters_contexts(one) and (ATTRIBUTE in managers or not managers.keys().isdisjoint(named)):
-            yield one
+    code, names = function.__code__, Names.of_function(function)
+    inside = Names({}, names.namespace)
+    return [one for one in nested(code) if _may_handle(one, names if one is code else inside)]
+
+
+def _may_handle(code: CodeType, names: Names) -> bool:
+    flow = flow_of(code)
+    if flow is None or flow.handles():
+        return True
+    blocks = flow.blocks()
+    values = dataflow(code) if blocks else None
+    return any(values is None or not lets_through(values, block, names) for block in blocks)
 
 
 def swallowed_by(manager: Any) -> tuple[str, ...] | None:
@@ -43,27 +40,49 @@ def swallowed_by(manager: Any) -> tuple[str, ...] | None:
     Args:
         manager: an object, a class, or a function that ``contextlib.contextmanager`` has made.
 
+    Raises:
+        LookupError: it is not known, as of what other functions return and of classes in C.
+
     >>> swallowed_by(contextlib.suppress), swallowed_by(contextlib.nullcontext)
     ((), None)
     """
     if isinstance(manager, FunctionType):
-        behind = getattr(manager, "__wrapped__", None)
-        if manager.__code__.co_filename != contextlib.__file__ or not isinstance(behind, FunctionType):
-            return None
-        return ("BaseException",) if handling(behind.__code__) else None
-    leave = getattr(manager if isinstance(manager, type) else type(manager), "__exit__", None)
+        generator = vars(manager).get("__wrapped__")
+        flow = dataflow(generator.__code__) if isinstance(generator, FunctionType) else None
+        if manager.__code__ is not _OF_GENERATORS or flow is None:
+            raise LookupError
+        return None if all(flow.leaves(offset, lambda _: False) for offset in flow.yields()) else _ALL
+    leave = behind(inspect.getattr_static(manager if isinstance(manager, type) else type(manager), "__exit__", None))
     if leave is contextlib.suppress.__exit__:
         # A call of the class names what it swallows; what an instance was made with is not asked.
-        return () if isinstance(manager, type) else ("BaseException",)
-    if not isinstance(leave, FunctionType) or is_pythons_file(leave.__code__.co_filename):
-        return None
-    is_own = is_users_file(leave.__code__.co_filename)
-    return ("BaseException",) if is_own and may_return_truth(leave.__code__) else None
+        return () if isinstance(manager, type) else _ALL
+    if not isinstance(leave, FunctionType):
+        raise LookupError
+    return _ALL if may_return_truth(leave.__code__) else None
 
 
-def _handles(code: CodeType) -> bool:
-    flow = flow_of(code)
-    return "suppress" in code.co_names or flow is None or flow.handles()
+_OF_GENERATORS: Any = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[attr-defined]
+"""The code of what ``contextlib.contextmanager`` makes."""
+
+
+def lets_through(flow: Dataflow, handler: int, names: Names) -> bool:
+    """Return whether it is known that exceptions leave the ``with`` whose handler stands at an offset."""
+    try:
+        return swallowed_by(_manager_at(flow, handler, names)[0]) is None
+    except LookupError:
+        return False
+
+
+def _manager_at(flow: Dataflow, handler: int, names: Names) -> tuple[Any, Call | None]:
+    """Return the context manager of the ``with`` whose handler stands at an offset, or what is called to make it.
+
+    Raises:
+        LookupError: it is not known.
+    """
+    makers = flow.manager(handler)
+    kind, _, detail = flow.expression(makers)
+    call = detail if kind == "call" else None
+    return value_of(flow, makers if call is None else call.callee, names), call
 
 
 def handled_at(frame: FrameType) -> tuple[str, ...]:
@@ -71,29 +90,31 @@ def handled_at(frame: FrameType) -> tuple[str, ...]:
 
     That is what ``except`` takes, without those that end in a ``raise``, and what context managers swallow.
     """
-    flow, values = flow_of(frame.f_code), dataflow(frame.f_code)
-    if flow is None or values is None:
+    flow = dataflow(frame.f_code)
+    if flow is None:
         return _ALL
     names = Names.of_frame(frame)
     found: list[str] = []
     for kind, offset in flow.clauses(frame.f_lasti):
         try:
             if kind == "with":
-                found += _swallowed(values, values.manager(offset), names)
+                found += _swallowed(flow, offset, names)
             else:
-                found += _ALL if kind == "all" else _named(value_of(values, values.operand_at(offset), names))
+                found += _ALL if kind == "all" else _named(value_of(flow, flow.operand(flow.at(offset), 1), names))
         except LookupError:
             found += _ALL
     return tuple(found)
 
 
-def _swallowed(values: Dataflow, makers: frozenset[int], names: Names) -> tuple[str, ...]:
+def _swallowed(flow: Dataflow, handler: int, names: Names) -> tuple[str, ...]:
     """The classes of exceptions that the context manager of a ``with`` swallows, by name."""
-    kind, _, call = values.expression(makers)
-    swallowed = swallowed_by(value_of(values, call.callee if kind == "call" else makers, names))
-    if swallowed != () or kind != "call":
+    manager, call = _manager_at(flow, handler, names)
+    swallowed: tuple[str, ...] | None = None
+    with contextlib.suppress(LookupError):  # most of those that are not known swallow none
+        swallowed = swallowed_by(manager)
+    if swallowed != () or call is None:
         return swallowed or ()
-    return tuple(name for one in call.positional for name in _named(value_of(values, one, names)))
+    return tuple(name for one in call.positional for name in _named(value_of(flow, one, names)))
 
 
 def _named(classes: Any) -> tuple[str, ...]:

@@ -1,13 +1,13 @@
 """Messages of checks: how byte code makes the text becomes a template, which is filled in when a check fails.
 
-Nothing of the program runs for that. A message that calls functions of the program stays as its source.
+Nothing of the program runs for that. A message that calls functions of the program stays as its source. Python itself
+makes the text, of what stands for traced values: the text then has a mark for each of them.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-import string
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import torch
 
 from fx.assertions import READ_ATTRIBUTES, READ_FUNCTIONS, READ_METHODS
-from fx.bytecode.dataflow import Call, Method, Names, attribute_of, behind, dataflow, element_of
+from fx.bytecode.dataflow import Call, Dataflow, Makers, dataflow
+from fx.bytecode.dialects import Step
+from fx.bytecode.values import Evaluator, Method, Names, behind, element_of
 from fx.checks.recognition import Raise
 from fx.node import Node
 
@@ -29,17 +31,75 @@ class MessageTemplate(NamedTuple):
     """What is filled in."""
 
 
-class Reading(NamedTuple):
-    """What a message reads of a traced value."""
+class Marks(list[tuple[Node, str]]):
+    """The values in a text, in the order of their marks: each with the end of the template's field."""
 
-    node: Node
-    """The value."""
-    steps: str = ""
-    """What is read of it, as a field of a template says it: ``.shape[1]``."""
-    conversion: str = ""
-    """``s`` or ``r``, where text is made of it so."""
-    form: str = ""
-    """The format of the text."""
+    def template(self, text: str) -> MessageTemplate:
+        """The template that makes a text with these marks."""
+        literals = [one.replace("{", "{{").replace("}", "}}") for one in _MARK.split(text)[::2]]
+        used = [self[int(number)] for number in _MARK.findall(text)]
+        if not used:
+            return MessageTemplate(text)
+        values = list(dict.fromkeys(node for node, _ in used))
+        fields = [f"{{{values.index(node)}{field}}}" for node, field in used]
+        parts = [part for pair in zip(literals, [*fields, ""], strict=True) for part in pair]
+        return MessageTemplate("".join(parts), tuple(values))
+
+
+_MARK = re.compile(r"⟦fx (\d+)⟧")
+
+
+class Reading:
+    """What a message reads of a traced value. Text of it is a mark."""
+
+    def __init__(self, node: Node, marks: Marks, steps: str = "") -> None:
+        """``steps`` is what is read of the value, as a field of a template says it: ``.shape[1]``."""
+        self.node, self._marks, self._steps = node, marks, steps
+
+    def then(self, step: str) -> Reading:
+        """What is read of it next."""
+        return Reading(self.node, self._marks, self._steps + step)
+
+    def mark(self, conversion: str = "", form: str = "") -> str:
+        """The mark for its text, with the conversion (``s`` or ``r``) and format of a template's field.
+
+        Raises:
+            LookupError: the format depends on a traced value.
+        """
+        if _MARK.search(form):
+            raise LookupError
+        self._marks.append((self.node, self._steps + (conversion and f"!{conversion}") + (form and f":{form}")))
+        return f"⟦fx {len(self._marks) - 1}⟧"
+
+    def __getattr__(self, name: str) -> Reading:
+        if name not in READ_ATTRIBUTES:
+            raise LookupError(name)
+        return self.then(f".{name}")
+
+    def __getitem__(self, key: Any) -> Reading:
+        bounds = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
+        if not all(type(bound) in (int, type(None)) for bound in bounds):
+            raise LookupError
+        written = ":".join("" if bound is None else str(bound) for bound in bounds)
+        return self.then(f"[{written.removesuffix(':') if len(bounds) == 3 else written}]")
+
+    def __str__(self) -> str:
+        return self.mark("s")
+
+    def __repr__(self) -> str:
+        return self.mark("r")
+
+    def __format__(self, form: str) -> str:
+        return self.mark("", form)
+
+
+Shown = Callable[[Any, Marks], Any]
+"""Of a value of the program, what stands for it in messages: a :class:`Reading`, text with marks, or itself."""
+_PLAIN = (str, int, float, complex, bool, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.layout)
+_NUMBERS = (int, float, bool)
+_ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_SHOWN_AS = {BaseException.__str__: "s", KeyError.__str__: "r"}
+_PERCENT = re.compile(r"%(?:(%)|(\d*)(\.\d+)?([sradiufFeEgGxXo]))")
 
 
 class _Method(NamedTuple):
@@ -56,53 +116,6 @@ class _Raised(NamedTuple):
     """What it is made with."""
 
 
-class Text(NamedTuple):
-    """Text in which values stand."""
-
-    parts: tuple[str | Reading, ...]
-    """Literal text, and values."""
-
-    def template(self) -> MessageTemplate:
-        """The template that makes the text."""
-        values: dict[Node, int] = {}
-        written: list[str] = []
-        for part in self.parts:
-            if isinstance(part, str):
-                written.append(part.replace("{", "{{").replace("}", "}}"))
-            else:
-                number = values.setdefault(part.node, len(values))
-                conversion = part.conversion and f"!{part.conversion}"
-                written.append(f"{{{number}{part.steps}{conversion}{part.form and f':{part.form}'}}}")
-        return MessageTemplate("".join(written), tuple(values)) if values else MessageTemplate(self.literal())
-
-    def literal(self) -> str:
-        """The text, where no values stand in it.
-
-        Raises:
-            LookupError: there are some.
-        """
-        if all(isinstance(part, str) for part in self.parts):
-            return "".join(map(str, self.parts))
-        raise LookupError
-
-    def quoted(self) -> Text:
-        """What ``repr`` makes of it."""
-        if all(isinstance(part, str) for part in self.parts):
-            return Text((repr(self.literal()),))
-        if any(isinstance(part, str) and repr(part) != f"'{part}'" for part in self.parts):
-            raise LookupError
-        return Text(("'", *self.parts, "'"))
-
-
-Shown = Callable[[Any], Any]
-"""Of a value of the program, the :class:`Reading` or :class:`Text` that stands for it in messages, or itself."""
-_PLAIN = (int, float, complex, bool, bytes, type(None), torch.dtype, torch.device, torch.Size, torch.layout)
-_NUMBERS = (int, float, bool)
-_ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_SHOWN_AS = {BaseException.__str__: "s", KeyError.__str__: "r"}
-_PERCENT = re.compile(r"%(?:(%)|(\d*)(\.\d+)?([sradiufFeEgGxXo]))")
-
-
 def message_of(raised: Raise, names: Names, shown: Shown) -> MessageTemplate | None:
     """The template of what a ``raise`` or ``assert`` is going to say; None where it calls functions of the program.
 
@@ -111,29 +124,38 @@ def message_of(raised: Raise, names: Names, shown: Shown) -> MessageTemplate | N
         names: what the names of its function stand for now.
         shown: what stands for a value in messages.
     """
-    flow = dataflow(raised.code)
+    flow, marks = dataflow(raised.code), Marks()
     if flow is None:
         return None
     try:
-        stored = flow.stored_between(raised.start, raised.end)
-        reader = _Reader(flow, names, shown, stored)
+        reader = _Reader(flow, names, shown, marks, flow.stored_between(raised.start, raised.end))
         error = reader.value(flow.raised(raised.end))
-        return _said(error).template() if isinstance(error, _Raised) else None
+        return marks.template(_said(error)) if isinstance(error, _Raised) else None
     except (LookupError, TypeError, ValueError):
         return None
 
 
 def message_made_by(function: FunctionType, shown: Shown) -> MessageTemplate | None:
     """The template of what a function of no arguments returns, as ``torch._check`` is given one, likewise."""
-    flow = dataflow(function.__code__)
+    flow, marks = dataflow(function.__code__), Marks()
+    if flow is None:
+        return None
     try:
-        reader = None if flow is None else _Reader(flow, Names.of_function(function), shown, {})
-        return None if reader is None or flow is None else text_of(reader.value(flow.result())).template()
+        return marks.template(_text(_Reader(flow, Names.of_function(function), shown, marks, {}).value(flow.result())))
     except (LookupError, TypeError, ValueError):
         return None
 
 
-def _said(raised: _Raised) -> Text:
+def message_given(message: Any, shown: Shown) -> MessageTemplate:
+    """The template of a message that is made already."""
+    marks = Marks()
+    try:
+        return marks.template(_text(shown(message, marks)))
+    except LookupError:
+        return MessageTemplate(str(message))
+
+
+def _said(raised: _Raised) -> str:
     """What ``str`` makes of an exception of Python's, or of a class that adds nothing to one."""
     if not raised.args:
         raise LookupError
@@ -141,161 +163,132 @@ def _said(raised: _Raised) -> Text:
     own = [vars(kind) for kind in raised.kind.__mro__ if kind.__module__ != "builtins"]
     if how is None or any("__init__" in held or "__new__" in held for held in own):
         raise LookupError
-    return text_of(raised.args[0], how) if len(raised.args) == 1 else text_of(raised.args)
+    return _text(raised.args[0], how) if len(raised.args) == 1 else _text(raised.args)
 
 
-def text_of(value: Any, conversion: str = "", form: str = "") -> Text:
+def _text(value: Any, conversion: str = "", form: str = "") -> str:
     """The text of a value.
 
     Raises:
-        LookupError: a function of the program makes it.
+        LookupError: a function of the program makes it, or it depends on the length of what a mark stands for.
     """
+    _expect_plain(value)
     if isinstance(value, Reading):
-        return Text((value._replace(conversion=conversion, form=form),))
-    if isinstance(value, Text):
-        value = value.quoted() if conversion == "r" else value
-        return Text((format(value.literal(), form),)) if form else value
-    kind = type(value)
-    if kind in _PLAIN:
-        return Text((format(repr(value) if conversion == "r" else str(value) if conversion else value, form),))
-    if kind not in (tuple, list, dict) or form:
+        return value.mark(conversion, form)
+    if conversion:
+        value = {"s": str, "r": repr, "a": ascii}[conversion](value)
+    if form and _MARK.search(str(value)):
         raise LookupError
-    opening, closing = {tuple: "()", list: "[]", dict: "{}"}[kind]
-    parts: list[str | Reading] = []
-    for element in value.items() if kind is dict else value:
-        parts += [", "] if parts else []
-        if kind is dict:
-            parts += [*text_of(element[0], "r").parts, ": ", *text_of(element[1], "r").parts]
-        else:
-            parts += text_of(element, "r").parts
-    return Text((opening, *parts, "," if kind is tuple and len(value) == 1 else "", closing))
+    return format(value, form)
 
 
-class _Reader:
-    """Computes values as byte code does, of which traced ones stay open."""
+def _expect_plain(value: Any) -> None:
+    """Expect what Python makes text of without the program.
 
-    def __init__(self, flow: Any, names: Names, shown: Shown, stored: Mapping[str, frozenset[int]]) -> None:
-        self._flow, self._names, self._shown, self._stored = flow, names, shown, stored
+    Raises:
+        LookupError: it is something else.
+    """
+    if type(value) in (tuple, list, dict):
+        for part in (*value, *(value.values() if type(value) is dict else ())):
+            _expect_plain(part)
+    elif type(value) not in _PLAIN and not isinstance(value, Reading):
+        raise LookupError
 
-    def value(self, makers: frozenset[int]) -> Any:
-        """A value: a :class:`Reading`, a :class:`Text`, or one of Python's.
 
-        Raises:
-            LookupError: something of the program would have to run.
-        """
-        kind, operands, detail = self._flow.expression(makers)
-        if kind == "constant":
-            return self._shown(detail)
-        if kind == "load":
-            if detail.value in self._stored:
-                return self.value(self._stored[detail.value])
-            return self._shown(self._names.value(detail))
-        if kind == "call":
-            return self._called(detail)
-        parts = [self.value(one) for one in operands]
-        if kind == "attribute":
-            return self._attribute(parts[0], str(detail))
-        if kind in ("element", "sliced"):
-            return self._element(parts[0], parts[1] if kind == "element" else slice(*parts[1:]))
-        if kind in ("slice", "tuple", "list"):
-            return {"slice": lambda: slice(*parts), "tuple": lambda: tuple(parts), "list": lambda: parts}[kind]()
-        if kind == "format":
-            return text_of(parts[0], detail, parts[1].literal() if len(parts) > 1 else "")
-        if kind == "joined":
-            return Text(tuple(one for part in parts for one in text_of(part).parts))
-        return self._binary(detail, *parts)
+class _Reader(Evaluator):
+    """Computes values as byte code does, of which traced ones are read when a check fails."""
 
-    def _attribute(self, owner: Any, name: str) -> Any:
+    def __init__(self, flow: Dataflow, names: Names, shown: Shown, marks: Marks, stored: Mapping[str, Makers]) -> None:
+        super().__init__(flow, names)
+        self._shown, self._marks, self._stored = shown, marks, stored
+
+    def of_constant(self, value: Any) -> Any:
+        return self._shown(value, self._marks)
+
+    def of_load(self, step: Step) -> Any:
+        if step.value in self._stored:
+            return self.value(self._stored[step.value])
+        return self._shown(super().of_load(step), self._marks)
+
+    def of_slice(self, _: Any, *bounds: Any) -> slice:
+        return slice(*bounds)
+
+    def of_format(self, conversion: str, value: Any, form: str = "") -> str:
+        return _text(value, conversion, form)
+
+    def of_joined(self, _: Any, *parts: Any) -> str:
+        return "".join(map(_text, parts))
+
+    def of_attribute(self, name: str, owner: Any) -> Any:
         if isinstance(owner, Reading):
-            if name in READ_METHODS:
-                return _Method(owner, name)
-            if name not in READ_ATTRIBUTES:
-                raise LookupError(name)
-            return owner._replace(steps=f"{owner.steps}.{name}")
-        if isinstance(owner, Text):
+            return _Method(owner, name) if name in READ_METHODS else getattr(owner, name)
+        if isinstance(owner, str):
             return Method(owner, vars(str)[name])
         if isinstance(owner, torch.Tensor) and name in ("shape", "dtype", "ndim", "device"):
             return getattr(owner, name)
-        return self._shown(attribute_of(owner, name))
+        return self._shown(super().of_attribute(name, owner), self._marks)
 
-    def _element(self, owner: Any, key: Any) -> Any:
-        if not isinstance(owner, Reading):
-            return self._shown(element_of(owner, key.literal() if isinstance(key, Text) else key))
-        bounds = (key.start, key.stop, key.step) if isinstance(key, slice) else (key,)
-        if not all(type(bound) in (int, type(None)) for bound in bounds):
-            raise LookupError
-        written = ":".join("" if bound is None else str(bound) for bound in bounds)
-        return owner._replace(steps=f"{owner.steps}[{written.removesuffix(':') if len(bounds) == 3 else written}]")
+    def of_sliced(self, _: Any, owner: Any, *bounds: Any) -> Any:
+        return self.of_element(_, owner, slice(*bounds))
 
-    def _binary(self, sign: str, left: Any, right: Any) -> Any:
-        if isinstance(left, Text):
-            if sign == "+" and isinstance(right, Text):
-                return Text((*left.parts, *right.parts))
+    def of_element(self, _: Any, owner: Any, key: Any) -> Any:
+        return owner[key] if isinstance(owner, Reading) else self._shown(element_of(owner, key), self._marks)
+
+    def of_binary(self, sign: str, left: Any, right: Any) -> Any:
+        if isinstance(left, str):
             if sign == "%":
-                return _percent(left.literal(), right)
-        if type(left) in _NUMBERS and type(right) in _NUMBERS and sign in _ARITHMETIC:
+                return _percent(left, right)
+            if sign == "+" and isinstance(right, str):
+                return left + right
+        elif type(left) in _NUMBERS and type(right) in _NUMBERS and sign in _ARITHMETIC:
             return _ARITHMETIC[sign](left, right)
         raise LookupError(sign)
 
-    def _called(self, call: Call) -> Any:
-        callee = self.value(call.callee)
-        args = [self.value(one) for one in call.positional]
+    def of_call(self, call: Call) -> Any:
+        callee, *args = map(self.value, (call.callee, *call.positional))
         if call.is_spread or call.keywords:
             raise LookupError
-        if isinstance(callee, _Method):
-            reading = callee.reading._replace(steps=f"{callee.reading.steps}.{callee.name}()")
-            return self._element(reading, *args) if args and callee.name == "size" else _only(reading, not args)
         if isinstance(callee, type) and issubclass(callee, BaseException):
             return _Raised(callee, tuple(args))
-        if isinstance(callee, Method) and isinstance(callee.owner, Text):
-            return _method_of_text(callee, args)
-        function = behind(callee)
-        for name, known in READ_FUNCTIONS.items():
-            if function is known and len(args) == 1:
-                if isinstance(args[0], Reading):
-                    return args[0]._replace(steps=f"{args[0].steps}|{name}")
-                return _only(known(args[0]), type(args[0]) in (tuple, list, dict, torch.Size))
-        if function in (str, repr) and len(args) == 1:
-            return text_of(args[0], "s" if function is str else "r")
+        for one in args:
+            _expect_plain(one)
+        if isinstance(callee, _Method):
+            read = callee.reading.then(f".{callee.name}()")
+            if not args or (callee.name == "size" and len(args) == 1):
+                return read[args[0]] if args else read
+        elif isinstance(callee, Method):
+            if callee.function in (str.join, str.format):
+                return callee.function(callee.owner, *args)
+        elif len(args) == 1:
+            return _called(behind(callee), args[0])
         raise LookupError
 
 
-def _only(value: Any, holds: bool) -> Any:
-    if not holds:
-        raise LookupError
-    return value
+def _called(function: Any, given: Any) -> Any:
+    """What one of Python's functions makes of a value."""
+    if function in (str, repr):
+        return _text(given, "s" if function is str else "r")
+    name = next((name for name, known in READ_FUNCTIONS.items() if function is known), None)
+    if name is not None and isinstance(given, Reading):
+        return given.then(f"|{name}")
+    if name is not None and type(given) in (tuple, list, dict, torch.Size):
+        return function(given)
+    raise LookupError
 
 
-def _method_of_text(method: Method, args: list[Any]) -> Text:
-    """What ``"…".format(…)`` or ``"…".join((…))`` gives."""
-    pattern, parts = method.owner.literal(), list[str | Reading]()
-    if method.function is str.join:
-        for element in _only(args[0], type(args[0]) in (tuple, list)):
-            parts += [*([pattern] if parts else []), *_only(element, isinstance(element, Text)).parts]
-        return Text(tuple(parts))
-    _only(None, method.function is str.format)
-    for count, (literal, name, form, conversion) in enumerate(string.Formatter().parse(pattern)):
-        parts.append(literal)
-        if name is not None:
-            number = count if not name else int(name)
-            parts += text_of(args[number], conversion or "", form or "").parts
-    return Text(tuple(parts))
-
-
-def _percent(pattern: str, given: Any) -> Text:
+def _percent(pattern: str, given: Any) -> str:
     """What ``pattern % given`` makes, where all conversions are plain, and their number is known."""
     values = list(given) if type(given) is tuple else [given]
-    conversions = list(_PERCENT.finditer(pattern))
-    escaped = sum(one[1] is not None for one in conversions)
-    _only(None, len(values) == len(conversions) - escaped and pattern.count("%") == len(conversions) + escaped)
-    parts: list[str | Reading] = []
-    end = 0
-    for conversion in conversions:
-        parts.append(pattern[end : conversion.start()] + (conversion[1] or ""))
-        end = conversion.end()
-        if conversion[1] is None:
-            _, width, precision, kind = conversion.groups()
-            is_text = kind in "sra"
-            form = (">" if is_text and width else "") + width + (precision or "") + ("" if kind in "sradiu" else kind)
-            parts += text_of(values.pop(0), kind if is_text else "", form).parts
-    return Text((*parts, pattern[end:]))
+
+    def converted(conversion: re.Match[str]) -> str:
+        escaped, width, precision, kind = conversion.groups()
+        if escaped:
+            return "%"
+        is_text = kind in "sra"
+        form = (">" if is_text and width else "") + width + (precision or "") + ("" if kind in "sradiu" else kind)
+        return _text(values.pop(0), kind if is_text else "", form)
+
+    text = _PERCENT.sub(converted, pattern)
+    if values or "%" in _PERCENT.sub("", pattern):
+        raise LookupError
+    return text

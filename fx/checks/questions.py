@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 import torch
 
 from fx.assertions import KINDS, check_kind, check_value
-from fx.bytecode.dialects import matches_sequence, unknown_version, unpack_count, unpack_ends
-from fx.bytecode.spreading import count_to_unpack
+from fx.bytecode.dialects import unknown_version
+from fx.bytecode.mentions import count_to_unpack, matches_sequence, unpack_count, unpack_ends
 from fx.checks.messages import MessageTemplate
 from fx.checks.recognition import hash_of_option
 from fx.checks.recorded_checks import record_check, record_condition

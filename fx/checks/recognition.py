@@ -8,18 +8,20 @@ recorded calls ``fx.assertions``.
 from __future__ import annotations
 
 import ast
-import contextlib
 import inspect
-import itertools
 import linecache
+import operator
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from fx.bytecode.dataflow import Names, dataflow, may_return_truth, value_of
-from fx.bytecode.flow import Comparison, Flow, flow_of
+from fx.bytecode.dataflow import Call, Dataflow, Makers, dataflow
+from fx.bytecode.dialects import asks_identity
+from fx.bytecode.flow import Condition
+from fx.bytecode.values import Evaluator, Names, value_of
+from fx.checks.handlers import lets_through
 from fx.provenance import line_of
 
 
@@ -43,6 +45,23 @@ class Check(NamedTuple):
     """The message of the exception, with the source of what it formats in braces."""
     raised: Raise
     """Where it is raised."""
+    rest: tuple[Condition, ...] = ()
+    """The conditions that have to hold for the ``raise`` as well: ``if a and b: raise``, ``assert a or b``."""
+    options: tuple[Any, ...] = ()
+    """What the value is looked for in, where it is compared with the first of them: ``assert x.ndim in (2, 3)``."""
+
+
+class Comparison(NamedTuple):
+    """The comparison that gave the value which is asked for its truth."""
+
+    operator: str
+    """The name of the operation that gave it: ``"eq"``, ``"lt"``, …; only those of comparisons matter."""
+    traced: type
+    """The class of traced values: what they are asked for gives traced values again."""
+
+
+_REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+"""The comparison that Python asks the right operand for where the left one knows no answer."""
 
 
 def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check | None:
@@ -50,22 +69,72 @@ def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check
 
     It asks for the truth of a value, which ``compared`` gave, if that is known.
     """
-    flow = flow_of(frame.f_code)
-    sides = None if flow is None else flow.branch(frame.f_lasti)
-    if flow is None or sides is None:
+    flow = dataflow(frame.f_code)
+    if flow is None:
         return None
-    for side, raises_if in zip(sides, (True, False), strict=True):
-        if flow.raises(side, _let_through(frame)):
-            offset = flow.raise_offset(side)
-            if _is_control_flow(frame, offset) or not flow.hangs_on(frame, compared, raises_if):
-                return None
-            return _check(frame, raises_if, offset)
-    return None
+    conditions = flow.conditions(frame.f_lasti, _let_through(frame))
+    if conditions and _depends_only_on(flow, frame, compared, conditions[0].raises_if):
+        check = _check(frame, conditions[0].raises_if, flow.raise_offset(conditions[-1].leads_to))
+        return None if check is None else check._replace(rest=tuple(conditions[1:]))
+    return None if compared is None else _element_check(flow, frame, compared)
 
 
-def _check(frame: FrameType, raises_if: bool, offset: int) -> Check:
-    """The check that ``frame`` decides on, which raises at an offset."""
+def _depends_only_on(flow: Dataflow, frame: FrameType, compared: Comparison | None, raises_if: bool) -> bool:
+    """Return whether the branch in ``frame`` depends only on the value that is asked for its truth.
+
+    A comparison that converts its result asks for two truths in one place: that of what it compares, and before it
+    those of elements, if it compares containers. ``(x.size(0), n) == (3, 4)`` asks ``x.size(0) == 3``.
+
+    Args:
+        flow: the function of the frame.
+        frame: a frame that asks, at an instruction for which ``branch`` gives two sides.
+        compared: what gave the value, or None where that is not known.
+        raises_if: the truth value that leads to a ``raise``.
+    """
+    index = flow.running(frame)
+    if not flow.is_converted(index):
+        return True
+    comparison = flow.comparison(index) or ""
+    if comparison != "eq":
+        # elements are asked whether they are equal, until the first that are not; these answer for all
+        return compared is not None and compared.operator in (comparison, _REFLECTED[comparison])
+    if not raises_if:
+        return True
+    # where equal is what lets the program go on, all elements have to be, each of which is asked
+    names = Names.of_frame(frame)
+    return compared is not None and any(
+        _is_one_value(flow, operand, names, compared.traced) for operand in flow.operands(index)
+    )
+
+
+def _is_one_value(flow: Dataflow, makers: Makers, names: Names, traced: type) -> bool:
+    """Return whether an operand is known to have no elements that a comparison asks."""
+    try:
+        if _is_traced(flow, makers, names, traced):
+            return True
+        value = value_of(flow, makers, names)
+    except LookupError:
+        return False
+    is_container = hasattr(type(value), "__iter__") or isinstance(value, (slice, SimpleNamespace))
+    return isinstance(value, (str, bytes)) or not is_container
+
+
+def _is_traced(flow: Dataflow, makers: Makers, names: Names, traced: type) -> bool:
+    """Return whether a value comes of a traced one: attributes, elements, and what methods and operators give."""
+    kind, operands, detail = flow.expression(makers)
+    if kind == "load":
+        return isinstance(names.value(detail), traced)
+    if kind == "call":
+        return _is_traced(flow, detail.callee, names, traced)
+    sources = operands if kind == "binary" else operands[:1] if kind in ("attribute", "element", "sliced") else ()
+    return any(_is_traced(flow, one, names, traced) for one in sources)
+
+
+def _check(frame: FrameType, raises_if: bool, offset: int) -> Check | None:
+    """The check that ``frame`` decides on, which raises at an offset; None where that ends an iteration."""
     code = frame.f_code
+    if _is_control_flow(frame, offset):
+        return None
     raised = Raise(code, frame.f_lasti, offset)
     statement = _raising(code, line_of(code, offset))
     if statement is None:
@@ -75,63 +144,45 @@ def _check(frame: FrameType, raises_if: bool, offset: int) -> Check:
     return Check(raises_if, _message_of(statement), raised)
 
 
-class ElementCheck(NamedTuple):
-    """A check of a comparison of containers, or of ``value in container``, that is asking one of its elements."""
-
-    check: Check
-    """The check, of the element that is being asked whether it is equal."""
-    options: tuple[Any, ...] | None
-    """What the value has to be one of; None where each element that is asked decides by itself."""
-
-
-def element_check(frame: FrameType, compared: Comparison) -> ElementCheck | None:
-    """The check that ``frame`` is about to decide on by a comparison that asks elements, or None.
-
-    It asks one whether it is equal, which ``compared`` gave.
-    """
-    code = frame.f_code
-    flow = flow_of(code)
-    found = None if flow is None else flow.branch_on_elements(frame.f_lasti)
+def _element_check(flow: Dataflow, frame: FrameType, compared: Comparison) -> Check | None:
+    """The check of a comparison of containers, or of ``value in container``, that asks one of its elements now."""
+    found = flow.branch_on_elements(frame.f_lasti)
     # From Python 3.13 on a comparison asks the truth of its own result here, too: that of `__ne__` of a class, say.
-    if flow is None or found is None or compared.operator != "eq":
+    if found is None or found[0] not in _OF_ELEMENTS or compared.operator != "eq":
         return None
-    operator, sides = found
-    for side, holds in zip(sides, (True, False), strict=True):
-        offset = flow.raise_offset(side)
-        raises = operator in _OF_ELEMENTS and flow.raises(side, _let_through(frame))
-        if not raises or _is_control_flow(frame, offset):
-            continue
-        equal_raises = holds is _OF_ELEMENTS[operator]
-        # Where equal containers raise, all elements have to be equal and none decides alone; else each decides.
-        if operator in ("eq", "ne"):
-            return None if equal_raises else ElementCheck(_check(frame, False, offset), None)
-        options = _options(frame)
-        # A sequence asks each of its elements in turn, a set only those with the hash of the value.
-        if equal_raises and not isinstance(options, _HASHED):
-            return ElementCheck(_check(frame, True, offset), None)
-        known = isinstance(options, (tuple, list, *_HASHED)) and not any(
-            isinstance(one, compared.traced) for one in options
-        )
-        return ElementCheck(_check(frame, equal_raises, offset), tuple(options)) if known else None
-    return None
+    comparison, sides = found
+    raising = [flow.raises(side, _let_through(frame)) for side in sides]
+    if not any(raising):
+        return None
+    equal_raises = raising[0] is _OF_ELEMENTS[comparison]
+    check = _check(frame, equal_raises, flow.raise_offset(sides[not raising[0]]))
+    # Where equal containers raise, all elements have to be equal and none decides alone; else each decides.
+    if check is None or comparison in ("eq", "ne"):
+        return None if equal_raises else check
+    options = _options(flow, frame)
+    # A sequence asks each of its elements in turn, a set only those with the hash of the value.
+    if equal_raises and not isinstance(options, _HASHED):
+        return check
+    if not isinstance(options, (tuple, list, *_HASHED)) or any(isinstance(one, compared.traced) for one in options):
+        return None
+    return check._replace(options=tuple(options))
 
 
 def hash_of_option(frame: FrameType) -> int | None:
     """The hash of the first of those that ``frame`` checks a value to be in, if it is a set; None if it does not."""
-    flow = flow_of(frame.f_code)
+    flow = dataflow(frame.f_code)
     found = None if flow is None else flow.branch_on_elements(frame.f_lasti)
     if flow is None or found is None or found[0] not in ("in", "not in"):
         return None
-    options = _options(frame)
+    options = _options(flow, frame)
     raises = any(flow.raises(side, _let_through(frame)) for side in found[1])
     return hash(next(iter(options))) if raises and isinstance(options, _HASHED) and options else None
 
 
-def _options(frame: FrameType) -> Any:
+def _options(flow: Dataflow, frame: FrameType) -> Any:
     """What ``frame`` looks for a value in; None where that is not known."""
-    flow = dataflow(frame.f_code)
     try:
-        return None if flow is None else value_of(flow, flow.operand(flow.running(frame), 1), Names.of_frame(frame))
+        return value_of(flow, flow.operand(flow.running(frame), 1), Names.of_frame(frame))
     except LookupError:
         return None
 
@@ -143,129 +194,67 @@ _OF_ELEMENTS = {"eq": True, "ne": False, "in": True, "not in": False}
 
 def leaves(frame: FrameType) -> bool:
     """Return whether an exception that comes out of what ``frame`` is calling leaves ``frame`` too."""
-    flow = flow_of(frame.f_code)
+    flow = dataflow(frame.f_code)
     return flow is not None and flow.leaves(frame.f_lasti, _let_through(frame))
 
 
-class CompoundCheck(NamedTuple):
-    """A check of several conditions, the first of which is asked for: ``if a and b: raise``, ``assert a or b``."""
+def values_of(conditions: Iterable[Condition], frame: FrameType, traced: type) -> list[tuple[Any, bool]]:
+    """Return conditions, computed of what there is in ``frame``, each with the truth value that leads to the ``raise``.
 
-    raises_if: bool
-    """The truth value that all conditions must have for the ``raise``."""
-    rest: tuple[CodeType, ...]
-    """The conditions behind the one asked for, as expressions of the frame."""
-    message: str
-    """As in ``Check``."""
-    raised: Raise
-    """As in ``Check``."""
-
-
-def compound_check(frame: FrameType, compared: Comparison | None = None) -> CompoundCheck | None:
-    """The compound check that ``frame`` is deciding on, as :func:`pending_check`, or None. Needs the source."""
-    code = frame.f_code
-    flow = flow_of(code)
-    if flow is None or flow.branch(frame.f_lasti) is None:
-        return None
-    for statement in ast.walk(syntax_tree(code)):
-        found = _conditions(statement)
-        if found is None:
-            continue
-        conditions, raises_if, raising = found
-        index = _asked(frame, flow, conditions)
-        # What asks for the last condition is a check of that one alone, or no check: pending_check has decided it.
-        if index is None or index == len(conditions) - 1:
-            continue
-        if not flow.hangs_on(frame, compared, raises_if):
-            return None
-        # Where one condition decides, its branch leads to the `raise`; here it leads to the next condition first.
-        lines = range(raising.lineno, (raising.end_lineno or raising.lineno) + 1)
-        offset = flow.raise_within(frame.f_lasti, lambda at, lines=lines: line_of(code, at) in lines)
-        lets_through = _let_through(frame)
-        if offset is None or _is_control_flow(frame, offset) or not flow.leaves(frame.f_lasti, lets_through):
-            return None
-        rest = [compile(ast.Expression(one), code.co_filename, "eval") for one in conditions[index + 1 :]]
-        return CompoundCheck(raises_if, tuple(rest), _message_of(raising), Raise(code, frame.f_lasti, offset))
-    return None
+    Raises:
+        LookupError: they run functions of the program.
+    """
+    flow = dataflow(frame.f_code)
+    if flow is None:
+        raise LookupError
+    evaluator = _ConditionEvaluator(flow, Names.of_frame(frame), traced)
+    return [(evaluator.at(one.place), one.raises_if) for one in conditions]
 
 
-def _asked(frame: FrameType, flow: Flow, conditions: list[ast.expr]) -> int | None:
-    """Return which of these conditions ``frame`` is asking for, if it is one of them."""
-    code = frame.f_code
-    positions: Any = getattr(code, "co_positions", tuple)
-    line, _, column, _ = next(itertools.islice(positions(), frame.f_lasti // 2, None), (None,) * 4)
-    if line is not None and column is not None:
-        # columns are those of the dedented source, which a method's body starts further right in
-        places = [(condition.lineno, condition.col_offset + _indentation(code)) for condition in conditions]
-        return places.index((line, column)) if (line, column) in places else None
-    # Python 3.10 has no columns, nor has any other version with -X no_debug_ranges: conditions and branches are counted
-    lines = range(conditions[0].lineno, (conditions[-1].end_lineno or conditions[-1].lineno) + 1)
-    branches = [offset for offset in flow.branches() if line_of(code, offset) in lines]
-    if len(branches) != len(conditions) or not all(map(_is_one_branch, conditions)):
-        return None
-    if line_of(code, frame.f_lasti) not in lines:
-        return None
-    return next((index for index, offset in enumerate(branches) if offset >= frame.f_lasti), None)
+class _ConditionEvaluator(Evaluator):
+    """Computes conditions on traced values, which record what is done with them, and on other ones."""
 
+    def __init__(self, flow: Dataflow, names: Names, traced: type) -> None:
+        """``traced`` is the class of traced values."""
+        super().__init__(flow, names)
+        self._traced = traced
 
-def _is_one_branch(condition: ast.expr) -> bool:
-    """Return whether a condition is compiled to one branch: no constant, and nothing in it that branches by itself."""
-    nodes = list(ast.walk(condition))
-    branching = (ast.BoolOp, ast.IfExp, *_WITH_EFFECTS)
-    chains = any(isinstance(node, ast.Compare) and len(node.ops) > 1 for node in nodes)
-    return not (isinstance(condition, ast.Constant) or chains or any(isinstance(node, branching) for node in nodes))
+    def at(self, place: int) -> Any:
+        """The condition of a branch."""
+        value = self.value(self.flow.operand(place, 1))
+        return self.of_compare("is not", value, None) if asks_identity(self.flow.steps[place]) else value
 
+    def of_truth(self, _: Any, value: Any) -> Any:
+        return value
 
-_WITH_EFFECTS = (ast.NamedExpr, ast.Lambda, ast.Await, ast.Yield, ast.YieldFrom, ast.ListComp, ast.GeneratorExp)
+    def of_attribute(self, name: str, owner: Any) -> Any:
+        return getattr(owner, name) if isinstance(owner, self._traced) else super().of_attribute(name, owner)
 
+    def of_element(self, _: Any, owner: Any, key: Any) -> Any:
+        return owner[key] if isinstance(owner, self._traced) else super().of_element(_, owner, key)
 
-def _conditions(statement: ast.AST) -> tuple[list[ast.expr], bool, ast.Raise | ast.Assert] | None:
-    """The conditions of a compound check, the truth value of all that raises, and the statement that does."""
-    if not isinstance(statement, (ast.If, ast.Assert)) or not isinstance(statement.test, ast.BoolOp):
-        return None
-    test = statement.test
-    if isinstance(statement, ast.Assert):
-        return (test.values, False, statement) if isinstance(test.op, ast.Or) else None
-    raising = statement.body[0]
-    only_raises = len(statement.body) == 1 and isinstance(test.op, ast.And)
-    return (test.values, True, raising) if only_raises and isinstance(raising, ast.Raise) else None
+    def of_call(self, call: Call) -> Any:
+        callee, *args = map(self.value, (call.callee, *call.positional))
+        if not isinstance(callee, self._traced) or call.keywords or call.is_spread:
+            raise LookupError
+        return callee(*args)
+
+    def of_compare(self, name: str, left: Any, right: Any) -> Any:
+        is_traced = isinstance(left, self._traced) or isinstance(right, self._traced)
+        if name in ("is", "is not") and not is_traced:
+            return (left is right) is (name == "is")
+        if name in _REFLECTED and is_traced:
+            return getattr(operator, name)(left, right)
+        raise LookupError(name)
 
 
 def _let_through(frame: FrameType) -> Callable[[int], bool]:
     """Return whether the context manager of the ``with`` whose handler stands at an offset of a frame's code never
     swallows exceptions.
     """
-    return lambda offset: _lets_exceptions_through(frame, offset)
 
-
-def _lets_exceptions_through(frame: FrameType, handler: int) -> bool:
     flow = dataflow(frame.f_code)
-    if flow is None:
-        return False
-    names = Names.of_frame(frame)
-    try:
-        makers = flow.manager(handler)
-        kind, _, call = flow.expression(makers)
-        manager = value_of(flow, call.callee if kind == "call" else makers, names)
-    except LookupError:
-        return False
-    if kind == "call" and isinstance(manager, FunctionType):
-        return _never_handles(manager)
-    leave = inspect.getattr_static(manager if isinstance(manager, type) else type(manager), "__exit__", None)
-    leave = vars(leave).get("_stands_for", leave) if isinstance(leave, FunctionType) else leave
-    return isinstance(leave, FunctionType) and not may_return_truth(leave.__code__)
-
-
-def _never_handles(function: FunctionType) -> bool:
-    """Return whether exceptions leave a function under ``contextlib.contextmanager`` wherever it yields."""
-    behind = vars(function).get("__wrapped__")
-    if function.__code__ is not _OF_GENERATORS or not isinstance(behind, FunctionType):
-        return False
-    flow = flow_of(behind.__code__)
-    return flow is not None and all(flow.leaves(offset, lambda _: False) for offset in flow.yields())
-
-
-_OF_GENERATORS: Any = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[attr-defined]
-"""The code of what ``contextlib.contextmanager`` makes."""
+    return lambda handler: flow is not None and lets_through(flow, handler, Names.of_frame(frame))
 
 
 def _is_control_flow(frame: FrameType, offset: int) -> bool:
@@ -283,7 +272,7 @@ def _is_control_flow(frame: FrameType, offset: int) -> bool:
 
 def _raising(code: CodeType, raise_line: int) -> ast.Raise | ast.Assert | None:
     """The ``raise`` or ``assert`` at ``raise_line`` of ``code``; None where there is no source."""
-    for statement in ast.walk(syntax_tree(code)):
+    for statement in ast.walk(_syntax_tree(code)):
         if isinstance(statement, (ast.Assert, ast.Raise)) and _spans(statement, raise_line):
             return statement
     return None
@@ -304,7 +293,7 @@ def _spans(statement: ast.stmt, line: int) -> bool:
 
 
 @lru_cache(maxsize=32)
-def syntax_tree(code: CodeType) -> ast.Module:
+def _syntax_tree(code: CodeType) -> ast.Module:
     """The syntax tree of the function, with the file's line numbers; empty where there is no source."""
     try:
         lines, first = inspect.getsourcelines(code)
@@ -312,13 +301,6 @@ def syntax_tree(code: CodeType) -> ast.Module:
     except (OSError, SyntaxError, TypeError):
         return ast.Module(body=[], type_ignores=[])
     return ast.increment_lineno(tree, max(first, 1) - 1)
-
-
-@lru_cache(maxsize=256)
-def _indentation(code: CodeType) -> int:
-    """Return how many columns the source of the function is indented by, which ``syntax_tree`` leaves out."""
-    lines, _ = inspect.getsourcelines(code)
-    return len(lines[0]) - len(lines[0].lstrip())
 
 
 def _text(message: ast.expr) -> str:

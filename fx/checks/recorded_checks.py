@@ -7,25 +7,15 @@ import itertools
 import linecache
 import operator
 import re
-from contextlib import suppress
 from types import FrameType, FunctionType
 from typing import Any
 
 import torch
 
 from fx.assertions import check, is_false
-from fx.bytecode.dataflow import Names, dataflow, value_of
-from fx.bytecode.flow import Comparison
-from fx.checks.messages import MessageTemplate, Reading, Text, message_made_by, message_of, text_of
-from fx.checks.recognition import (
-    Check,
-    CompoundCheck,
-    ElementCheck,
-    compound_check,
-    element_check,
-    leaves,
-    pending_check,
-)
+from fx.bytecode.values import Names
+from fx.checks.messages import Marks, MessageTemplate, message_given, message_made_by, message_of
+from fx.checks.recognition import Check, Comparison, leaves, pending_check, values_of
 from fx.checks.traced_values import TracedValue, outside_fx
 from fx.frames import callers
 from fx.node import Node
@@ -44,27 +34,23 @@ def record_check(asked: TracedValue, frame: FrameType) -> bool | None:
     frame = outside_fx(frame)
     if not asked.tracer.trace_asserts or not all(map(leaves, callers(frame))):
         return None
-    compared = Comparison(_operation(asked.node), TracedValue)
-    if (single := pending_check(frame, compared)) is not None:
-        return _record(asked, single, frame)
-    of_element = element_check(frame, compared)
-    if of_element is not None and (condition := _is_option(asked, of_element)) is not None:
-        return _record(condition, of_element.check, frame)
-    compound = compound_check(frame, compared)
-    return None if compound is None else _record_compound(asked, compound, frame)
+    found = pending_check(frame, Comparison(_operation(asked.node), TracedValue))
+    condition = None if found is None else _condition(asked, found, frame)
+    if found is None or condition is None:
+        return None
+    if isinstance(condition, TracedValue):
+        _record(condition, found, frame)
+    return not found.raises_if
 
 
 def record_assertion(tracer: Any, condition: Any, message: Any) -> Any:
     """Record a check, with the message that the program gives it, or a function that makes one."""
-    written = None
-    if isinstance(message, FunctionType):
-        written = message_made_by(message, functools.partial(_shown, tracer))
-        code = message.__code__
-        message = linecache.getline(code.co_filename, code.co_firstlineno).strip() or "a check has failed"
-    else:
-        with suppress(LookupError):
-            written = text_of(_shown(tracer, message)).template()
-    return record_condition(tracer, condition, written or MessageTemplate(str(message)))
+    shown = functools.partial(_shown, tracer)
+    if not isinstance(message, FunctionType):
+        return record_condition(tracer, condition, message_given(message, shown))
+    code = message.__code__
+    source = linecache.getline(code.co_filename, code.co_firstlineno).strip() or "a check has failed"
+    return record_condition(tracer, condition, message_made_by(message, shown) or MessageTemplate(source))
 
 
 def record_condition(tracer: Any, condition: Any, message: MessageTemplate) -> Any:
@@ -74,39 +60,38 @@ def record_condition(tracer: Any, condition: Any, message: MessageTemplate) -> A
     return tracer.create_proxy("call_function", target, (condition, message.text, *values), {})
 
 
-def text_with_values(tracer: Any, text: str) -> Text:
-    """Return what text is made of in which traced values were written before."""
-    written = tracer._state.written
-    longest_first = sorted(filter(text.__contains__, written), key=len, reverse=True)
-    parts: list[str | Reading] = []
-    end = 0
-    for place in re.finditer("|".join(map(re.escape, longest_first)), text) if longest_first else ():
-        value, form = written[place[0]]
-        parts += [text[end : place.start()], _shown(tracer, value)._replace(form=form)]
-        end = place.end()
-    return Text((*parts, text[end:]))
-
-
-def _shown(tracer: Any, value: Any) -> Any:
+def _shown(tracer: Any, value: Any, marks: Marks) -> Any:
     """Return what a message reads of a traced value, or of text in which some stand; other values are themselves.
 
     Raises:
         LookupError: the value is of another trace, or nothing reads such an attribute.
     """
     if isinstance(value, str):
-        return text_with_values(tracer, value)
+        return _marked(tracer, value, marks)
     if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(_shown(tracer, one) for one in value)
+        return type(value)(_shown(tracer, one, marks) for one in value)
     if not isinstance(value, TracedValue):
         return value
-    reading = value._reading()
+    reading = value._reading(marks)
     if reading.node.graph is not tracer.graph:
         raise LookupError(reading.node.name)
     return reading
 
 
-def _record(condition: Any, found: Check | CompoundCheck, frame: FrameType) -> bool:
-    """Add nodes that raise at run time where the traced program would have; return what lets it go on."""
+def _marked(tracer: Any, text: str, marks: Marks) -> str:
+    """Return text with marks for the traced values that were written in it before."""
+    written = tracer._state.written
+
+    def mark(place: re.Match[str]) -> str:
+        value, form = written[place[0]]
+        return _shown(tracer, value, marks).mark("", form)
+
+    longest_first = sorted(filter(text.__contains__, written), key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), mark, text) if longest_first else text
+
+
+def _record(condition: Any, found: Check, frame: FrameType) -> None:
+    """Add nodes that raise at run time where the traced program would have."""
     tracer = condition.tracer
     message = message_of(found.raised, Names.of_frame(frame), functools.partial(_shown, tracer))
     if found.raises_if:
@@ -116,45 +101,47 @@ def _record(condition: Any, found: Check | CompoundCheck, frame: FrameType) -> b
         condition = operator.eq(condition, False) if exact else is_false(condition)
     # where functions of the program would have to run for the message, it is its source
     record_condition(tracer, condition, message or MessageTemplate(found.message))
-    return not found.raises_if
 
 
-def _is_option(asked: TracedValue, found: ElementCheck) -> Any:
-    """Return whether a value is one of the options (``assert value in (2, 3)``), the first of which is asked for."""
-    if found.options is None:
-        return asked
-    value, first = asked.node.args[:2]
-    if not isinstance(value, Node) or first is not found.options[0]:
-        return None
-    whole = asked.tracer.proxy(value)
-    return functools.reduce(operator.or_, [whole == option for option in found.options[1:]], asked)
-
-
-def _record_compound(first: TracedValue, found: CompoundCheck, frame: FrameType) -> bool | None:
-    """Record ``if first and …: raise`` or ``assert first or …`` and return what lets the program go on.
-
-    The program evaluates all conditions, where eager code may stop at the first; so only comparisons of what every
-    tensor has (number of dimensions, dtype, …) are combined. None where there are others.
+def _condition(asked: TracedValue, found: Check, frame: FrameType) -> Any:
+    """Return the condition of a check, of which ``asked`` is asked for first, or what it is if that is known; None
+    where no graph can hold it.
     """
-    graph, names = first.tracer.graph, Names.of_frame(frame)
+    if found.options:
+        value, first = asked.node.args[:2]
+        if not isinstance(value, Node) or first is not found.options[0]:
+            return None
+        whole = asked.tracer.proxy(value)
+        return functools.reduce(operator.or_, [whole == option for option in found.options[1:]], asked)
+    return _combined(asked, found, frame) if found.rest else asked
+
+
+def _combined(asked: Any, found: Check, frame: FrameType) -> Any:
+    """Return several conditions in one.
+
+    The program evaluates all of them, where eager code may stop at the first; so only comparisons of what every tensor
+    has (number of dimensions, dtype, …) are combined.
+    """
+    graph = asked.tracer.graph
     last = next(reversed(graph.nodes))
-    traced, known = [first], list[Any]()
-    is_computed = True
+    conditions: list[tuple[Any, bool]] = [(asked, found.raises_if)]
+    is_known = True
     try:
-        for flow in filter(None, map(dataflow, found.rest)):
-            value = value_of(flow, flow.result(), names, TracedValue)
-            (traced if isinstance(value, TracedValue) else known).append(value)
+        conditions += values_of(found.rest, frame, TracedValue)
     except (LookupError, TypeError):  # what they compute runs functions of the program
-        is_computed = False
+        is_known = False
     made = list(itertools.takewhile(lambda node: node is not last, reversed(graph.nodes)))
-    is_decided = is_computed and any(bool(value) is not found.raises_if for value in known)
-    compares = all(value.node.target in COMPARISONS for value in traced) and all(map(_cannot_fail, made))
-    if is_computed and compares and not is_decided:
-        combine = operator.and_ if found.raises_if else operator.or_
-        return _record(functools.reduce(combine, traced), found, frame)
-    for node in made:
-        graph.erase_node(node)
-    return (not found.raises_if) if is_decided else None
+    traced = [(value, raises_if) for value, raises_if in conditions if isinstance(value, TracedValue)]
+    known = [(value, raises_if) for value, raises_if in conditions if not isinstance(value, TracedValue)]
+    is_decided = any(bool(value) is not raises_if for value, raises_if in known)
+    harmless = all(value.node.target in COMPARISONS for value, _ in traced) and all(map(_cannot_fail, made))
+    if is_decided or not is_known or not harmless:
+        for node in made:
+            graph.erase_node(node)
+        return (not found.raises_if) if is_decided else None
+    combine = operator.and_ if found.raises_if else operator.or_
+    alike = [value if raises_if is found.raises_if else operator.eq(value, False) for value, raises_if in traced]
+    return functools.reduce(combine, alike)
 
 
 def _cannot_fail(node: Node) -> bool:

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from fx.bytecode.dataflow import Call, Dataflow, Method, Names, behind, callee_of, dataflow, parameters_given, value_of
+from fx.bytecode.dataflow import TEXTS, Call, Dataflow, dataflow, parameters_given
+from fx.bytecode.values import Method, Names, behind, callee_of, value_of
 from fx.frames import callers, is_ours
 
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "exception", "log")
@@ -39,6 +40,7 @@ _METHODS = frozenset("format join strip lstrip rstrip ljust rjust center upper l
 _PYTHONS = {**_SHOW, **_MAKE}
 _CODES = {id(function.__code__): function for function in _PYTHONS.values() if isinstance(function, FunctionType)}
 """Those of these functions that are written in Python, by their code."""
+_JOINS = frozenset({"+", "%", "*"})
 _FILES = frozenset({"file", "stream"})
 _DEEPEST = 8
 
@@ -68,7 +70,7 @@ def _shown_by(frame: FrameType) -> bool:
         return False
     index = flow.running(frame)
     if (call := flow.call(index)) is None:
-        return flow.use(index) == "text" and _Uses(flow, Names.of_frame(frame), frame).are_shown(index)
+        return flow.kind(index) in TEXTS and _Uses(flow, Names.of_frame(frame), frame).are_shown(index)
     function = callee_of(flow, call, Names.of_frame(frame))
     if isinstance(function, (torch.jit.ScriptFunction, torch._C.ScriptMethod)):
         return True  # which writes arguments into its errors alone
@@ -108,10 +110,10 @@ class _Uses:
 
     def _is_shown(self, maker: int, index: int, depth: int) -> bool:
         flow = self._flow
-        use = flow.use(index)
+        use = flow.kind(index)
         if use in ("drop", "raise"):
             return True
-        if use == "text" or (use == "element" and depth == 2):
+        if use in TEXTS or (use == "element" and depth == 2):
             return self._is_joined_to_text(index, depth) and self.are_shown(index)
         if use == "append":
             return all(map(self.are_shown, flow.container(index)))
@@ -152,9 +154,11 @@ class _Uses:
     def _is_joined_to_text(self, index: int, depth: int) -> bool:
         """Return whether the other operand of an operator is one of Python's own, which decides nothing."""
         flow = self._flow
-        kind, operands, _ = flow.expression(frozenset({index}))
-        if kind != "binary":
+        if flow.kind(index) != "binary":
             return True
+        _, operands, sign = flow.expression(frozenset({index}))
+        if sign not in _JOINS:
+            return False
         other = operands[depth - 1]  # the right one, on top of the stack, is the last
         try:
             return type(value_of(flow, other, self._names)) in (str, int, tuple, list)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fx.assertions import KINDS
-from fx.checks.messages import Reading
+from fx.checks.messages import Marks, Reading
 from fx.frames import is_ours, user_location
 from fx.node import Node
 from fx.operators.families import find_operator, is_one_of
@@ -32,13 +32,13 @@ class TracedValue:
     tracer: Any
     """What records the operations."""
 
-    def _reading(self) -> Reading:
-        """Return what a message reads of the value.
+    def _reading(self, marks: Marks) -> Reading:
+        """Return what a message with these marks reads of the value.
 
         Raises:
             LookupError: no message can read it.
         """
-        return Reading(self.node)
+        return Reading(self.node, marks)
 
 
 def outside_fx(frame: FrameType) -> FrameType:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import fx
 import pytest_fx
 from fx import GraphModule
-from fx.bytecode.dialects import dialect
+from fx.bytecode.dialects import JUMPS, dialect, jumps_if
 from fx.interop import AdaptedPass
 from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.search.references import references_of
@@ -265,7 +265,6 @@ class _Layout:
         return self._lines.get(offset, 0)
 
     def _find_jumps(self) -> None:
-        known = dialect()
         starts, lines, start, line = dict[int, int](), dict[int, int](), None, None
         for instruction in self._instructions:
             offset = instruction.offset
@@ -279,14 +278,14 @@ class _Layout:
         # an instruction with what belongs to it has the offset of the first
         self._starts, self._lines = starts, lines
         self._jumping, self._working = set[int](), set[int]()  # offsets of jumps, and lines with other instructions
-        if known is None:
+        if dialect() is None:
             return
-        self._jumping = {each.offset for each in self._instructions if each.opname in known.jumps}
+        self._jumping = {each.offset for each in self._instructions if each.opname in JUMPS}
         others = (each for each in self._instructions if each.opname not in _PADDING)
         self._working = {self.line_of(each.offset) for each in others if each.offset not in self._jumping}
         real = [instruction for instruction in self._instructions if instruction.opname not in _PADDING]
         for before, jump, behind in zip([None, *real], real, [*real[1:], None], strict=False):
-            truth = _jumps_on(jump.opname, known.branches)
+            truth = _jumps_on(jump.opname)
             if truth is None or behind is None or (before is not None and before.opname in _NOT_CONDITIONS):
                 continue
             line, text = self._condition(jump, before)
@@ -335,11 +334,9 @@ class _Layout:
         return place.lineno, _shortened(" ".join(part.decode(errors="replace").strip() for part in encoded))
 
 
-def _jumps_on(name: str, branches: Any) -> bool | None:
+def _jumps_on(name: str) -> bool | None:
     """On which truth an instruction jumps; None if it is not a condition."""
-    if name.endswith(("IF_NONE", "IF_NOT_NONE")):
-        return True
-    return branches.get(name)
+    return True if name.endswith(("IF_NONE", "IF_NOT_NONE")) else jumps_if(name)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 
 from fx.bytecode.dialects import nested, once_for_code
 from fx.bytecode.mentions import assigned, compares_with_truth
-from fx.checks.handlers import ATTRIBUTE, SUPPRESS, handling, swallowed_by, swallowing
+from fx.checks.handlers import handling
 from fx.frames import is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
 
@@ -49,8 +49,6 @@ class Facts:
     def __init__(self) -> None:
         self.handling: list[CodeType] = []
         """The code that handles exceptions."""
-        self.managers: dict[str, tuple[str, ...]] = dict(SUPPRESS)
-        """What context managers that swallow exceptions are called there, with the classes of these."""
         self.read: set[str] = set()
         """What names of globals and attributes are in it."""
         self.stored: set[str] = set()
@@ -59,14 +57,12 @@ class Facts:
         """The globals of the functions, by identity."""
         self.compares_with_truth = False
         """Whether some of it compares with ``True`` or ``False`` by identity."""
-        self._codes: list[CodeType] = []
 
     def add(self, function: FunctionType) -> Names:
         """Look at the code of a function. Return the names in it."""
         code = function.__code__
         self.namespaces[id(function.__globals__)] = function.__globals__
-        self.handling += handling(code)
-        self._codes.append(code)
+        self.handling += handling(function)
         self.compares_with_truth = self.compares_with_truth or compares_with_truth(code)
         names = names_of(code)
         self.read.update(names.read)
@@ -75,24 +71,8 @@ class Facts:
 
     def add_decorator(self, function: Any) -> None:
         """Look at what a decorator handles, which is not looked into otherwise."""
-        code = getattr(function, "__code__", None)
-        if code is not None and is_users_own(code.co_filename):
-            self.handling += handling(code)
-
-    def add_manager(self, name: str, value: Any) -> None:
-        """Note what swallows exceptions in a ``with`` statement."""
-        if type(value) not in _NAMELESS and not isinstance(value, torch.nn.Module):
-            names = swallowed_by(value)
-            if names is not None:
-                self.managers[name] = names
-
-    def complete(self, kinds: Iterable[type]) -> None:
-        """Look for ``with`` statements, when all code is known, and ``kinds``, the classes of objects that are held."""
-        # `with self.guard:` names no class: any attribute may hold such an object.
-        if any(swallowed_by(kind) is not None for kind in kinds):
-            self.managers[ATTRIBUTE] = ("BaseException",)
-        if len(self.managers) > len(SUPPRESS):
-            self.handling += [one for code in self._codes for one in swallowing(code, self.managers)]
+        if isinstance(function, FunctionType) and is_users_own(function.__code__.co_filename):
+            self.handling += handling(function)
 
 
 def methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:

@@ -113,7 +113,6 @@ class Record:
             if method is not None:
                 self._look_at_class(method, kind)
         self._look_at_functions()
-        self.facts.complete(self._kinds)
 
     # What is there.
 
@@ -184,10 +183,8 @@ class Record:
         for name in names.read:
             for method in self._methods.get(name, ()):
                 self._functions.append(method)
-                self.facts.add_manager(name, method)
             if (value := namespace.get(name)) is None:  # most are names of attributes
                 continue
-            self.facts.add_manager(name, value)
             draws = type(value) in _REPLACED and generator_of(value) is not None
             if type(value) not in PLAIN and type(value) is not ModuleType and not draws:
                 self._pending.append((function, name, value))
@@ -206,7 +203,6 @@ class Record:
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self._kept.append(((function, name), kept_cell(cell)))
             value = contents_of(cell)
-            self.facts.add_manager(name, value)
             self._pending.append((function, name, value))
         self._kept += [((function, function.__name__), one) for one in kept_of_function(function)]
         for given in (function.__dict__, function.__kwdefaults__ or {}):

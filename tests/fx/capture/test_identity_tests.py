@@ -101,9 +101,12 @@ def test_results_of_calls_that_are_kept_whole_are_not_taken_to_be_given() -> Non
             return x * 2
         return found
 
-    traced = fx.symbolic_trace(program)
+    traced, weights = fx.symbolic_trace(program), fx.symbolic_trace(Weights())
     assert torch.equal(traced(torch.ones(2)), torch.ones(2))
-    for call, given in ((traced, -torch.ones(2)), (fx.symbolic_trace(Weights()), torch.ones(3, 1, 4))):
+    assert [
+        str(node.args[0]) for node in weights.graph.find_nodes(op="call_function", target=fx.assertions.check_given)
+    ] == ["getitem_1"]
+    for call, given in ((traced, -torch.ones(2)), (weights, torch.ones(3, 1, 4))):
         with pytest.raises(GuardError, match="where this is given"):
             call(given)
 

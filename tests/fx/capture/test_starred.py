@@ -119,10 +119,16 @@ def test_another_number_of_sizes_than_names_is_refused_when_the_program_runs() -
         traced(torch.rand(2, 4))
 
 
+def names_for_two(x: Any) -> Any:
+    first, _, _, last = *x.shape, *x.shape
+    return x * first * last
+
+
 @pytest.mark.parametrize(
     "program",
     [
         names_behind,
+        names_for_two,
         lambda x: x * len([1, *x.shape]),
         lambda x: sum([1, *x.shape, *x.shape][:2]),
     ],

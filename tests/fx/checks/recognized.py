@@ -6,7 +6,7 @@ says each case that comes out otherwise, and ends with status 1 if there is one.
 traced values, which remember what was decided when they were asked for their truth.
 """
 
-# ruff: noqa: RUF005, SIM117, SIM201, SIM300 - how programs are written is what matters here
+# ruff: noqa: RUF005, SIM102, SIM117, SIM201, SIM300 - how programs are written is what matters here
 from __future__ import annotations
 
 import dis
@@ -23,9 +23,9 @@ if "fx" not in sys.modules:  # its __init__ imports torch, which other interpret
     sys.modules["fx"] = types.ModuleType("fx")
     sys.modules["fx"].__path__ = [str(Path(__file__).resolve().parents[3] / "fx")]
 
-from fx.bytecode.dialects import DIALECTS, dialect, steps, unpack_count
-from fx.bytecode.flow import Comparison
-from fx.checks.recognition import compound_check, pending_check
+from fx.bytecode.dialects import DIALECTS, JUMPS, RAISES, RETURNS, dialect, is_jump, steps
+from fx.bytecode.mentions import unpack_count
+from fx.checks.recognition import Comparison, pending_check
 
 
 class Refused(Exception):
@@ -39,12 +39,10 @@ class Traced:
         self.log, self.operation, self.of = log, operation, of
 
     def __bool__(self) -> bool:
-        frame, compared = sys._getframe(1), Comparison(self.operation, Traced)
-        check = pending_check(frame, compared)
-        found = compound_check(frame, compared) if check is None else check
+        found = pending_check(sys._getframe(1), Comparison(self.operation, Traced))
         if found is None:
             raise Refused
-        compound = "" if check is not None else " and more"
+        compound = " and more" if found.rest else f" in {found.options}" if found.options else ""
         self.log.append(f"{self.operation or 'truth'} is {not found.raises_if}{compound}: {found.message}")
         return not found.raises_if
 
@@ -367,7 +365,7 @@ def a_loop_that_ends(x: Any) -> None:
         break
 
 
-@case(refused=True)
+@case("eq is True in (2, 3): two or three")
 def an_element_of_a_container(x: Any) -> None:
     if x.ndim in (2, 3):
         return
@@ -541,8 +539,8 @@ def an_element_decides_for_less(x: Any) -> None:
         raise ValueError("less")
 
 
-@case(refused=True)
-def an_element_decides_for_unequal(x: Any) -> None:
+@case("eq is True: unequal")
+def each_element_decides_for_unequal(x: Any) -> None:
     if (x.ndim, 4) != (3, 4):
         raise ValueError("unequal")
 
@@ -594,6 +592,23 @@ def two_conditions_below_another_statement(x: Any) -> None:
 def two_conditions_of_which_the_second_is_two(x: Any) -> None:
     if LIMIT == 3 and (x.ndim == 3 or x.ndim != 2) and x.dtype == KIND.floating:
         raise ValueError("three")
+
+
+@case("ne is False and more: nested")
+def two_conditions_of_two_statements(x: Any) -> None:
+    if x.ndim != 2:
+        if x.ndim != 3:
+            raise ValueError("nested")
+
+
+@case(refused=True)
+def two_conditions_with_something_between(x: Any) -> int:
+    n = 0
+    if x.ndim != 2:
+        n = 1
+        if x.ndim != 3:
+            raise ValueError("nested")
+    return n
 
 
 @case("ne is False: first", "ne is False: first")
@@ -656,13 +671,13 @@ def mistakes() -> list[str]:
     known = dialect()
     if known is None:
         return [*found, "its byte code is not known"]
-    named = {*known.branches, *known.conversions, *known.between, *known.other_branches, *known.jumps, *known.ends}
-    named |= {*known.raises, *known.set_up}
-    found += [f"no instruction is called {name}" for name in sorted(named - set(dis.opmap))]
     jumps = {dis.opname[number] for number in (*dis.hasjrel, *dis.hasjabs) if not dis.opname[number].startswith("<")}
     # pseudo-instructions, and from Python 3.14 the end of a loop, whose argument is where it comes from
-    jumps -= {name for name in jumps if name.startswith(("INSTRUMENTED", "JUMP_NO", "SETUP", "END_"))} | {"JUMP"}
-    found += [f"the jump {name} is not known" for name in sorted(jumps - named)]
+    jumps -= {name for name in jumps if name.startswith(("INSTRUMENTED", "JUMP_NO", "SETUP", "END_"))}
+    found += [f"the jump {name} is not known" for name in sorted(jumps) if not is_jump(name)]
+    for names in ({known.conversion}, JUMPS, RAISES, RETURNS):
+        if names.isdisjoint(dis.opmap):
+            found.append(f"no instruction is called {sorted(names)}")
 
     def of_two_variables(a: object, b: object) -> bool:
         return operator.eq(a, b)

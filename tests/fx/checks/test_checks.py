@@ -223,16 +223,44 @@ def test_a_check_below_a_transparent_with_block_is_recorded() -> None:
 
 
 class Private(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, limit: int | None) -> None:
         super().__init__()
-        self.__strict = True
+        self.__limit = limit
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if x.dim() == 2 and self.__strict:
+        if x.dim() != 2 and self.__limit is not None and x.dim() != self.__limit:
             raise ValueError("no")
         return x
 
 
-def test_a_condition_that_cannot_be_evaluated_ahead_is_refused() -> None:
+def test_conditions_on_names_of_a_class_and_on_none_are_read_from_byte_code() -> None:
+    assert fx.symbolic_trace(Private(None))(torch.ones(1)).dim() == 1
+    traced = fx.symbolic_trace(Private(3))
+    assert traced(torch.ones(1, 1, 1)).dim() == 3
+    with pytest.raises(AssertionError, match="no"):
+        traced(torch.ones(1))
+
+
+def test_conditions_of_two_statements_are_one_check() -> None:
+    def nested(x: torch.Tensor) -> torch.Tensor:
+        if x.dim() == 2:  # noqa: SIM102 - two statements are what this is about
+            if not x.dtype == torch.float32:
+                raise ValueError("no")
+        return x
+
+    traced = fx.symbolic_trace(nested)
+    assert traced(torch.ones(2)).shape == traced(torch.ones(2, 1)).squeeze(1).shape
+    with pytest.raises(AssertionError, match="no"):
+        traced(torch.ones(2, 1).int())
+
+
+def strict() -> bool:
+    return True
+
+
+@pytest.mark.parametrize("condition", ["strict()", "(y := x.dim()) == y"])
+def test_a_condition_that_cannot_be_evaluated_ahead_is_refused(condition: str) -> None:
+    namespace: dict[str, Any] = {"strict": strict}
+    exec(f"def program(x):\n    if x.dim() == 2 and {condition}:\n        raise ValueError\n    return x", namespace)
     with pytest.raises(fx.TraceError, match="control flow"):
-        fx.symbolic_trace(Private())
+        fx.symbolic_trace(namespace["program"])

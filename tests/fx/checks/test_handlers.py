@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -13,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from fx.checks.handlers import ATTRIBUTE, handled_at, handling, swallowed_by, swallowing
+from fx.checks.handlers import handled_at, handling, swallowed_by
 
 
-def left(file: str) -> None:
-    with open(file):
-        pass
+def in_modes(call: Callable[[], object]) -> None:
+    with torch.no_grad(), contextlib.nullcontext(), torch.autocast("cpu"):
+        call()
 
 
 def repeated(values: list[int]) -> Iterator[int]:
@@ -74,14 +75,14 @@ def raised_perhaps(call: Callable[[], object]) -> None:
         raise
 
 
-@pytest.mark.parametrize("function", [left, repeated, raised_again])
+@pytest.mark.parametrize("function", [in_modes, repeated, raised_again])
 def test_blocks_and_generators_and_what_is_raised_again_handle_nothing(function: Callable[..., object]) -> None:
-    assert not handling(function.__code__)
+    assert not handling(function)
 
 
 @pytest.mark.parametrize("function", [caught, caught_all, suppressed, raised_perhaps])
 def test_functions_with_except_or_suppress_handle_something(function: Callable[..., object]) -> None:
-    assert handling(function.__code__) == (function.__code__,)
+    assert handling(function) == [function.__code__]
 
 
 def test_a_function_that_returns_from_a_finally_handles_all(tmp_path: Path) -> None:
@@ -91,11 +92,11 @@ def test_a_function_that_returns_from_a_finally_handles_all(tmp_path: Path) -> N
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python 3.14 warns of it
         exec(compile(file.read_text(), str(file), "exec"), namespace)
-    assert handling(namespace["left"].__code__)
+    assert handling(namespace["left"])
 
 
 def test_a_function_that_is_written_in_another_handles_for_itself() -> None:
-    assert [code.co_name for code in handling(enclosing.__code__)] == ["inner"]
+    assert [code.co_name for code in handling(enclosing)] == ["inner"]
 
 
 @pytest.mark.parametrize(
@@ -161,32 +162,37 @@ def loudly() -> Generator[None]:
         (quietly, ("BaseException",)),
         (contextlib.suppress, ()),
         (contextlib.suppress(ValueError), ("BaseException",)),
-        *(
-            (one, None)
-            for one in (Raising, Silent, loudly, open, contextlib.nullcontext, torch.no_grad, torch.autocast, 1)
-        ),
+        *((one, None) for one in (Raising, Silent, loudly, contextlib.nullcontext, torch.no_grad, torch.autocast)),
     ],
 )
 def test_what_a_context_manager_swallows_is_read_from_what_it_returns(manager: Any, names: Any) -> None:
     assert swallowed_by(manager) == names
 
 
-def test_functions_with_a_context_manager_that_swallows_are_found() -> None:
+@pytest.mark.parametrize("manager", [open, threading.Lock(), lambda: Quiet(), 1])
+def test_what_other_context_managers_swallow_is_not_known(manager: Any) -> None:
+    with pytest.raises(LookupError):
+        swallowed_by(manager)
+
+
+def test_functions_with_a_context_manager_that_may_swallow_are_found() -> None:
     def inner() -> None:
         with Quiet():
             pass
 
     def other() -> None:
-        print(Quiet, "with")
+        with Raising(), loudly():
+            print(Quiet)
 
     def by_attribute(held: Any) -> None:
         with held.quiet:
             pass
 
-    managers = {"Quiet": ("BaseException",)}
-    assert list(swallowing(inner.__code__, managers)) == [inner.__code__]
-    assert not [*swallowing(other.__code__, managers), *swallowing(inner.__code__, {})]
-    assert list(swallowing(by_attribute.__code__, {ATTRIBUTE: ("BaseException",)})) == [by_attribute.__code__]
+    def given(manager: Any) -> None:
+        with manager:
+            pass
+
+    assert [bool(handling(one)) for one in (inner, other, by_attribute, given)] == [True, False, True, True]
 
 
 def test_a_context_manager_handles_what_it_swallows_around_a_line() -> None:

@@ -122,10 +122,25 @@ def test_a_message_that_cannot_be_made_ahead_is_its_source() -> None:
             raise ValueError(f"object {object()}")
         if x.shape[0] > 8:
             raise ValueError(f"largest {x.max(0)}")
+        if x.shape[0] > 7:
+            size = f"{x.shape[0]}"
+            raise ValueError(f"size {size:>9}")
         return x
 
     messages = [node.args[1] for node in fx.symbolic_trace(program).graph.find_nodes(target=torch._assert, op=CALL)]
-    assert messages == ["got {reported(x.shape)}", "object {object()}", "largest {x.max(0)}"]
+    assert messages == ["got {reported(x.shape)}", "object {object()}", "largest {x.max(0)}", "size {size}"]
+
+
+def test_a_list_in_a_message_has_all_its_elements() -> None:
+    def program(x: Any) -> Any:
+        if x.dim() != 2:
+            raise ValueError([1, 2, 3])
+        if x.shape[0] > 9:
+            raise ValueError(f"one of {[4, 5, 6]}")
+        return x
+
+    messages = [node.args[1] for node in fx.symbolic_trace(program).graph.find_nodes(target=torch._assert, op=CALL)]
+    assert messages == ["[1, 2, 3]", "one of {[4, 5, 6]}"]
 
 
 def alarm(sent: list[str], name: str) -> str:

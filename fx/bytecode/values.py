@@ -1,0 +1,215 @@
+"""What the values of a function are, as far as its byte code and its names say it without running anything.
+
+Needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+from fx.bytecode.dataflow import Call, Dataflow, Makers, dataflow
+from fx.bytecode.dialects import CONSTANTS, Step, steps
+
+
+def may_return_truth(code: CodeType) -> bool:
+    """Return whether a function may return something else than the constants ``None`` and ``False``."""
+    found = steps(code)
+    for before, step in zip([None, *found], found, strict=False):
+        if step.name == "RETURN_CONST" and step.value:
+            return True
+        if step.name == "RETURN_VALUE" and (before is None or before.name not in CONSTANTS or before.value):
+            return True
+    return False
+
+
+class Names(NamedTuple):
+    """The values of the names in a function."""
+
+    local: Mapping[str, Any]
+    """Its variables, and those of outer functions, as far as they are known."""
+    namespace: Mapping[str, Any]
+    """Its globals."""
+
+    @classmethod
+    def of_frame(cls, frame: FrameType) -> Names:
+        """Those of a frame, now."""
+        return cls(frame.f_locals, frame.f_globals)
+
+    @classmethod
+    def of_function(cls, function: FunctionType) -> Names:
+        """Those of a function that is not running: its parameters and variables are not known."""
+        known: dict[str, Any] = {}
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with suppress(ValueError):  # nothing yet
+                known[name] = cell.cell_contents
+        return cls(known, function.__globals__)
+
+    def value(self, step: Step) -> Any:
+        """Return the value that an instruction loads by its name.
+
+        Raises:
+            LookupError: it loads none, or the value is not known.
+        """
+        if step.name in CONSTANTS:
+            return step.value
+        if step.name.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
+            return self.local[step.value]
+        if step.name in ("LOAD_GLOBAL", "LOAD_NAME"):
+            known = (self.local, self.namespace) if step.name == "LOAD_NAME" else (self.namespace,)
+            for names in (*known, vars(builtins)):
+                if step.value in names:
+                    return names[step.value]
+        if step.name == "LOAD_ASSERTION_ERROR":
+            return AssertionError
+        raise LookupError(step.name)
+
+
+class Method(NamedTuple):
+    """A method, as the class of its object has it, which nobody has bound."""
+
+    owner: Any
+    """The object."""
+    function: Any
+    """The function."""
+
+
+_METHODS = (FunctionType, type(str.join), type(str.__len__))
+_MISSING = object()
+
+
+def attribute_of(owner: Any, name: str) -> Any:
+    """Return an attribute of an object if reading it runs nothing of the program's; a :class:`Method` for a method.
+
+    Raises:
+        LookupError: it does not have it by itself, or a property or the like gives it.
+    """
+    if isinstance(owner, ModuleType):
+        return vars(owner)[name]
+    value = inspect.getattr_static(owner, name, _MISSING)
+    if value is _MISSING:  # of a module of torch, its parameters, buffers and modules
+        held = (vars(owner).get(kind, ()) for kind in ("_parameters", "_buffers", "_modules") if _has_entries(owner))
+        value = next((entries[name] for entries in held if name in entries), _MISSING)
+    if isinstance(value, staticmethod):
+        return value.__func__
+    if isinstance(value, classmethod):
+        return Method(owner, value.__func__)
+    if isinstance(value, _METHODS) and not (isinstance(owner, type) or name in getattr(owner, "__dict__", ())):
+        return Method(owner, value)
+    is_plain = isinstance(owner, type) or isinstance(value, _METHODS) or not hasattr(type(value), "__get__")
+    if value is _MISSING or not is_plain:
+        raise LookupError(name)
+    return value
+
+
+def _has_entries(owner: Any) -> bool:
+    return not isinstance(owner, type) and isinstance(getattr(owner, "__dict__", None), dict)
+
+
+def element_of(owner: Any, key: Any) -> Any:
+    """Return an element of one of Python's containers.
+
+    Raises:
+        LookupError: it has none, or is of another class.
+    """
+    if type(owner) in (list, tuple, dict) and type(key) in (int, str, slice):
+        with suppress(TypeError):
+            return owner[key]
+    raise LookupError(key)
+
+
+class Evaluator:
+    """Computes values as byte code does, from the names of a function: one method for each kind of expression.
+
+    Subclasses say what else is known. A kind without a method is not known.
+    """
+
+    def __init__(self, flow: Dataflow, names: Names) -> None:
+        self.flow, self.names = flow, names
+
+    def value(self, makers: Makers) -> Any:
+        """Return a value.
+
+        Raises:
+            LookupError: something of the program would have to run, or it is not known.
+        """
+        kind, operands, detail = self.flow.expression(makers)
+        method = getattr(self, f"of_{kind}", None)
+        if method is None:
+            raise LookupError(kind)
+        return method(detail, *map(self.value, operands))
+
+    def of_constant(self, value: Any) -> Any:
+        """A constant."""
+        return value
+
+    def of_load(self, step: Step) -> Any:
+        """The value of a name."""
+        return self.names.value(step)
+
+    def of_attribute(self, name: str, owner: Any) -> Any:
+        """An attribute of an object."""
+        return attribute_of(owner, name)
+
+    def of_element(self, _: Any, owner: Any, key: Any) -> Any:
+        """An element of a container."""
+        return element_of(owner, key)
+
+    def of_tuple(self, _: Any, *parts: Any) -> Any:
+        """A tuple; subclasses make lists of lists."""
+        return parts
+
+    def of_list(self, _: Any, *parts: Any) -> Any:
+        """A list."""
+        return list(parts)
+
+
+def value_of(flow: Dataflow, makers: Makers, names: Names) -> Any:
+    """Return a value that only loads, attributes, elements and tuples make, without running anything.
+
+    Raises:
+        LookupError: something else makes it, or it is not known.
+    """
+    return Evaluator(flow, names).value(makers)
+
+
+# Calls.
+
+
+def callee_of(flow: Dataflow, call: Call, names: Names) -> Any:
+    """The function or class that is called; None where that is not known."""
+    try:
+        value = value_of(flow, call.callee, names)
+    except LookupError:
+        return _method_of_result(flow, call, names)
+    if isinstance(value, Method):
+        value = value.function
+    return behind(value.__func__ if type(value) is MethodType else value)
+
+
+def _method_of_result(flow: Dataflow, call: Call, names: Names) -> Any:
+    """The method that is called of ``logging.getLogger(…)``."""
+    for index in call.callee:
+        for maker in flow.operand(index, 1) if index >= 0 and flow.kind(index) == "attribute" else ():
+            made_by = flow.call(maker) if maker >= 0 else None
+            if made_by is not None and callee_of(flow, made_by, names) is logging.getLogger:
+                return getattr(logging.getLoggerClass(), str(flow.steps[index].value), None)
+    return None
+
+
+def behind(value: Any) -> Any:
+    """Return the original of a function that replaces one during a capture; other values are themselves."""
+    held = getattr(value, "__dict__", None)
+    return held["_stands_for"] if isinstance(held, dict) and "_stands_for" in held else value
+
+
+def is_calling(frame: FrameType, function: Any) -> bool:
+    """Return whether a frame calls a function, by whatever name: a variable, an attribute or an entry of a dict."""
+    flow = dataflow(frame.f_code)
+    call = None if flow is None else flow.call(flow.running(frame))
+    return flow is not None and call is not None and callee_of(flow, call, Names.of_frame(frame)) is function

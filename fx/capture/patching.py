@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import torch
 
 from fx.capture.replacements import ABSENT, Builtins, Maker, Replacement
-from fx.capture.restore.imports import latest_module, put_back_in_modules_after
+from fx.capture.restore.leftovers import latest_module, put_back_in_modules_after
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.bodies import record_checkpoint
 from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
 from fx.capture.replacements import Maker, Replacement
-from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING, generator_of
+from fx.capture.restore.places import DRAWING, WHY_NO_DRAWING, generator_of
 from fx.capture.whole_calls import behind_recording, recording
 from fx.checks.questions import kind_of
 from fx.frames import is_pythons_file, is_users, is_users_file, user_location

@@ -424,7 +424,7 @@ class Tracer(RootTracer):
         behind = getattr(function, "_fx_calls", function)
         state.modules = modules = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
         lost: Proxy | None = None
-        references = sys.getrefcount(self)  # each traced value has one
+        references, collections = sys.getrefcount(self), leftovers.collections()  # each traced value has a reference
         try:
             self._run(root, function, concrete_args, modules)
             expect_nothing_drawn(modules, of_python)
@@ -445,7 +445,7 @@ class Tracer(RootTracer):
             is_held = state.has_raised or sys.getrefcount(self) != references
             if is_held or state.fake_mode is not None:
                 modules.clean()
-            held = leftovers.take_out_traced(self) if is_held else []
+            held = leftovers.take_out_traced(self, collections) if is_held else []
         expect_none_stuck([*modules.stuck, *held])
         if lost is not None:
             raise TraceError(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fx.bytecode.dialects import nested, steps
-from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING
+from fx.capture.restore.places import DRAWING, WHY_NO_DRAWING
 from fx.capture.restore.record import Change, Record
 from fx.errors import TraceError, type_in_words
 from fx.frames import is_users_file, package_of_file

@@ -13,12 +13,11 @@ import torch
 
 from fx.bytecode.dialects import nested, once_for_code
 from fx.bytecode.mentions import assigned, compares_with_truth
+from fx.capture.restore.places import PLAIN
 from fx.checks.handlers import ATTRIBUTE, SUPPRESS, handling, swallowed_by, swallowing
 from fx.frames import is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
 
-PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, slice})
-"""Classes of what holds nothing that can be assigned."""
 _NAMELESS = PLAIN | {torch.Tensor, tuple, frozenset}
 """Classes of what swallows no exceptions, and is looked into by nobody who looks for that."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextvars
 import gc
 import inspect
+import itertools
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from types import BuiltinMethodType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -14,21 +16,26 @@ from typing import Any, TypeVar
 import torch
 
 from fx.capture.patching import Trace
-from fx.capture.restore.holders import (
+from fx.capture.restore.leftovers import clean, is_left
+from fx.capture.restore.places import (
+    ABSENT,
+    CACHE,
     CONTAINERS,
-    Held,
-    Kept,
-    contents_of,
-    generator_of,
-    held_by,
-    is_of_library,
-    kept_cell,
-    kept_names,
-    kept_of_function,
-)
-from fx.capture.restore.leftovers import CACHE, clean_holder, is_left
-from fx.capture.restore.reach import (
     PLAIN,
+    PROGRESS,
+    RANDOM,
+    VARIABLE,
+    Pairs,
+    Place,
+    contents_of,
+    fixed_parts_of,
+    generator_of,
+    is_of_library,
+    names_in,
+    places_of,
+    same,
+)
+from fx.capture.restore.reach import (
     Facts,
     behind,
     called_by,
@@ -47,6 +54,8 @@ T = TypeVar("T")
 Owner = torch.nn.Module | FunctionType
 Change = tuple[Owner, str]
 """A module, or a function, and what it calls that which has changed."""
+_Kept = tuple[Change, Place, Pairs]
+"""Who reaches a place, with its name there, the place, and what it held."""
 _REPLACED = frozenset({MethodType, BuiltinMethodType, partial})
 """The classes of what draws random numbers, for which others stand in globals: see fx.capture.recorded_calls."""
 _OF_METHODS = frozenset({FunctionType, staticmethod, classmethod, property})
@@ -70,18 +79,16 @@ class Record:
         """Keep what ``modules`` hold, and what their methods, ``functions`` and ``values`` reach outside of them."""
         self._modules = list(modules)
         self._trace: Trace | None = None
-        self._saved: dict[int, dict[str, Any]] | None = None
         self._is_as_before = False
-        """Whether nothing is known to have changed."""
-        self._other_parameters: list[int] = []
+        """Whether nothing is known to have changed in the dictionaries of modules."""
         owns = [module.__dict__ for module in self._modules]
-        self._held = _Entries([entries for own in owns for entries in (own, own["_modules"])])
-        self._state = _Entries([entries for own in owns for entries in (own["_parameters"], own["_buffers"])])
+        self._dictionaries = _Dictionaries([own if name is None else own[name] for own in owns for name in _HELD_IN])
         self.context = contextvars.copy_context()
         """In which the code runs, so that what it sets of context variables ends with it."""
-        self._kept: list[tuple[Change, Kept]] = []
+        self._kept: list[_Kept] = []
         self.stuck: list[GeneratorType[Any, Any, Any]] = []
         """Generators that still hold traced values when all else is put back."""
+        self._numbers: dict[torch.nn.Module, int] | None = None
         self._unkept: list[Any] = []
         """What is not put back, and is cleaned of traced values: caches, and objects of Python's."""
         self._seen: dict[int, Any] = {id(module): module for module in self._modules}
@@ -128,22 +135,22 @@ class Record:
             if isinstance(value, type):
                 self._look_at_class(owner, value)
                 continue
-            kept, inside = self._held_by(value)
+            kept: list[_Kept] = []
+            with suppress(Exception):  # of a class that decides itself what its attributes are, and elements
+                kept = [((owner, name), place, place.read()) for place in _places_recorded(value)]
             if isinstance(value, CACHE) or (not kept and is_of_library(type(value)) and hasattr(value, "__dict__")):
                 self._unkept.append(value)
-            self._kept += [((owner, name), one) for one in kept]
-            if kept and isinstance(owner, torch.nn.Module):
-                self.held.add(id(value))
             if kept:
+                self._kept += kept
                 self._look_at_kind(owner, type(value))
-            self._pending += ((owner, name, one) for one in inside if type(one) not in PLAIN)
+                if isinstance(owner, torch.nn.Module):
+                    self.held.add(id(value))
+            inside = itertools.chain(fixed_parts_of(value), (value for _, _, pairs in kept for _, value in pairs))
+            self._pending += [(owner, name, one) for one in inside if type(one) not in PLAIN]
         self._pending = []
 
-    def _held_by(self, value: Any) -> Held:
-        try:
-            return held_by(value)
-        except Exception:  # of a class that decides itself what its attributes are, and elements
-            return [], ()
+    def _keep(self, owner: Owner, name: str, place: Place) -> None:
+        self._kept.append(((owner, name), place, place.read()))
 
     def _look_at_kind(self, owner: Owner, kind: type) -> None:
         if kind not in self._kinds:
@@ -155,7 +162,7 @@ class Record:
         if kind in self._classes or not is_users_class(kind):
             return
         self._classes.add(kind)
-        self._kept.append(((owner, kind.__name__), kept_names(kind)))
+        self._keep(owner, kind.__name__, Place(names_in(), kind))
         held = [(name, value) for name, value in vars(kind).items() if not name.startswith("__")]
         self._pending += [(owner, name, value) for name, value in held if type(value) not in _OF_METHODS]
         self._pending.append((owner, kind.__name__, type(kind)))
@@ -180,7 +187,8 @@ class Record:
         if code is None or not is_users_own(code.co_filename):
             return
         names, namespace = self.facts.add(function), function.__globals__
-        self._kept += (((function, name), kept_names(namespace, (name,))) for name in names.assigned)
+        for name in names.assigned:
+            self._keep(function, name, Place(names_in((name,)), namespace))
         for name in names.read:
             for method in self._methods.get(name, ()):
                 self._functions.append(method)
@@ -194,7 +202,8 @@ class Record:
         closed = dict(zip(code.co_freevars, map(contents_of, function.__closure__ or ()), strict=True))
         for held in modules_named((namespace, closed), (*names.read, *closed)):
             is_own = is_users_own(held.get("__file__"))
-            self._kept += (((function, name), kept_names(held, (name,))) for name in names.stored)
+            for name in names.stored:
+                self._keep(function, name, Place(names_in((name,)), held))
             inside = [(name, held[name]) for name in names.read if name in held]
             self._pending += [(function, name, one) for name, one in inside if is_own or type(one) in CONTAINERS]
         self._look_into(function)
@@ -204,21 +213,24 @@ class Record:
         if not isinstance(function, FunctionType):
             return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self._kept.append(((function, name), kept_cell(cell)))
+            self._keep(function, name, Place(VARIABLE, cell))
             value = contents_of(cell)
             self.facts.add_manager(name, value)
             self._pending.append((function, name, value))
-        self._kept += [((function, function.__name__), one) for one in kept_of_function(function)]
+        for place in places_of(function):
+            self._keep(function, function.__name__, place)
         for given in (function.__dict__, function.__kwdefaults__ or {}):
             self._pending += [(function, name, value) for name, value in given.items()]
         self._pending += [(function, function.__name__, value) for value in function.__defaults__ or ()]
 
     def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
-        """Return what stood in the ``__dict__`` of a module; with buffers as they were."""
-        if self._saved is None:
-            self._saved = {id(entries): saved for entries, saved in (*self._held.pairs(), *self._state.pairs())}
-        own = self._saved.get(id(module.__dict__), module.__dict__)
-        return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
+        """Return what stood in the ``__dict__`` of a module, and its buffers, as they were."""
+        if self._numbers is None:
+            self._numbers = {one: number * len(_HELD_IN) for number, one in enumerate(self._modules)}
+        if (number := self._numbers.get(module)) is None:
+            return {**module.__dict__, **module._buffers}
+        saved = self._dictionaries.saved
+        return {**saved[number], **saved[number + _HELD_IN.index("_buffers")]}
 
     # What has changed.
 
@@ -228,7 +240,7 @@ class Record:
         Raises:
             TraceError: it was.
         """
-        if any(kept.iterator is iterator for _, kept in self._kept if kept.iterator is not None):
+        if any(place.holder is iterator for _, place, _ in self._kept if place.kind is PROGRESS):
             raise TraceError(
                 "cannot take the next element of an iterator that is older than the trace",
                 where=user_location(sys._getframe(1), {}),
@@ -239,39 +251,42 @@ class Record:
 
     def find_changes(self) -> list[Change]:
         """Return what is something else now, with its owner: attributes, elements of containers, names of functions."""
-        changes: list[Change] = []
-        differing = self._held.differing()
-        for number in differing:
-            entries, saved = self._held.pair(number)
-            module = self._modules[number // 2]
-            # a QuickModule has its children there, too, once it has run
-            children = module._modules if isinstance(module, QuickModule) else ()
-            names = [name for name in dict.fromkeys((*saved, *entries)) if name not in children]
-            changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
+        of_modules = self._changes_of_modules()
+        # a QuickModule has its children in its attributes, too, once it has run
+        changes: list[Change] = [
+            (module, name)
+            for module, where, name in of_modules
+            if where not in _STATE and not (isinstance(module, QuickModule) and name in module._modules)
+        ]
         changes += self.changed_holders()
         owner: Owner | None = next(iter([*self._functions, *self._modules]), None)
         if owner is not None:
             changes += [(owner, one.name) for one in self.context if self.context[one] is not one.get(self)]
-        self._is_as_before = not changes and not differing and not self._other_parameters
+        self._is_as_before = not (of_modules or changes)
         return changes
+
+    def _changes_of_modules(self) -> list[tuple[torch.nn.Module, str | None, str]]:
+        """Return what other attributes modules have, with the dictionaries in which they stand."""
+        return [
+            (self._modules[number // len(_HELD_IN)], _HELD_IN[number % len(_HELD_IN)], name)
+            for number in self._dictionaries.differing()
+            for name in self._dictionaries.differing_in(number)
+        ]
 
     def changed_holders(self) -> list[Change]:
         """Return who reaches a container, object, class or variable that is something else now, with its name there."""
-        return [change for change, kept in self._kept if kept.is_changed()]
+        return [change for change, place, saved in self._kept if place.is_changed(saved)]
 
     def drawn(self) -> list[Change]:
         """Return who reaches a generator of random numbers that was drawn from or seeded, with its name there."""
-        return [change for change, kept in self._kept if kept.is_generator and kept.is_changed()]
+        kept = [each for each in self._kept if each[1].kind is RANDOM]
+        return [change for change, place, saved in kept if place.is_changed(saved)]
 
     def changed_parameter(self) -> Change | None:
         """Return a parameter or buffer of a module in whose place another one is, which is no traced value."""
-        self._other_parameters = self._state.differing()
-        for number in self._other_parameters:
-            entries, saved = self._state.pair(number)
-            for name in dict.fromkeys((*saved, *entries)):
-                now = entries.get(name, self)
-                if now is not saved.get(name, self) and not isinstance(now, Proxy):
-                    return self._modules[number // 2], name
+        for module, where, name in self._changes_of_modules():
+            if where in _STATE and not isinstance(module.__dict__[where].get(name), Proxy):
+                return module, name
         return None
 
     # The end.
@@ -288,34 +303,26 @@ class Record:
         """
         if self._trace is not None and self._trace.is_running():
             return
-        for entries, saved in (*self._held.pairs(), *self._state.pairs()):
-            for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
-                if name in saved:
-                    entries[name] = saved[name]
-                else:
-                    entries.pop(name, None)
+        held = self._dictionaries
+        for number, entries in enumerate(held.now):
+            held.put_back(number, [name for name, value in list(entries.items()) if isinstance(value, Proxy)])
         _unrestored.pop(id(self), None)
 
     def restore(self) -> Proxy | None:
         """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
         lost: Proxy | None = None
-        for entries, saved in () if self._is_as_before else (*self._held.pairs(), *self._state.pairs()):
-            if _differs(entries, saved):
-                if any(entries is state for state, _ in self._state.pairs()):
-                    values = ((name, value) for name, value in entries.items() if isinstance(value, Proxy))
-                    lost = next((value for name, value in values if not _is_written_in_place(name, value)), lost)
-                # entry by entry: other threads may be using the module
-                for name in entries.keys() - saved.keys():
-                    del entries[name]
-                for name, value in saved.items():
-                    if entries.get(name, self) is not value:
-                        entries[name] = value
-        for _, kept in self._kept:
-            if kept.is_changed():
-                kept.restore()
-        generators = [kept.iterator for _, kept in self._kept if isinstance(kept.iterator, GeneratorType)]
+        held = self._dictionaries
+        for number in () if self._is_as_before else held.differing():
+            if _HELD_IN[number % len(_HELD_IN)] in _STATE:
+                values = ((name, value) for name, value in held.now[number].items() if isinstance(value, Proxy))
+                lost = next((value for name, value in values if not _is_written_in_place(name, value)), lost)
+            held.put_back(number, held.differing_in(number))
+        for _, place, saved in self._kept:
+            place.restore(saved)
+        iterators = [place.holder for _, place, _ in self._kept if place.kind is PROGRESS]
+        generators = [one for one in iterators if isinstance(one, GeneratorType)]
         self.stuck = [one for one in generators if any(map(is_left, gc.get_referents(one)))]
-        self._held = self._state = _Entries([])
+        self._dictionaries = _Dictionaries([])
         self._kept, self._seen, self._functions, self._trace = [], {}, [], None
         self.context = contextvars.Context()
         _unrestored.pop(id(self), None)
@@ -324,7 +331,7 @@ class Record:
     def clean(self) -> None:
         """Take traced and fake values out of what cannot be put back."""
         for holder in self._unkept:
-            clean_holder(holder)
+            clean(holder)
         self._unkept = []
 
 
@@ -384,36 +391,55 @@ def _is_written_in_place(name: str, value: Proxy) -> bool:
     return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
 
 
+def _places_recorded(value: Any) -> list[Place]:
+    """Return the places of a value that are put back: of an object of a library, which may be a lock, none."""
+    kind = type(value)
+    if isinstance(value, (ModuleType, FunctionType, torch.jit.ScriptModule, CACHE)):
+        return []
+    places = places_of(value)
+    is_known = isinstance(value, (torch.Tensor, torch.nn.Module)) or kind in (*CONTAINERS, *_REPLACED)
+    return places if is_known or not is_of_library(kind) else [one for one in places if one.kind in (PROGRESS, RANDOM)]
+
+
+_HELD_IN = (None, "_modules", "_parameters", "_buffers")
+"""The dictionaries of a module that are kept: its attributes, and those that stand there under these names."""
+_STATE = ("_parameters", "_buffers")
 _NONE: dict[str, Any] = {}
 
 
-class _Entries:
+class _Dictionaries:
     """Dictionaries, and what was in each."""
 
-    def __init__(self, entries: list[dict[str, Any]]) -> None:
-        self._entries = entries
-        self._saved = [one.copy() if one else _NONE for one in entries]
-
-    def pair(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """One of them, and what was in it."""
-        return self._entries[number], self._saved[number]
-
-    def pairs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Each of them, and what was in it."""
-        return list(zip(self._entries, self._saved, strict=True))
+    def __init__(self, now: list[dict[str, Any]]) -> None:
+        self.now = now
+        self.saved = [one.copy() if one else _NONE for one in now]
 
     def differing(self) -> list[int]:
-        """The numbers of those that have other entries now."""
-        try:
-            if self._entries == self._saved:  # values that are the same object are not compared further
-                return []
-        except Exception:  # comparing a traced value or a tensor may raise
-            pass
-        return [number for number, (entries, saved) in enumerate(self.pairs()) if _differs(entries, saved)]
+        """Return the numbers of those that have other entries now."""
+        if _have_same(self.now, self.saved):
+            return []
+        pairs = enumerate(zip(self.now, self.saved, strict=True))
+        return [number for number, (now, saved) in pairs if not _have_same([now], [saved])]
+
+    def differing_in(self, number: int) -> list[str]:
+        """Return the names under which one of them has something else now."""
+        now, saved = self.now[number], self.saved[number]
+        return [name for name in {**saved, **now} if not same([now.get(name, ABSENT)], [saved.get(name, ABSENT)])]
+
+    def put_back(self, number: int, names: Iterable[str]) -> None:
+        """Let names stand for what they stood for in one of them, which other threads may be using."""
+        now, saved = self.now[number], self.saved[number]
+        for name in names:
+            if name in saved:
+                now[name] = saved[name]
+            else:
+                now.pop(name, None)
 
 
-def _differs(entries: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
-    try:
-        return entries != saved  # values that are the same object are not compared further
-    except Exception:  # comparing a traced value or a tensor may raise; that it came to that says enough
-        return True
+def _have_same(now: list[dict[str, Any]], saved: list[dict[str, Any]]) -> bool:
+    """Return whether dictionaries have the same entries, in one go, as models have thousands."""
+    if list(map(len, now)) != list(map(len, saved)):
+        return False
+    parts = ((itertools.chain(*one), itertools.chain(*map(dict.values, one))) for one in (now, saved))
+    (names, values), (names_before, values_before) = ([list(part) for part in each] for each in parts)
+    return same(names, names_before) and same(values, values_before)

@@ -427,9 +427,10 @@ class Tracer(RootTracer):
         references, collections = sys.getrefcount(self), leftovers.collections()  # each traced value has a reference
         try:
             self._run(root, function, concrete_args, modules)
+            changes = modules.find_changes()
             expect_nothing_drawn(modules, of_python)
             expect_parameters_kept(modules, of_python)
-            if changes := self._of_the_program(modules.find_changes()):
+            if changes := self._of_the_program(changes):
                 expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
                 if seen := state.assigned.seen_by_next_call(changes, modules):
                     self._run_again(root, concrete_args, state, seen)

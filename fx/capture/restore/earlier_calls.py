@@ -130,8 +130,8 @@ def expect_parameters_kept(record: Record, modules: Iterable[torch.nn.Module]) -
     Raises:
         TraceError: it has; traced values are the affair of :meth:`Record.restore`.
     """
-    if (change := record.changed_parameter()) is not None:
-        module, name = change
+    if record.replaced_parameter is not None:
+        module, name = record.replaced_parameter
         raise TraceError(
             f"cannot replace the parameter or buffer {name!r} of a module while it is captured",
             where=_assignment(module, name, map(type, modules)),

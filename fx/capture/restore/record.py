@@ -80,15 +80,15 @@ class Record:
         self._modules = list(modules)
         self._trace: Trace | None = None
         self._is_as_before = False
-        """Whether nothing is known to have changed in the dictionaries of modules."""
-        owns = [module.__dict__ for module in self._modules]
-        self._dictionaries = _Dictionaries([own if name is None else own[name] for own in owns for name in _HELD_IN])
+        """Whether nothing is known to have changed."""
+        self.replaced_parameter: Change | None = None
+        """A parameter or buffer of a module in whose place another one is, which is no traced value."""
+        self._attributes = _Attributes(self._modules)
         self.context = contextvars.copy_context()
         """In which the code runs, so that what it sets of context variables ends with it."""
         self._kept: list[_Kept] = []
         self.stuck: list[GeneratorType[Any, Any, Any]] = []
         """Generators that still hold traced values when all else is put back."""
-        self._numbers: dict[torch.nn.Module, int] | None = None
         self._unkept: list[Any] = []
         """What is not put back, and is cleaned of traced values: caches, and objects of Python's."""
         self._seen: dict[int, Any] = {id(module): module for module in self._modules}
@@ -98,10 +98,10 @@ class Record:
         self._classes: set[type] = set()
         self._kinds: dict[type, None] = {}
         """The classes of objects that are held."""
-        for module, own in zip(self._modules, owns, strict=True):
+        for module in self._modules:
+            own = module.__dict__
             # Torch's own modules hold nothing that calls change, but for what a hook leaves in them.
-            has_hooks = own["_forward_hooks"] or own["_forward_pre_hooks"]
-            if has_hooks or not type(module).__module__.startswith("torch."):
+            if own["_forward_hooks"] or own["_forward_pre_hooks"] or not _is_of_torch(module):
                 pending = [(module, name, value) for name, value in own.items() if name not in _OF_EVERY_MODULE]
                 self._pending += [one for one in pending if type(one[2]) not in PLAIN]
         self.held: set[int] = set()
@@ -225,12 +225,7 @@ class Record:
 
     def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
         """Return what stood in the ``__dict__`` of a module, and its buffers, as they were."""
-        if self._numbers is None:
-            self._numbers = {one: number * len(_HELD_IN) for number, one in enumerate(self._modules)}
-        if (number := self._numbers.get(module)) is None:
-            return {**module.__dict__, **module._buffers}
-        saved = self._dictionaries.saved
-        return {**saved[number], **saved[number + _HELD_IN.index("_buffers")]}
+        return self._attributes.before(module)
 
     # What has changed.
 
@@ -251,7 +246,7 @@ class Record:
 
     def find_changes(self) -> list[Change]:
         """Return what is something else now, with its owner: attributes, elements of containers, names of functions."""
-        of_modules = self._changes_of_modules()
+        of_modules = self._attributes.changes()
         # a QuickModule has its children in its attributes, too, once it has run
         changes: list[Change] = [
             (module, name)
@@ -262,16 +257,11 @@ class Record:
         owner: Owner | None = next(iter([*self._functions, *self._modules]), None)
         if owner is not None:
             changes += [(owner, one.name) for one in self.context if self.context[one] is not one.get(self)]
+        state = [(module, name) for module, where, name in of_modules if where in _STATE]
+        others = (each for each in state if not isinstance(_state_of(*each), Proxy))
+        self.replaced_parameter = next(others, None)
         self._is_as_before = not (of_modules or changes)
         return changes
-
-    def _changes_of_modules(self) -> list[tuple[torch.nn.Module, str | None, str]]:
-        """Return what other attributes modules have, with the dictionaries in which they stand."""
-        return [
-            (self._modules[number // len(_HELD_IN)], _HELD_IN[number % len(_HELD_IN)], name)
-            for number in self._dictionaries.differing()
-            for name in self._dictionaries.differing_in(number)
-        ]
 
     def changed_holders(self) -> list[Change]:
         """Return who reaches a container, object, class or variable that is something else now, with its name there."""
@@ -281,13 +271,6 @@ class Record:
         """Return who reaches a generator of random numbers that was drawn from or seeded, with its name there."""
         kept = [each for each in self._kept if each[1].kind is RANDOM]
         return [change for change, place, saved in kept if place.is_changed(saved)]
-
-    def changed_parameter(self) -> Change | None:
-        """Return a parameter or buffer of a module in whose place another one is, which is no traced value."""
-        for module, where, name in self._changes_of_modules():
-            if where in _STATE and not isinstance(module.__dict__[where].get(name), Proxy):
-                return module, name
-        return None
 
     # The end.
 
@@ -303,26 +286,18 @@ class Record:
         """
         if self._trace is not None and self._trace.is_running():
             return
-        held = self._dictionaries
-        for number, entries in enumerate(held.now):
-            held.put_back(number, [name for name, value in list(entries.items()) if isinstance(value, Proxy)])
+        self._attributes.forget_traced_values()
         _unrestored.pop(id(self), None)
 
     def restore(self) -> Proxy | None:
         """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
-        lost: Proxy | None = None
-        held = self._dictionaries
-        for number in () if self._is_as_before else held.differing():
-            if _HELD_IN[number % len(_HELD_IN)] in _STATE:
-                values = ((name, value) for name, value in held.now[number].items() if isinstance(value, Proxy))
-                lost = next((value for name, value in values if not _is_written_in_place(name, value)), lost)
-            held.put_back(number, held.differing_in(number))
+        lost = None if self._is_as_before else self._attributes.restore()
         for _, place, saved in self._kept:
             place.restore(saved)
         iterators = [place.holder for _, place, _ in self._kept if place.kind is PROGRESS]
         generators = [one for one in iterators if isinstance(one, GeneratorType)]
         self.stuck = [one for one in generators if any(map(is_left, gc.get_referents(one)))]
-        self._dictionaries = _Dictionaries([])
+        self._attributes = _Attributes([])
         self._kept, self._seen, self._functions, self._trace = [], {}, [], None
         self.context = contextvars.Context()
         _unrestored.pop(id(self), None)
@@ -401,45 +376,88 @@ def _places_recorded(value: Any) -> list[Place]:
     return places if is_known or not is_of_library(kind) else [one for one in places if one.kind in (PROGRESS, RANDOM)]
 
 
+def _state_of(module: torch.nn.Module, name: str) -> Any:
+    return module._parameters.get(name, module._buffers.get(name))
+
+
+def _is_of_torch(module: torch.nn.Module) -> bool:
+    return type(module).__module__.startswith("torch.")
+
+
 _HELD_IN = (None, "_modules", "_parameters", "_buffers")
 """The dictionaries of a module that are kept: its attributes, and those that stand there under these names."""
 _STATE = ("_parameters", "_buffers")
 _NONE: dict[str, Any] = {}
 
 
-class _Dictionaries:
-    """Dictionaries, and what was in each."""
+class _Attributes:
+    """The attributes, children, parameters and buffers of modules, as they were."""
 
-    def __init__(self, now: list[dict[str, Any]]) -> None:
-        self.now = now
-        self.saved = [one.copy() if one else _NONE for one in now]
+    def __init__(self, modules: list[torch.nn.Module]) -> None:
+        self._modules = modules
+        owns = [module.__dict__ for module in modules]
+        self._now: list[dict[str, Any]] = [own if name is None else own[name] for own in owns for name in _HELD_IN]
+        self._saved = [one.copy() if one else _NONE for one in self._now]
+        count = len(_HELD_IN)
+        starts = [count * number for number, module in enumerate(modules) if not _is_of_torch(module)]
+        self._of_users = [
+            [*itertools.chain(*(held[start : start + count] for start in starts))] for held in (self._now, self._saved)
+        ]
+        self._numbers: dict[torch.nn.Module, int] | None = None
 
-    def differing(self) -> list[int]:
-        """Return the numbers of those that have other entries now."""
-        if _have_same(self.now, self.saved):
-            return []
-        pairs = enumerate(zip(self.now, self.saved, strict=True))
-        return [number for number, (now, saved) in pairs if not _have_same([now], [saved])]
+    def before(self, module: torch.nn.Module) -> dict[str, Any]:
+        """Return the attributes and buffers of a module as they were."""
+        if self._numbers is None:
+            self._numbers = {one: len(_HELD_IN) * number for number, one in enumerate(self._modules)}
+        if (number := self._numbers.get(module)) is None:
+            return {**module.__dict__, **module._buffers}
+        return {**self._saved[number], **self._saved[number + _HELD_IN.index("_buffers")]}
 
-    def differing_in(self, number: int) -> list[str]:
-        """Return the names under which one of them has something else now."""
-        now, saved = self.now[number], self.saved[number]
+    def changes(self) -> list[tuple[torch.nn.Module, str | None, str]]:
+        """Return the names that stand for something else now, with the dictionary of the module that has them."""
+        return [
+            (self._modules[number // len(_HELD_IN)], _HELD_IN[number % len(_HELD_IN)], name)
+            for number in self._differing()
+            for name in self._names_differing(number)
+        ]
+
+    def restore(self) -> Proxy | None:
+        """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
+        lost: Proxy | None = None
+        for number in self._differing():
+            for name in self._names_differing(number):
+                value = self._now[number].get(name)
+                is_state = _HELD_IN[number % len(_HELD_IN)] in _STATE
+                if is_state and isinstance(value, Proxy) and not _is_written_in_place(name, value):
+                    lost = value
+                self._put_back(number, name)
+        return lost
+
+    def forget_traced_values(self) -> None:
+        """Put back what traced values stand for."""
+        for number, entries in enumerate(self._now):
+            for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
+                self._put_back(number, name)
+
+    def _put_back(self, number: int, name: str) -> None:
+        # entry by entry: other threads may be using the module
+        if name in self._saved[number]:
+            self._now[number][name] = self._saved[number][name]
+        else:
+            self._now[number].pop(name, None)
+
+    def _differing(self) -> list[int]:
+        """Return the numbers of the dictionaries that have other entries now.
+
+        All are compared in one go by equality first, as models have thousands of entries: one of a module of torch's
+        that is equal to what it was does the same.
+        """
+        with suppress(Exception):  # comparing a traced value or a tensor may raise
+            of_users = ([*itertools.chain(*map(dict.values, held))] for held in self._of_users)
+            if self._now == self._saved and same(*of_users):
+                return []
+        return [number for number in range(len(self._now)) if self._names_differing(number)]
+
+    def _names_differing(self, number: int) -> list[str]:
+        now, saved = self._now[number], self._saved[number]
         return [name for name in {**saved, **now} if not same([now.get(name, ABSENT)], [saved.get(name, ABSENT)])]
-
-    def put_back(self, number: int, names: Iterable[str]) -> None:
-        """Let names stand for what they stood for in one of them, which other threads may be using."""
-        now, saved = self.now[number], self.saved[number]
-        for name in names:
-            if name in saved:
-                now[name] = saved[name]
-            else:
-                now.pop(name, None)
-
-
-def _have_same(now: list[dict[str, Any]], saved: list[dict[str, Any]]) -> bool:
-    """Return whether dictionaries have the same entries, in one go, as models have thousands."""
-    if list(map(len, now)) != list(map(len, saved)):
-        return False
-    parts = ((itertools.chain(*one), itertools.chain(*map(dict.values, one))) for one in (now, saved))
-    (names, values), (names_before, values_before) = ([list(part) for part in each] for each in parts)
-    return same(names, names_before) and same(values, values_before)

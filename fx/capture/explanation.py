@@ -19,7 +19,7 @@ from fx.analysis.guards import GUARDS, guards_of
 from fx.capture.guided import GuidedProxy
 from fx.capture.misuse import explain_misuse
 from fx.capture.python_functions import called_method
-from fx.capture.restore.record import Change
+from fx.capture.restore.module_attributes import Change
 from fx.capture.trace_state import TraceState
 from fx.capture.tracer import Root, Tracer
 from fx.errors import FxError, TracedValueError, TraceError

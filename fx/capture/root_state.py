@@ -156,7 +156,7 @@ class RootTracer(TracerBase):
             for prefix, module in self.root.named_modules():
                 if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
                     continue
-                own = {**module.__dict__, **module._buffers} if modules is None else modules.attributes_of(module)
+                own = {**module.__dict__, **module._buffers} if modules is None else modules.attributes.before(module)
                 for name, value in own.items():
                     if isinstance(value, (torch.Tensor, torch.ScriptObject)):
                         found.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from fx.capture import higher_order_calls, recorded_calls
-from fx.capture.assigned_attributes import AssignedAttributes
 from fx.capture.bodies import Body
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace, replaced_together
 from fx.capture.python_functions import called_method, calls_classes, record_classes, record_methods
 from fx.capture.real_tensors import RealTensors
 from fx.capture.replacements import Maker
+from fx.capture.restore.module_attributes import AssignedAttributes
 from fx.capture.restore.record import Record
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import RECORDED, behind_recording, recording
@@ -151,7 +151,7 @@ class TraceState(RecordingState):
         recorded_calls.replace(trace)
         higher_order_calls.replace(trace)
         if self.modules is not None:
-            self.assigned.watch(trace, self.modules)
+            self.assigned.watch(trace, self.modules.facts)
             if self.needs.calls:
                 around = self.modules.facts
                 record_methods(trace, self.needs.methods | around.read)

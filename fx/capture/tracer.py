@@ -15,15 +15,15 @@ import torch
 from fx.arguments import expect, expect_all, explained
 from fx.assertions import check_value
 from fx.bytecode.spreading import call_of_starred
-from fx.capture import higher_order_calls, identity_tests, patching, root_hooks, starred
+from fx.capture import higher_order_calls, identity_tests, module_hooks, patching, starred
 from fx.capture.augmented import write_where_it_shows
 from fx.capture.bodies import escaped, outermost, within
 from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
-from fx.capture.leaf_hooks import awaits_input, leaves_something
 from fx.capture.misuse import explain_misuse, note_other_run
 from fx.capture.modes import Modes
+from fx.capture.module_hooks import awaits_input, leaves_something
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.restore import leftovers
@@ -34,7 +34,8 @@ from fx.capture.restore.earlier_calls import (
     expect_parameters_kept,
     same_program,
 )
-from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
+from fx.capture.restore.module_attributes import Change
+from fx.capture.restore.record import Record, expect_none_stuck, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
 from fx.capture.signature import PH, ConcreteArgs, PHBase, PHWithMeta, Signature, function_calling, not_traceable
 from fx.capture.trace_state import TraceState
@@ -432,7 +433,7 @@ class Tracer(RootTracer):
             expect_parameters_kept(modules, of_python)
             if changes := self._of_the_program(changes):
                 expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
-                if seen := state.assigned.seen_by_next_call(changes, modules):
+                if seen := state.assigned.seen_by_next_call(changes, modules.changed_holders()):
                     self._run_again(root, concrete_args, state, seen)
         except BaseException:
             state.has_raised = True  # what it has left may go at any time, and the references with it
@@ -506,7 +507,7 @@ class Tracer(RootTracer):
             if isinstance(root, torch.nn.Module):
                 flags.start()
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
-                called = root_hooks.calling(root, called, self)
+                called = module_hooks.calling(root, called, self)
             value = called(*args) if caught is None else caught.watch(trace, self, called, args)
             # No call has taken these elements: the program does something else with them.
             if state.starred:
@@ -580,7 +581,7 @@ class Tracer(RootTracer):
             self.root = root
             self.root_module_name = root._get_name()
             self.submodule_paths = paths_below(root)
-            function = root_hooks.own_method(root, self.traced_func_name)
+            function = module_hooks.own_method(root, self.traced_func_name)
             if function is None:
                 raise TraceError(
                     f"{type(root).__name__} has no method {self.traced_func_name!r} to trace",

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from fx.bytecode.dialects import nested, steps
+from fx.capture.restore.module_attributes import Change
 from fx.capture.restore.places import DRAWING, WHY_NO_DRAWING
-from fx.capture.restore.record import Change, Record
+from fx.capture.restore.record import Record
 from fx.errors import TraceError, type_in_words
 from fx.frames import is_users_file, package_of_file
 from fx.graph import Graph
@@ -130,8 +131,7 @@ def expect_parameters_kept(record: Record, modules: Iterable[torch.nn.Module]) -
     Raises:
         TraceError: it has; traced values are the affair of :meth:`Record.restore`.
     """
-    if record.replaced_parameter is not None:
-        module, name = record.replaced_parameter
+    for module, name in record.replaced_parameters:
         raise TraceError(
             f"cannot replace the parameter or buffer {name!r} of a module while it is captured",
             where=_assignment(module, name, map(type, modules)),

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 import torch
 
 from fx.capture.patching import Trace
+from fx.capture.restore import reach
 from fx.capture.restore.leftovers import clean, is_left
+from fx.capture.restore.module_attributes import Change, ModuleAttributes, Owner, is_of_torch
 from fx.capture.restore.places import (
-    ABSENT,
     CACHE,
     CONTAINERS,
     PLAIN,
@@ -33,16 +34,6 @@ from fx.capture.restore.places import (
     is_of_library,
     names_in,
     places_of,
-    same,
-)
-from fx.capture.restore.reach import (
-    Facts,
-    behind,
-    called_by,
-    is_users_class,
-    is_users_own,
-    methods_of,
-    modules_named,
 )
 from fx.errors import FxError, TraceError
 from fx.frames import user_location
@@ -51,9 +42,6 @@ from fx.node import Node
 from fx.proxy import Proxy
 
 T = TypeVar("T")
-Owner = torch.nn.Module | FunctionType
-Change = tuple[Owner, str]
-"""A module, or a function, and what it calls that which has changed."""
 _Kept = tuple[Change, Place, Pairs]
 """Who reaches a place, with its name there, the place, and what it held."""
 _REPLACED = frozenset({MethodType, BuiltinMethodType, partial})
@@ -81,9 +69,10 @@ class Record:
         self._trace: Trace | None = None
         self._is_as_before = False
         """Whether nothing is known to have changed."""
-        self.replaced_parameter: Change | None = None
-        """A parameter or buffer of a module in whose place another one is, which is no traced value."""
-        self._attributes = _Attributes(self._modules)
+        self.replaced_parameters: list[Change] = []
+        """Parameters and buffers in whose place others are now, which are no traced values."""
+        self.attributes = ModuleAttributes(self._modules)
+        """What the modules hold themselves."""
         self.context = contextvars.copy_context()
         """In which the code runs, so that what it sets of context variables ends with it."""
         self._kept: list[_Kept] = []
@@ -101,17 +90,17 @@ class Record:
         for module in self._modules:
             own = module.__dict__
             # Torch's own modules hold nothing that calls change, but for what a hook leaves in them.
-            if own["_forward_hooks"] or own["_forward_pre_hooks"] or not _is_of_torch(module):
+            if own["_forward_hooks"] or own["_forward_pre_hooks"] or not is_of_torch(module):
                 pending = [(module, name, value) for name, value in own.items() if name not in _OF_EVERY_MODULE]
                 self._pending += [one for one in pending if type(one[2]) not in PLAIN]
         self.held: set[int] = set()
         """The identities of the containers and objects that modules hold."""
         self._pending += [(module, "", value) for module in self._modules[:1] for value in values]
         self._look_at_values()
-        self.facts = Facts()
+        self.facts = reach.Facts()
         """What is known of the code."""
         kinds = list(dict.fromkeys(map(type, self._modules)))
-        self._methods = methods_of((*kinds, *self._kinds))
+        self._methods = reach.methods_of((*kinds, *self._kinds))
         self._functions = [*self._methods.get("forward", ()), *functions, *self._functions]
         for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
             # Messages name a function that reaches what is kept: for a class, any of its own.
@@ -130,7 +119,7 @@ class Record:
             if type(value) in PLAIN or id(value) in self._seen or len(self._seen) > _MOST_VALUES:
                 continue
             self._seen[id(value)] = value
-            if (called := called_by(value) or called_by(behind(value))) is not None:
+            if (called := reach.called_by(value) or reach.called_by(reach.behind(value))) is not None:
                 self._functions.append(called)
             if isinstance(value, type):
                 self._look_at_class(owner, value)
@@ -159,7 +148,7 @@ class Record:
                 self._look_at_class(owner, base)
 
     def _look_at_class(self, owner: Owner, kind: type) -> None:
-        if kind in self._classes or not is_users_class(kind):
+        if kind in self._classes or not reach.is_users_class(kind):
             return
         self._classes.add(kind)
         self._keep(owner, kind.__name__, Place(names_in(), kind))
@@ -184,7 +173,7 @@ class Record:
 
     def _look_at(self, function: Any) -> None:
         code = getattr(function, "__code__", None)
-        if code is None or not is_users_own(code.co_filename):
+        if code is None or not reach.is_users_own(code.co_filename):
             return
         names, namespace = self.facts.add(function), function.__globals__
         for name in names.assigned:
@@ -200,8 +189,8 @@ class Record:
             if type(value) not in PLAIN and type(value) is not ModuleType and not draws:
                 self._pending.append((function, name, value))
         closed = dict(zip(code.co_freevars, map(contents_of, function.__closure__ or ()), strict=True))
-        for held in modules_named((namespace, closed), (*names.read, *closed)):
-            is_own = is_users_own(held.get("__file__"))
+        for held in reach.modules_named((namespace, closed), (*names.read, *closed)):
+            is_own = reach.is_users_own(held.get("__file__"))
             for name in names.stored:
                 self._keep(function, name, Place(names_in((name,)), held))
             inside = [(name, held[name]) for name in names.read if name in held]
@@ -223,10 +212,6 @@ class Record:
             self._pending += [(function, name, value) for name, value in given.items()]
         self._pending += [(function, function.__name__, value) for value in function.__defaults__ or ()]
 
-    def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
-        """Return what stood in the ``__dict__`` of a module, and its buffers, as they were."""
-        return self._attributes.before(module)
-
     # What has changed.
 
     def expect_fresh(self, iterator: object) -> None:
@@ -246,20 +231,19 @@ class Record:
 
     def find_changes(self) -> list[Change]:
         """Return what is something else now, with its owner: attributes, elements of containers, names of functions."""
-        of_modules = self._attributes.changes()
-        # a QuickModule has its children in its attributes, too, once it has run
+        of_modules = self.attributes.changes()
+        state = [each for each in of_modules if each.is_state and not isinstance(each.value, Proxy)]
+        self.replaced_parameters = [(each.module, each.name) for each in state]
         changes: list[Change] = [
-            (module, name)
-            for module, where, name in of_modules
-            if where not in _STATE and not (isinstance(module, QuickModule) and name in module._modules)
+            (each.module, each.name)
+            for each in of_modules
+            # a QuickModule has its children in its attributes, too, once it has run
+            if not each.is_state and not (isinstance(each.module, QuickModule) and each.name in each.module._modules)
         ]
         changes += self.changed_holders()
         owner: Owner | None = next(iter([*self._functions, *self._modules]), None)
         if owner is not None:
             changes += [(owner, one.name) for one in self.context if self.context[one] is not one.get(self)]
-        state = [(module, name) for module, where, name in of_modules if where in _STATE]
-        others = (each for each in state if not isinstance(_state_of(*each), Proxy))
-        self.replaced_parameter = next(others, None)
         self._is_as_before = not (of_modules or changes)
         return changes
 
@@ -286,18 +270,25 @@ class Record:
         """
         if self._trace is not None and self._trace.is_running():
             return
-        self._attributes.forget_traced_values()
+        for change in self.attributes.changes():
+            if isinstance(change.value, Proxy):
+                change.put_back()
         _unrestored.pop(id(self), None)
 
     def restore(self) -> Proxy | None:
         """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
-        lost = None if self._is_as_before else self._attributes.restore()
+        lost: Proxy | None = None
+        for change in () if self._is_as_before else self.attributes.changes():
+            value = change.value
+            if change.is_state and isinstance(value, Proxy) and not _is_written_in_place(change.name, value):
+                lost = value
+            change.put_back()
         for _, place, saved in self._kept:
             place.restore(saved)
         iterators = [place.holder for _, place, _ in self._kept if place.kind is PROGRESS]
         generators = [one for one in iterators if isinstance(one, GeneratorType)]
         self.stuck = [one for one in generators if any(map(is_left, gc.get_referents(one)))]
-        self._attributes = _Attributes([])
+        self.attributes = ModuleAttributes([])
         self._kept, self._seen, self._functions, self._trace = [], {}, [], None
         self.context = contextvars.Context()
         _unrestored.pop(id(self), None)
@@ -374,90 +365,3 @@ def _places_recorded(value: Any) -> list[Place]:
     places = places_of(value)
     is_known = isinstance(value, (torch.Tensor, torch.nn.Module)) or kind in (*CONTAINERS, *_REPLACED)
     return places if is_known or not is_of_library(kind) else [one for one in places if one.kind in (PROGRESS, RANDOM)]
-
-
-def _state_of(module: torch.nn.Module, name: str) -> Any:
-    return module._parameters.get(name, module._buffers.get(name))
-
-
-def _is_of_torch(module: torch.nn.Module) -> bool:
-    return type(module).__module__.startswith("torch.")
-
-
-_HELD_IN = (None, "_modules", "_parameters", "_buffers")
-"""The dictionaries of a module that are kept: its attributes, and those that stand there under these names."""
-_STATE = ("_parameters", "_buffers")
-_NONE: dict[str, Any] = {}
-
-
-class _Attributes:
-    """The attributes, children, parameters and buffers of modules, as they were."""
-
-    def __init__(self, modules: list[torch.nn.Module]) -> None:
-        self._modules = modules
-        owns = [module.__dict__ for module in modules]
-        self._now: list[dict[str, Any]] = [own if name is None else own[name] for own in owns for name in _HELD_IN]
-        self._saved = [one.copy() if one else _NONE for one in self._now]
-        count = len(_HELD_IN)
-        starts = [count * number for number, module in enumerate(modules) if not _is_of_torch(module)]
-        self._of_users = [
-            [*itertools.chain(*(held[start : start + count] for start in starts))] for held in (self._now, self._saved)
-        ]
-        self._numbers: dict[torch.nn.Module, int] | None = None
-
-    def before(self, module: torch.nn.Module) -> dict[str, Any]:
-        """Return the attributes and buffers of a module as they were."""
-        if self._numbers is None:
-            self._numbers = {one: len(_HELD_IN) * number for number, one in enumerate(self._modules)}
-        if (number := self._numbers.get(module)) is None:
-            return {**module.__dict__, **module._buffers}
-        return {**self._saved[number], **self._saved[number + _HELD_IN.index("_buffers")]}
-
-    def changes(self) -> list[tuple[torch.nn.Module, str | None, str]]:
-        """Return the names that stand for something else now, with the dictionary of the module that has them."""
-        return [
-            (self._modules[number // len(_HELD_IN)], _HELD_IN[number % len(_HELD_IN)], name)
-            for number in self._differing()
-            for name in self._names_differing(number)
-        ]
-
-    def restore(self) -> Proxy | None:
-        """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
-        lost: Proxy | None = None
-        for number in self._differing():
-            for name in self._names_differing(number):
-                value = self._now[number].get(name)
-                is_state = _HELD_IN[number % len(_HELD_IN)] in _STATE
-                if is_state and isinstance(value, Proxy) and not _is_written_in_place(name, value):
-                    lost = value
-                self._put_back(number, name)
-        return lost
-
-    def forget_traced_values(self) -> None:
-        """Put back what traced values stand for."""
-        for number, entries in enumerate(self._now):
-            for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
-                self._put_back(number, name)
-
-    def _put_back(self, number: int, name: str) -> None:
-        # entry by entry: other threads may be using the module
-        if name in self._saved[number]:
-            self._now[number][name] = self._saved[number][name]
-        else:
-            self._now[number].pop(name, None)
-
-    def _differing(self) -> list[int]:
-        """Return the numbers of the dictionaries that have other entries now.
-
-        All are compared in one go by equality first, as models have thousands of entries: one of a module of torch's
-        that is equal to what it was does the same.
-        """
-        with suppress(Exception):  # comparing a traced value or a tensor may raise
-            of_users = ([*itertools.chain(*map(dict.values, held))] for held in self._of_users)
-            if self._now == self._saved and same(*of_users):
-                return []
-        return [number for number in range(len(self._now)) if self._names_differing(number)]
-
-    def _names_differing(self, number: int) -> list[str]:
-        now, saved = self._now[number], self._saved[number]
-        return [name for name in {**saved, **now} if not same([now.get(name, ABSENT)], [saved.get(name, ABSENT)])]

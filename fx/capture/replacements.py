@@ -15,10 +15,10 @@ from itertools import repeat
 from types import FunctionType
 from typing import Any
 
+from fx.capture.restore.places import ABSENT
+
 Maker = Callable[[Any], Any]
 """From what an entry is to what stands in for it."""
-ABSENT = object()
-"""What a name stands for that a dictionary does not have."""
 
 
 class Replacement:

@@ -197,7 +197,7 @@ class _Originals:
         self._seen[id(value)] = value
         kind = type(value)
         if kind in _REBUILT:
-            parts = list(value) if isinstance(value, (tuple, frozenset)) else [value.__func__]
+            parts = list(value) if kind in (tuple, frozenset) else [value.__func__]
             others = list(map(self.of, parts))
             return value if all(map(operator.is_, parts, others)) else _REBUILT[kind](others)
         if self._is_of_module(value):
@@ -211,5 +211,5 @@ class _Originals:
         kind = type(value)
         if kind in CONTAINERS or kind in (functools.partial, CellType):
             return True
-        home = value if isinstance(value, (type, FunctionType)) else kind
+        home = value if issubclass(kind, (type, FunctionType)) else kind  # and no question to what says it is another
         return getattr(home, "__module__", None) == self._module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FunctionType
@@ -14,6 +15,7 @@ from fx.capture import patching
 from fx.capture.patching import Trace
 from fx.capture.restore.places import ABSENT, same
 from fx.capture.restore.reach import Facts
+from fx.proxy import Proxy
 
 Owner = torch.nn.Module | FunctionType
 Change = tuple[Owner, str]
@@ -83,12 +85,19 @@ class ModuleAttributes:
             of_users = ([*itertools.chain(*map(dict.values, held))] for held in self._of_users)
             if self._now == self._saved and same(*of_users):
                 return []
+        return self._each(lambda now, saved: not same([now], [saved]))
+
+    def traced(self) -> list[ChangedAttribute]:
+        """Return what is a traced value now. Nothing is compared: another thread may be tracing."""
+        return self._each(lambda now, _: isinstance(now, Proxy))
+
+    def _each(self, is_meant: Callable[[Any, Any], bool]) -> list[ChangedAttribute]:
         places = itertools.product(self._modules, _HELD_IN)
         return [
             ChangedAttribute(module, name, where in ("_parameters", "_buffers"), now, saved)
             for (module, where), now, saved in zip(places, self._now, self._saved, strict=True)
             for name in {**saved, **now}
-            if not same([now.get(name, ABSENT)], [saved.get(name, ABSENT)])
+            if is_meant(now.get(name, ABSENT), saved.get(name, ABSENT))
         ]
 
 

@@ -130,7 +130,7 @@ def _class_of_entries(entries: Any) -> Any:
 def _write_entries(entries: Any, pairs: Pairs) -> None:
     kind = _class_of_entries(entries)
     kept = {id(key) for key, _ in pairs}
-    gone = [key for key in kind.keys(entries) if id(key) not in kept]
+    gone = [key for key in list(kind.keys(entries)) if id(key) not in kept]
     if all(type(key) is str for key in gone):  # other threads may be using the rest of an object's attributes
         for key in gone:
             kind.__delitem__(entries, key)
@@ -216,9 +216,10 @@ VARIABLE = _attributes(_CONTENTS)
 """A variable of an outer function."""
 DEFAULTS = _attributes(vars(FunctionType)["__defaults__"], vars(FunctionType)["__kwdefaults__"])
 """The defaults of the parameters of a function."""
+_SET_PARTIAL: Any = vars(partial)["__setstate__"]  # a decorator may have given one of its own to a partial
 ARGUMENTS = Kind(
     lambda call: [("func", call.func), ("args", call.args), ("keywords", call.keywords)],
-    lambda call, pairs: call.__setstate__((*(value for _, value in pairs), vars(call))),
+    lambda call, pairs: _SET_PARTIAL(call, (*(value for _, value in pairs), vars(call))),
 )
 """What a ``functools.partial`` calls, and with what."""
 CALLS = Kind(lambda cache: [(None, held) for held in gc.get_referents(cache)], lambda cache, pairs: cache.cache_clear())
@@ -291,7 +292,7 @@ def generator_of(value: Any) -> Any:
         value = value.__self__
     numpy_random: Any = sys.modules.get("numpy.random")
     kinds = () if numpy_random is None else (numpy_random.Generator, numpy_random.RandomState)
-    return value if isinstance(value, (random.Random, *kinds)) else None
+    return value if issubclass(type(value), (random.Random, *kinds)) else None
 
 
 def is_of_library(kind: type) -> bool:
@@ -307,18 +308,20 @@ def is_of_library(kind: type) -> bool:
 
 def places_of(value: Any) -> list[Place]:
     """Return the places that a value consists of."""
-    kind = next((kind for kind in _KINDS if isinstance(value, kind)), None)
+    own = type(value)  # an object may say that it is of another class
+    kind = next((kind for kind in _KINDS if issubclass(own, kind)), None)
     if kind is None:
         return _of_object(value)
-    of_class = _of_object(value) if kind in CHANGEABLE and type(value).__module__ not in _OF_PYTHON else []
+    of_class = _of_object(value) if kind in CHANGEABLE and own.__module__ not in _OF_PYTHON else []
     return [*_KINDS[kind](value), *of_class]
 
 
 def fixed_parts_of(value: Any) -> Iterable[Any]:
     """Return what a value holds that it can never hold anything else than."""
-    if isinstance(value, weakref.ref):
+    kind = type(value)
+    if issubclass(kind, weakref.ref):
         return (value(),)
-    return gc.get_referents(value) if isinstance(value, (tuple, frozenset, MethodType, MappingProxyType)) else ()
+    return gc.get_referents(value) if issubclass(kind, (tuple, frozenset, MethodType, MappingProxyType)) else ()
 
 
 def _of_object(value: Any) -> list[Place]:
@@ -327,14 +330,24 @@ def _of_object(value: Any) -> list[Place]:
         return places
     if kind.__module__.startswith("numpy"):
         numpy: Any = sys.modules["numpy"]
-        return [Place(ARRAY, value)] if isinstance(value, numpy.ndarray) else []
+        return [Place(ARRAY, value)] if issubclass(kind, numpy.ndarray) else []
     if hasattr(kind, "__next__"):
         return [Place(PROGRESS, value)]
     classes = [vars(one) for one in kind.__mro__ if "__slots__" in vars(one)]  # without those of Python's own
     slots = [slot for one in classes for slot in one.values() if type(slot) is MemberDescriptorType]
     places = [Place(_attributes(*slots), value)] if slots else []
-    attributes = getattr(value, "__dict__", None)
-    return [*places, Place(ENTRIES, attributes)] if isinstance(attributes, dict) else places
+    attributes = attributes_of(value)
+    return places if attributes is None else [*places, Place(ENTRIES, attributes)]
+
+
+def attributes_of(value: Any) -> dict[str, Any] | None:
+    """Return the attributes of an object, without a question to code of its class; None where it has none."""
+    look_up: Any = type(value).__getattribute__
+    try:
+        attributes = (object.__getattribute__ if isinstance(look_up, FunctionType) else look_up)(value, "__dict__")
+    except AttributeError:
+        return None
+    return attributes if isinstance(attributes, dict) else None
 
 
 def _of_random(value: Any) -> list[Place]:

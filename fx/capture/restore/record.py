@@ -28,6 +28,7 @@ from fx.capture.restore.places import (
     VARIABLE,
     Pairs,
     Place,
+    attributes_of,
     contents_of,
     fixed_parts_of,
     generator_of,
@@ -104,7 +105,7 @@ class Record:
         self._functions = [*self._methods.get("forward", ()), *functions, *self._functions]
         for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
             # Messages name a function that reaches what is kept: for a class, any of its own.
-            methods = (inspect.unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType))
+            methods = (inspect.unwrap(value) for value in [*vars(kind).values()] if isinstance(value, FunctionType))
             method = next((each for each in methods if isinstance(each, FunctionType)), None)
             if method is not None:
                 self._look_at_class(method, kind)
@@ -127,7 +128,8 @@ class Record:
             kept: list[_Kept] = []
             with suppress(Exception):  # of a class that decides itself what its attributes are, and elements
                 kept = [((owner, name), place, place.read()) for place in _places_recorded(value)]
-            if isinstance(value, CACHE) or (not kept and is_of_library(type(value)) and hasattr(value, "__dict__")):
+            is_object = not kept and is_of_library(type(value)) and attributes_of(value) is not None
+            if is_object or isinstance(value, CACHE):
                 self._unkept.append(value)
             if kept:
                 self._kept += kept
@@ -152,7 +154,7 @@ class Record:
             return
         self._classes.add(kind)
         self._keep(owner, kind.__name__, Place(names_in(), kind))
-        held = [(name, value) for name, value in vars(kind).items() if not name.startswith("__")]
+        held = [(name, value) for name, value in [*vars(kind).items()] if not name.startswith("__")]
         self._pending += [(owner, name, value) for name, value in held if type(value) not in _OF_METHODS]
         self._pending.append((owner, kind.__name__, type(kind)))
 
@@ -270,9 +272,8 @@ class Record:
         """
         if self._trace is not None and self._trace.is_running():
             return
-        for change in self.attributes.changes():
-            if isinstance(change.value, Proxy):
-                change.put_back()
+        for attribute in self.attributes.traced():
+            attribute.put_back()
         _unrestored.pop(id(self), None)
 
     def restore(self) -> Proxy | None:

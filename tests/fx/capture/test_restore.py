@@ -327,6 +327,14 @@ class Keeps:
         self.held = function
 
 HELD = Keeps(log2)
+OWN = partial(log2, 8)
+OWN.__setstate__ = None
+
+class Asked:
+    def __getattribute__(self, name):
+        raise RuntimeError(f"asked for {name}")
+
+ASKED = Asked()
 
 def decorated(function):
     return lambda x: function(x)
@@ -358,7 +366,7 @@ def test_a_module_that_is_imported_by_a_capture_keeps_what_python_has(
         assert fx.symbolic_trace(program, **options)(X).equal(X * 3)
     module: Any = sys.modules["imported_in_forward"]
     kept = [module.log2, *module.TABLE["log2"], *module.LIST, *module.NESTED[0]["a"], *module.SET, *module.KEYS]
-    kept += [module.PARTIAL.func, module.Keeps.function, module.Keeps.static, module.HELD.held]
+    kept += [module.PARTIAL.func, module.OWN.func, module.Keeps.function, module.Keeps.static, module.HELD.held]
     kept += [*module.calls.__defaults__, *module.calls.__kwdefaults__.values()]
     kept += [cell.cell_contents for cell in module.CLOSURE.__closure__]
     assert {*map(id, kept)} == {id(math.log2)}

@@ -133,14 +133,11 @@ def leaves_something(
             continue
         code = function.__code__
         writes, attributes = stores(code)
-        if not writes and _ADDS.isdisjoint(code.co_names):
-            continue
         others = (owner for owner in owners if isinstance(owner, torch.nn.Module) and owner is not module)
-        if attributes and any(owner in modules for owner in others):
-            return True
-        if attributes & read - tensors:  # perhaps of the module, which the hook is given
-            return True
-        if any(id(value) in held for value in _reached(function, code, [module, *owners])):
+        if attributes & read - tensors or (attributes and any(owner in modules for owner in others)):
+            return True  # the former perhaps of the module, which the hook is given
+        changes = writes or not _ADDS.isdisjoint(code.co_names)
+        if changes and any(id(value) in held for value in _reached(function, code, [module, *owners])):
             return True
     return False
 

@@ -290,6 +290,21 @@ def _running_trace() -> Trace | None:
     return trace
 
 
+def while_tracing(stand_in: Callable[..., Any]) -> Maker:
+    """Make what stands in for a function: ``stand_in(tracer, function, *args)`` where a trace runs, else itself."""
+
+    def make(original: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            tracer = running_tracer()
+            return original(*args, **kwargs) if tracer is None else stand_in(tracer, original, *args, **kwargs)
+
+        called.__name__ = getattr(original, "__name__", "called")
+        called.__wrapped__ = called._stands_for = original  # type: ignore[attr-defined]
+        return called
+
+    return make
+
+
 def _make_call(found: Callable[..., Any]) -> Callable[..., Any]:
     original = _behind(found)
 

@@ -11,7 +11,7 @@ import math
 import os
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache, partial
 from types import BuiltinMethodType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -24,7 +24,7 @@ from fx.bytecode.dataflow import behind
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
 from fx.capture.bodies import record_checkpoint
-from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer
+from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer, while_tracing
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.places import DRAWING, WHY_NO_DRAWING, generator_of
 from fx.capture.whole_calls import behind_recording, recording
@@ -197,22 +197,7 @@ def _make_apply(_: Any) -> Any:
     return classmethod(apply)
 
 
-def _while_tracing(stand_in: Callable[..., Any]) -> Maker:
-    """Make what stands in for a function: ``stand_in(tracer, function, *args)`` where a trace runs, else itself."""
-
-    def make(original: Any) -> Any:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            tracer = running_tracer()
-            return original(*args, **kwargs) if tracer is None else stand_in(tracer, original, *args, **kwargs)
-
-        called.__name__ = getattr(original, "__name__", "called")
-        called.__wrapped__ = called._stands_for = original  # type: ignore[attr-defined]
-        return called
-
-    return make
-
-
-@_while_tracing
+@while_tracing
 def _functional_call(
     tracer: Any,
     original: Any,
@@ -230,7 +215,7 @@ def _functional_call(
 _OF_CHECKPOINT = frozenset("use_reentrant context_fn determinism_check debug early_stop preserve_rng_state".split())
 
 
-@_while_tracing
+@while_tracing
 def _checkpoint(tracer: Any, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
     """``checkpoint``, recorded as one operation with the submodule that it calls, or with the body of a function."""
     if isinstance(function, torch.nn.Module):
@@ -242,7 +227,7 @@ def _checkpoint(tracer: Any, original: Any, function: Any, *args: Any, **kwargs:
     return record_checkpoint(tracer, original, function, args, given, own)
 
 
-@_while_tracing
+@while_tracing
 def _of_dtype(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     """A function that reads a dtype, or sizes, without asking whether they are traced ones."""
     if any(isinstance(value, Proxy) for value in (*args, *kwargs.values())):
@@ -250,7 +235,7 @@ def _of_dtype(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
     """``numpy.prod``, of the sizes of a traced value recorded as Python's."""
     parts = value if type(value) in (list, tuple) else (value,)
@@ -262,17 +247,17 @@ def _product(tracer: Any, original: Any, value: Any, *args: Any, **kwargs: Any) 
     return original(value, *args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _unseeded(tracer: Any, original: Any, seed: Any = None, *args: Any, **kwargs: Any) -> Any:
     return _random_calls(tracer, original, seed is None, seed, *args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _unseeded_method(tracer: Any, original: Any, self: Any, a: Any = None, *args: Any, **kwargs: Any) -> Any:
     return _random_calls(tracer, original, a is None, self, a, *args, **kwargs)
 
 
-@_while_tracing
+@while_tracing
 def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_users(sys._getframe(2)):  # torch.compile keeps and sets some
         return original(*args, **kwargs)
@@ -285,7 +270,7 @@ def _setting(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-@_while_tracing
+@while_tracing
 def _check_with(tracer: Any, original: Any, error_type: Any, cond: Any, message: Any) -> None:
     """Record ``torch._check`` and the others that are made of this one."""
     if not isinstance(cond, Proxy):
@@ -296,7 +281,7 @@ def _check_with(tracer: Any, original: Any, error_type: Any, cond: Any, message:
     return None
 
 
-@_while_tracing
+@while_tracing
 def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
     raise tracer._refusal(
         "cannot capture hooks on tensors that are saved for the backward pass",
@@ -307,7 +292,7 @@ def _saved_hooks(tracer: Any, original: Any, hooks: Any) -> Any:
     )
 
 
-@_while_tracing
+@while_tracing
 def _random(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
     return _random_calls(tracer, original, True, *args, **kwargs)
 

@@ -355,11 +355,6 @@ def _of_random(value: Any) -> list[Place]:
     return [] if generator is None or isinstance(generator, random.SystemRandom) else [Place(RANDOM, generator)]
 
 
-def _of_function(function: Any) -> list[Place]:
-    given = function.__kwdefaults__
-    return [Place(DEFAULTS, function), Place(ENTRIES, function.__dict__), *([Place(ENTRIES, given)] if given else ())]
-
-
 def _of_cache(cache: Any) -> list[Place]:
     if cache.cache_info().maxsize is not None:
         return [Place(CALLS, cache)]
@@ -374,7 +369,7 @@ _KINDS: dict[Any, Callable[[Any], list[Place]]] = {
     set: lambda value: [Place(_OF_ELEMENTS[set], value)],
     deque: lambda value: [Place(_OF_ELEMENTS[deque], value)],
     torch.Tensor: lambda value: [Place(ENTRIES, value.__dict__)],
-    FunctionType: _of_function,
+    FunctionType: lambda value: [Place(DEFAULTS, value), Place(ENTRIES, value.__dict__)],
     type: lambda value: [Place(names_in(vars(value)), value)],
     CACHE: _of_cache,
     CellType: lambda value: [Place(VARIABLE, value)],

@@ -210,9 +210,8 @@ class Record:
             self._pending.append((function, name, value))
         for place in places_of(function):
             self._keep(function, function.__name__, place)
-        for given in (function.__dict__, function.__kwdefaults__ or {}):
-            self._pending += [(function, name, value) for name, value in given.items()]
-        self._pending += [(function, function.__name__, value) for value in function.__defaults__ or ()]
+            held = [(name if type(name) is str else function.__name__, value) for name, value in place.read()]
+            self._pending += [(function, name, value) for name, value in held]
 
     # What has changed.
 

@@ -117,6 +117,11 @@ def is_users_file(file: str) -> bool:
     return _kind(file) == _USER
 
 
+def is_our_file(file: str) -> bool:
+    """Return whether a file belongs to this package."""
+    return _kind(file) == _SELF
+
+
 def package_of_file(file: str) -> str | None:
     """Return the name of the installed package that a file belongs to; None where it is not in an environment's."""
     _, found, path = file.rpartition(f"-packages{os.sep}")

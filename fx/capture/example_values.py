@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal
 from fx.capture import patching
-from fx.capture.leaf_hooks import awaits_input
+from fx.capture.module_hooks import awaits_input
 from fx.container_kinds import leaves_of, map_parts
 from fx.errors import FxError, TraceError
 from fx.graph import Graph

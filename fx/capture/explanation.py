@@ -18,7 +18,7 @@ import torch
 from fx.analysis.guards import GUARDS, guards_of
 from fx.capture.guided import GuidedProxy
 from fx.capture.misuse import explain_misuse
-from fx.capture.restore.record import Change
+from fx.capture.restore.module_attributes import Change
 from fx.capture.trace_state import TraceState
 from fx.capture.tracer import Root, Tracer
 from fx.capture.whole_calls import called_method

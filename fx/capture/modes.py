@@ -16,8 +16,8 @@ from torch.amp.autocast_mode import autocast
 
 from fx.assertions import check_value
 from fx.bytecode.dialects import steps
-from fx.capture import patching
-from fx.capture.patching import replaced_always
+from fx.capture.patching import replaced_always, running_tracer, while_tracing
+from fx.capture.replacements import Maker
 from fx.checks.questions import ask
 from fx.frames import is_users, user_location
 from fx.provenance import GENERATED_FILES
@@ -112,21 +112,8 @@ class Modes:
             self._record(check_value, self._record(function, *args), answer, message)
 
 
-def _modes() -> Modes | None:
-    session: Any = patching.running_session()
-    return None if session is None else session.modes
-
-
-def _make_question(ask: Callable[[Modes, Any, FrameType], bool]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def answer(*args: Any) -> bool:
-            modes = _modes()
-            return original(*args) if modes is None else ask(modes, args, sys._getframe(1))
-
-        answer.__wrapped__ = original  # type: ignore[attr-defined]
-        return answer
-
-    return make
+def _make_question(ask: Callable[[Modes, Any, FrameType], bool]) -> Maker:
+    return while_tracing(lambda tracer, original, *args: ask(tracer._state.modes, args, sys._getframe(2)))
 
 
 def _make_inference_mode(original: Any) -> Any:
@@ -134,7 +121,7 @@ def _make_inference_mode(original: Any) -> Any:
     if original.__name__ == "__enter__":
 
         def __enter__(self: Any) -> None:
-            if _modes() is None:
+            if running_tracer() is None:
                 return original(self)
             self._before_trace = _is_grad_enabled()
             _torch._C._set_grad_enabled(not self.mode and self._before_trace)
@@ -151,14 +138,9 @@ def _make_inference_mode(original: Any) -> Any:
     return __exit__
 
 
-def _make_autocast_settings(original: Any) -> Any:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        if _modes() is not None:
-            args = tuple(map(_setting, args))
-            kwargs = {name: _setting(value) for name, value in kwargs.items()}
-        original(self, *args, **kwargs)
-
-    return __init__
+@while_tracing
+def _set_autocast(tracer: Any, original: Any, context: Any, *args: Any, **kwargs: Any) -> None:
+    original(context, *map(_setting, args), **{name: _setting(value) for name, value in kwargs.items()})
 
 
 def _setting(value: Any) -> Any:
@@ -175,17 +157,12 @@ def _setting(value: Any) -> Any:
     )
 
 
-def _make_autocast(record: Callable[[Modes, Any], None]) -> Callable[[Any], Any]:
-    def make(original: Any) -> Any:
-        def method(self: Any, *exception: Any) -> Any:
-            if (modes := _modes()) is not None:  # also where an exception leaves: the traced code may handle it
-                record(modes, self)
-            return original(self, *exception)
+def _make_autocast(record: Callable[[Modes, Any], None]) -> Maker:
+    def method(tracer: Any, original: Any, context: Any, *exception: Any) -> Any:
+        record(tracer._state.modes, context)  # also where an exception leaves: the traced code may handle it
+        return original(context, *exception)
 
-        method._stands_for = original  # type: ignore[attr-defined]
-        return method
-
-    return make
+    return while_tracing(method)
 
 
 def _entering_or_leaving(frame: FrameType | None) -> str | None:
@@ -228,7 +205,7 @@ replaced_always(torch.inference_mode, {"__enter__": _make_inference_mode, "__exi
 replaced_always(
     autocast,
     {
-        "__init__": _make_autocast_settings,
+        "__init__": _set_autocast,
         "__enter__": _make_autocast(Modes.enter_autocast),
         "__exit__": _make_autocast(Modes.leave_autocast),
     },

@@ -13,6 +13,7 @@ trace calls it when it ends, and when it starts.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -21,8 +22,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from fx.capture.replacements import ABSENT, Builtins, Maker, Replacement
-from fx.capture.restore.imports import latest_module, put_back_in_modules_after
+from fx.capture.replacements import Builtins, Maker, Replacement
+from fx.capture.restore.leftovers import latest_module, put_back_in_modules_after
+from fx.capture.restore.places import ABSENT
 
 T = TypeVar("T")
 
@@ -59,58 +61,54 @@ class Trace:
         what is not there.
         """
         with _lock:
-            self._replace(owner, names, make, absent)
-
-    def _replace(
-        self, owner: dict[str, Any] | type, names: Iterable[str], make: Callable[[Any], Any], absent: bool
-    ) -> None:
-        for name in names:
-            known = _replacing(owner, name)
-            if known is None:
-                known = Replacement(owner, {name: make}, absent)
-                known.prepare()
-            self._put_on((id(owner), name), known)
-
-    def replace_builtins(self, namespace: dict[str, Any], stand_ins: Builtins) -> None:
-        """Do so for names of builtins, all at once, since a trace replaces hundreds."""
-        with _lock:
-            key = (id(namespace), _BUILTINS)
-            replacement = _replacements.get(key) or stand_ins.replacement_in(namespace)
-            self._put_on(key, replacement)
-            if len(replacement.stand_ins) < len(stand_ins.makers):
-                self._replace_own(namespace, stand_ins, replacement)
-
-    def _replace_own(self, namespace: dict[str, Any], stand_ins: Builtins, replacement: Replacement) -> None:
-        """Replace what globals have of their own under the names of builtins."""
-        for name in stand_ins.makers.keys() - replacement.stand_ins.keys():
-            self._replace(namespace, (name,), stand_ins.makers[name], absent=False)
+            self._replace(owner, dict.fromkeys(names, make), absent)
 
     def replace_all(self, several: Replacement) -> None:
         """Replace entries of what lives as long as the process, which were given to :func:`replaced_together`."""
         with _lock:
             self._replace_all(several)
 
+    def replace_builtins(self, namespace: dict[str, Any], stand_ins: Builtins) -> None:
+        """Do so for names of builtins, all at once, since a trace replaces hundreds."""
+        with _lock:
+            known = _replaced_by(namespace, stand_ins.makers) or stand_ins.replacement_in(namespace)
+            self._put_on(known)
+            if len(known.stand_ins) < len(stand_ins.makers):
+                own = stand_ins.makers.keys() - known.stand_ins.keys()
+                self._replace(namespace, {name: stand_ins.makers[name] for name in own}, absent=False)
+
+    def _replace(self, owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool) -> None:
+        for name, make in makers.items():
+            now = _replacements.get(id(owner), ())
+            known = next((each for each in now if name in each.stand_ins), None)
+            if known is None:
+                known = Replacement(owner, {name: make}, absent)
+                known.prepare()
+            self._put_on(known)
+
     def _replace_all(self, several: Replacement) -> None:
+        now = _replacements.get(id(several.owner), ())
         if several.holders:
-            self._put_on(_key(several), several)
-        elif not _replacements.keys().isdisjoint(several.keys):
-            for name, make in several.makers.items():
-                self._replace(several.owner, (name,), make, several.absent)
+            self._put_on(several)
+        elif any(name in each.stand_ins for each in now for name in several.makers):
+            self._replace(several.owner, several.makers, several.absent)
         else:
             several.prepare()
-            self._put_on(_key(several), several)
+            self._put_on(several)
 
-    def _put_on(self, key: tuple[int, str], replacement: Replacement) -> None:
+    def _put_on(self, replacement: Replacement) -> None:
         """Let others stand in, as long as this trace runs, too."""
-        _replacements[key] = replacement  # before the rest: an exception of a signal may come at any step
+        now = _replacements.setdefault(id(replacement.owner), [])
+        if replacement not in now:
+            now.append(replacement)  # before the rest: an exception of a signal may come at any step
         replacement.holders.add(self)
         replacement.put_on()
 
     def stand_ins(self, *owners: dict[str, Any]) -> dict[int, Any]:
         """Return what stands in ``owners`` for the functions that were replaced there, by the identity of these."""
         known = set(map(id, owners))
-        ones = [one for one in _replacements_now() if id(one.owner) in known]
-        return {id(one.originals[name]): value for one in ones for name, value in one.stand_ins.items()}
+        ones = [each for each in _replacements_now() if id(each.owner) in known]
+        return {id(each.originals[name]): value for each in ones for name, value in each.stand_ins.items()}
 
     def _replace_standing(self) -> None:
         for several in _standing:
@@ -135,33 +133,22 @@ def replaced_together(owner: dict[str, Any] | type, makers: Mapping[str, Maker],
     """Return entries of ``owner``, which lives as long as the process, for traces to replace: what stands in is made
     once, as long as the entries stay what they are. See :class:`Replacement`.
     """
-    several = Replacement(owner, makers, absent)
-    _of_several.update(((id(owner), name), several) for name in makers)
-    return several
+    return Replacement(owner, makers, absent)
 
 
 def replaced_always(owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:
     """Let each trace replace such entries."""
-    _standing.append(replaced_together(owner, makers, absent))
+    _standing.append(Replacement(owner, makers, absent))
 
 
-def _key(several: Replacement) -> tuple[int, str]:
-    return id(several.owner), next(iter(several.makers))  # which no other replacement has while this one is there
-
-
-def _replacing(owner: dict[str, Any] | type, name: str) -> Replacement | None:
-    """Return what replaces an entry now, with others or alone."""
-    key = (id(owner), name)
-    several = _of_several.get(key)
-    if several is not None and several.holders and name in several.stand_ins:
-        return several
-    of_builtins = _replacements.get((id(owner), _BUILTINS))
-    return of_builtins if of_builtins is not None and name in of_builtins.stand_ins else _replacements.get(key)
+def _replaced_by(owner: dict[str, Any], makers: Mapping[str, Maker]) -> Replacement | None:
+    """Return what replaces entries of ``owner`` now by what these makers make."""
+    return next((each for each in _replacements.get(id(owner), ()) if each.makers is makers), None)
 
 
 def _replacements_now() -> list[Replacement]:
     with _lock:  # not around the loop of who asks: its jumps back can be outside of the block in Python 3.12
-        return list(_replacements.values())
+        return [*itertools.chain(*_replacements.values())]
 
 
 class _RecursionLimit:
@@ -198,14 +185,10 @@ _thread = _ThreadState()
 _lock = threading.RLock()
 _limit = _RecursionLimit()
 _traces: list[Trace] = []
-_BUILTINS = " builtins"
-"""Stands for names of builtins in the place of one name."""
-_replacements: dict[tuple[int, str], Replacement] = {}
-"""What is replaced now, by the identity of the owner and the name."""
+_replacements: dict[int, list[Replacement]] = {}
+"""What is replaced now, by the identity of the owner."""
 _standing: list[Replacement] = []
 """What each trace replaces."""
-_of_several: dict[tuple[int, str], Replacement] = {}
-"""What replaces an entry together with others, by the identity of the owner and the name."""
 
 
 def run(session: Any, program: Callable[[Trace], Any]) -> Any:
@@ -252,10 +235,13 @@ def _put_back() -> None:
     outside of the block's range, so that an exception of a signal's handler there would leave the lock held.
     """
     running = {trace for trace in _traces if trace.is_running()}
-    for key, replacement in list(_replacements.items()):
-        if running.isdisjoint(replacement.holders):
-            replacement.undo()
-            replacement.holders.clear()
+    for key, ones in list(_replacements.items()):
+        for replacement in list(ones):
+            if running.isdisjoint(replacement.holders):
+                replacement.undo()
+                replacement.holders.clear()
+                ones.remove(replacement)
+        if not ones:
             _replacements.pop(key, None)
     _traces[:] = running
     if not running:
@@ -302,6 +288,21 @@ def _running_trace() -> Trace | None:
     while trace is not None and not trace.steps.gi_running:
         trace = trace.outer
     return trace
+
+
+def while_tracing(stand_in: Callable[..., Any]) -> Maker:
+    """Make what stands in for a function: ``stand_in(tracer, function, *args)`` where a trace runs, else itself."""
+
+    def make(original: Any) -> Any:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            tracer = running_tracer()
+            return original(*args, **kwargs) if tracer is None else stand_in(tracer, original, *args, **kwargs)
+
+        called.__name__ = getattr(original, "__name__", "called")
+        called.__wrapped__ = called._stands_for = original  # type: ignore[attr-defined]
+        return called
+
+    return make
 
 
 def _make_call(found: Callable[..., Any]) -> Callable[..., Any]:

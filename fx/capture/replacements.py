@@ -15,16 +15,16 @@ from itertools import repeat
 from types import FunctionType
 from typing import Any
 
+from fx.capture.restore.places import ABSENT
+
 Maker = Callable[[Any], Any]
 """From what an entry is to what stands in for it."""
-ABSENT = object()
-"""What a name stands for that a dictionary does not have."""
 
 
 class Replacement:
     """Entries of one dictionary or class, what stands in for each, and the traces that need it."""
 
-    __slots__ = ("absent", "entries", "holders", "keys", "makers", "namespace", "originals", "owner", "stand_ins")
+    __slots__ = ("absent", "entries", "holders", "makers", "namespace", "originals", "owner", "stand_ins")
 
     def __init__(self, owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:
         """Replace, once it is put on, the names in ``makers`` by what these make of what the names stand for.
@@ -37,8 +37,6 @@ class Replacement:
         self.entries = _entries_of(owner) if isinstance(owner, type) else owner
         """What can be written to; None where each attribute of the class has to be set."""
         self.makers = makers
-        self.keys = frozenset((id(owner), name) for name in makers)
-        """The owner's identity, with each of the names."""
         self.absent = absent
         self.originals: dict[str, Any] = {}
         """What each name stood for before."""

@@ -156,8 +156,8 @@ class RootTracer(TracerBase):
             for prefix, module in self.root.named_modules():
                 if isinstance(module, torch.jit.ScriptModule):  # whose attributes are not in dicts
                     continue
-                own = module.__dict__ if modules is None else modules.attributes_of(module)
-                for name, value in {**own, **own["_buffers"]}.items():
+                own = {**module.__dict__, **module._buffers} if modules is None else modules.attributes.before(module)
+                for name, value in own.items():
                     if isinstance(value, (torch.Tensor, torch.ScriptObject)):
                         found.setdefault(id(value), (value, f"{prefix}.{name}" if prefix else name))
             self._state.attribute_paths = found

@@ -13,12 +13,12 @@ import torch
 from fx.assertions import check_value
 from fx.bytecode.mentions import call_of_starred
 from fx.capture import starred
-from fx.capture.assigned_attributes import AssignedAttributes
 from fx.capture.bodies import Body
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors
 from fx.capture.recorded_calls import RecordedCalls
+from fx.capture.restore.module_attributes import AssignedAttributes
 from fx.capture.restore.record import Record
 from fx.capture.shared_values import expect_known, tests_of
 from fx.capture.training_flag import TrainingFlags
@@ -233,7 +233,7 @@ class TraceState(RecordingState):
         self.trace = trace
         self.calls = RecordedCalls(trace, self.tracer._autowrap_functions, self.needs.calls)
         if self.modules is not None:
-            self.assigned.watch(trace, self.modules)
+            self.assigned.watch(trace, self.modules.facts)
             if self.needs.calls:
                 around = self.modules.facts
                 record_methods(trace, self.needs.methods | around.read)

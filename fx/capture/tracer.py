@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from fx.arguments import expect, expect_all, explained
-from fx.capture import higher_order_calls, patching, root_hooks
+from fx.capture import higher_order_calls, module_hooks, patching
 from fx.capture.bodies import escaped, outermost
 from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
-from fx.capture.leaf_hooks import awaits_input, leaves_something
 from fx.capture.misuse import explain_misuse, note_other_run
 from fx.capture.modes import Modes
+from fx.capture.module_hooks import awaits_input, leaves_something
 from fx.capture.patching import Trace
 from fx.capture.real_tensors import RealTensors, enter, leave_ended
 from fx.capture.recorded_calls import MATH
@@ -32,7 +32,8 @@ from fx.capture.restore.earlier_calls import (
     expect_parameters_kept,
     same_program,
 )
-from fx.capture.restore.record import Change, Record, expect_none_stuck, forget_traced_values
+from fx.capture.restore.module_attributes import Change
+from fx.capture.restore.record import Record, expect_none_stuck, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
 from fx.capture.shared_values import write_where_it_shows
 from fx.capture.signature import (
@@ -326,14 +327,15 @@ class Tracer(RootTracer):
         behind = function_called(function)
         state.modules = modules = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
         lost: Proxy | None = None
-        references = sys.getrefcount(self)  # each traced value has one
+        references, collections = sys.getrefcount(self), leftovers.collections()  # each traced value has a reference
         try:
             self._run(root, function, concrete_args, modules)
+            changes = modules.find_changes()
             expect_nothing_drawn(modules, of_python)
             expect_parameters_kept(modules, of_python)
-            if changes := self._of_the_program(modules.find_changes()):
+            if changes := self._of_the_program(changes):
                 expect_leaves_kept(changes, self.graph, self.submodule_paths or {})
-                if seen := state.assigned.seen_by_next_call(changes, modules):
+                if seen := state.assigned.seen_by_next_call(changes, modules.changed_holders()):
                     self._run_again(root, concrete_args, state, seen)
         except BaseException:
             state.has_raised = True  # what it has left may go at any time, and the references with it
@@ -347,7 +349,7 @@ class Tracer(RootTracer):
             is_held = state.has_raised or sys.getrefcount(self) != references
             if is_held or state.fake_mode is not None:
                 modules.clean()
-            held = leftovers.take_out_traced(self) if is_held else []
+            held = leftovers.take_out_traced(self, collections) if is_held else []
         expect_none_stuck([*modules.stuck, *held])
         if lost is not None:
             raise TraceError(
@@ -407,7 +409,7 @@ class Tracer(RootTracer):
             if isinstance(root, torch.nn.Module):
                 flags.start()
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
-                called = root_hooks.calling(root, called, self)
+                called = module_hooks.calling(root, called, self)
             value = called(*args) if caught is None else caught.watch(trace, self, called, args)
             # No call has taken these elements: the program does something else with them.
             if state.starred:
@@ -474,7 +476,7 @@ class Tracer(RootTracer):
             self.root = root
             self.root_module_name = root._get_name()
             self.submodule_paths = paths_below(root)
-            function = root_hooks.own_method(root, self.traced_func_name)
+            function = module_hooks.own_method(root, self.traced_func_name)
             if function is None:
                 raise TraceError(
                     f"{type(root).__name__} has no method {self.traced_func_name!r} to trace",

@@ -20,7 +20,7 @@ import torch
 from fx.bytecode.dialects import nested
 from fx.bytecode.mentions import globals_compared
 from fx.bytecode.values import behind
-from fx.capture.patching import Trace, is_tracing, running_tracer
+from fx.capture.patching import Trace, is_tracing, running_tracer, while_tracing
 from fx.capture.replacements import Maker
 from fx.checks.traced_values import count_of
 from fx.container_kinds import container_kind
@@ -49,21 +49,6 @@ def find_proxy(value: Any) -> Proxy | None:
             seen[id(one)] = one
             pending.extend(reversed(kind.parts(one)))
     return None
-
-
-def while_tracing(stand_in: Callable[..., Any]) -> Maker:
-    """Make what stands in for a function: ``stand_in(tracer, function, *args)`` where a trace runs, else itself."""
-
-    def make(original: Any) -> Any:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            tracer = running_tracer()
-            return original(*args, **kwargs) if tracer is None else stand_in(tracer, original, *args, **kwargs)
-
-        called.__name__ = getattr(original, "__name__", "called")
-        called.__wrapped__ = called._stands_for = original  # type: ignore[attr-defined]
-        return called
-
-    return make
 
 
 # What is under ``wrap``.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from types import CodeType, FunctionType
 from typing import Any
 
 import torch
 
 from fx.bytecode.dialects import nested, steps
-from fx.capture.restore.holders import DRAWING, WHY_NO_DRAWING
-from fx.capture.restore.record import Change, Record
+from fx.capture.restore.module_attributes import Change
+from fx.capture.restore.places import DRAWING, WHY_NO_DRAWING
+from fx.capture.restore.reach import methods_of
+from fx.capture.restore.record import Record
 from fx.errors import TraceError, type_in_words
 from fx.frames import is_users_file, package_of_file
 from fx.graph import Graph
@@ -130,8 +133,7 @@ def expect_parameters_kept(record: Record, modules: Iterable[torch.nn.Module]) -
     Raises:
         TraceError: it has; traced values are the affair of :meth:`Record.restore`.
     """
-    if (change := record.changed_parameter()) is not None:
-        module, name = change
+    for module, name in record.replaced_parameters:
         raise TraceError(
             f"cannot replace the parameter or buffer {name!r} of a module while it is captured",
             where=_assignment(module, name, map(type, modules)),
@@ -150,16 +152,11 @@ def _named_by(kind: type) -> frozenset[str]:
 
 def _assignment(owner: Any, name: str, others: Iterable[type] = ()) -> SourceLocation | str:
     """The line of a method that names the attribute last; the class where there is none."""
-    for kind in (*type(owner).__mro__, *others):
-        for value in vars(kind).values():
-            function = inspect.unwrap(value) if isinstance(value, FunctionType) else value
-            if (
-                isinstance(function, FunctionType)
-                and is_users_file(function.__code__.co_filename)
-                and function.__name__ != "__init__"
-                and (codes := [code for code in nested(function.__code__) if name in code.co_names])
-            ):
-                return _last_mention(codes[0], name)
+    for function in map(inspect.unwrap, chain(*methods_of((type(owner), *others)).values())):
+        if isinstance(function, FunctionType) and function.__name__ != "__init__":
+            codes = nested(function.__code__) if is_users_file(function.__code__.co_filename) else ()
+            if (code := next((code for code in codes if name in code.co_names), None)) is not None:
+                return _last_mention(code, name)
     return type(owner).__name__
 
 

@@ -1,16 +1,18 @@
-"""Values that a capture has handed to the program and that something still holds: they are found, and taken out.
+"""What a capture has left where nothing was recorded: traced values are taken out, stand-ins become originals again.
 
-What is recorded has been put back before. Here are the places that nobody knew of: registries of libraries, caches that
-are written in C. The capture has put a value there, and the one before it is not known. The place is left empty, as it
-is where the program has not been called yet.
+Traced values get into registries of libraries, and into caches that are written in C. The capture has put a value
+there, and the one before it is not known: the place is left empty, as it is where the program has not been called yet.
+Stand-ins get into modules that the program imports while it is captured.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-from collections import deque
-from collections.abc import Collection, Iterable
+import itertools
+import operator
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType, TracebackType
 from typing import Any
@@ -19,28 +21,80 @@ import torch
 from torch._subclasses import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from fx.capture.restore.holders import is_of_library, slots_of
-from fx.capture.restore.reach import PLAIN
+from fx.capture.restore.places import (
+    ABSENT,
+    CACHE,
+    CHANGEABLE,
+    CONTAINERS,
+    ENTRIES,
+    PLAIN,
+    Place,
+    is_of_library,
+    places_of,
+)
 from fx.proxy import Proxy
 
-CACHE = functools._lru_cache_wrapper
-"""The class of a function that ``functools.lru_cache`` or ``functools.cache`` has made."""
 _SYMBOLIC = (Proxy, FakeTensor, FunctionalTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
-_CHANGED = (dict, list, set, deque)
-_SEARCHED = (*_CHANGED, tuple, frozenset, functools.partial, MethodType, CellType)
+_SEARCHED = (*CHANGEABLE, tuple, frozenset, functools.partial, MethodType, CellType)
 _NOT_SEARCHED = (torch.Tensor, torch.nn.Module, ModuleType, FunctionType, type, CACHE)
 _MOST_INSIDE = 500
 """How many values are searched in one that may hold a traced value."""
 _PASSED_ON = (tuple, frozenset, functools.partial, MethodType, Proxy)
-"""Classes of what cannot be changed, and goes with a value that it holds."""
+"""Classes of what goes with a value that it holds."""
 _RUNNING = (FrameType, TracebackType)
 _MOST_WAVES = 6
+_REBUILT: dict[Any, Callable[[Any], Any]] = {
+    tuple: tuple,
+    frozenset: frozenset,
+    staticmethod: lambda parts: staticmethod(*parts),
+    classmethod: lambda parts: classmethod(*parts),
+}
+"""Classes of what cannot be changed, with what makes one of other parts."""
+_MOST_VALUES = 20_000
+"""How many values of one imported module are looked at."""
 
 
-def take_out_traced(tracer: Any) -> list[GeneratorType[Any, Any, Any]]:
-    """Take out the values of a tracer, but for what it holds itself. Return the generators that still hold some."""
-    values = [one for one in gc.get_referrers(tracer) if issubclass(type(one), Proxy)]
+# Traced values.
+
+
+def collections() -> int:
+    """Return how often Python has taken objects for old ones."""
+    return sum(each["collections"] for each in gc.get_stats()[1:])
+
+
+def take_out_traced(tracer: Any, collections_before: int) -> list[GeneratorType[Any, Any, Any]]:
+    """Take out the values of a tracer, but for what it holds itself. Return the generators that still hold some.
+
+    Args:
+        tracer: the tracer.
+        collections_before: the :func:`collections` before it made the first one.
+    """
+    if collections() == collections_before:
+        values = _young_values(tracer)
+    else:
+        values = [one for one in gc.get_referrers(tracer) if issubclass(type(one), Proxy)]
     return take_out(values, [vars(tracer), *vars(tracer).values()]) if values else []
+
+
+def _young_values(tracer: Any) -> list[Any]:
+    """Return the values of a tracer among the objects that are young, and what cannot be changed and holds one.
+
+    The latter is younger than what it holds. To look for those that hold them, and for those that hold these, takes a
+    search of all objects of the process each time.
+    """
+    young = [one for one in (*gc.get_objects(0), *gc.get_objects(1)) if issubclass(type(one), _PASSED_ON)]
+    known: dict[int, Any] = {id(tracer): tracer}
+    values = [one for one in young if issubclass(type(one), Proxy) and _refers_to(one, known)]
+    known = {id(one): one for one in values}
+    count = 0
+    while count != len(known):
+        count = len(known)
+        known |= {id(one): one for one in young if _refers_to(one, known)}
+    return list(known.values())
+
+
+def _refers_to(holder: Any, known: dict[int, Any]) -> bool:
+    return any(id(held) in known for held in gc.get_referents(holder))
 
 
 def take_out(values: Collection[Any], others: Iterable[Any] = ()) -> list[GeneratorType[Any, Any, Any]]:
@@ -67,10 +121,20 @@ def take_out(values: Collection[Any], others: Iterable[Any] = ()) -> list[Genera
             else:
                 seen[id(holder)] = holder
                 with suppress(Exception):  # a class may decide itself what its attributes are
-                    _take_from(holder, known)
+                    for place in _places_referring(holder):
+                        place.substitute(lambda part: ABSENT if id(part) in known else part)
         wave = following
     seen.clear()  # it holds itself, and what is known
     return generators
+
+
+def _places_referring(holder: Any) -> list[Place]:
+    """Return the places of what refers to a value; of a dictionary that is behind a class, the names of the class."""
+    if type(holder) is dict and "__module__" in holder:  # a class remembers what it has found there
+        owners = (one for one in gc.get_referrers(holder) if isinstance(one, type))
+        of_class = [places_of(one) for one in owners if any(held is holder for held in gc.get_referents(one))]
+        return of_class[0] if of_class else [Place(ENTRIES, holder)]
+    return places_of(holder)
 
 
 def is_left(value: Any) -> bool:
@@ -89,66 +153,63 @@ def is_left(value: Any) -> bool:
     return False
 
 
-def clean_holder(holder: Any) -> None:
+def clean(holder: Any) -> None:
     """Take what is left out of what is not put back: a cache of ``functools``, or an object of Python's."""
-    if isinstance(holder, CACHE) and holder.cache_info().maxsize is not None:
-        if any(map(is_left, gc.get_referents(holder))):
-            holder.cache_clear()  # any of its entries may go at any time
-        return
-    is_cache = isinstance(holder, CACHE)
-    for held in gc.get_referents(holder) if is_cache else (vars(holder), *vars(holder).values()):
-        if isinstance(held, _CHANGED):
-            values: list[Any] = [*held, *(held.values() if isinstance(held, dict) else ())]
-            known = {id(value): value for value in values if is_left(value)}
-            if not is_cache:  # whose elements are taken out one by one
-                known = {key: value for key, value in known.items() if not isinstance(value, _CHANGED)}
-            if known:
-                _take_from(held, known)
+    places = places_of(holder)
+    one_by_one = () if isinstance(holder, CACHE) else CHANGEABLE
+    for place in list(places):
+        places += [inner for _, held in place.read() if isinstance(held, one_by_one) for inner in places_of(held)]
+    for place in places:
+        place.substitute(lambda part: ABSENT if not isinstance(part, one_by_one) and is_left(part) else part)
 
 
-def _take_from(holder: Any, known: dict[int, Any]) -> None:
-    """Take known values out of one holder."""
-    if isinstance(holder, dict):
-        _take_entries(holder, known)
-    elif isinstance(holder, (list, set, deque)):
-        kind: Any = list if isinstance(holder, list) else set if isinstance(holder, set) else deque
-        elements: Any = holder
-        rest = [one for one in kind.__iter__(elements) if id(one) not in known]
-        kind.clear(elements)
-        (kind.update if kind is set else kind.extend)(elements, rest)
-    elif isinstance(holder, CellType):
-        del holder.cell_contents
-    elif isinstance(holder, CACHE):
-        holder.cache_clear()  # any of its entries may go at any time
-    elif isinstance(holder, FunctionType):
-        holder.__defaults__ = tuple(None if id(one) in known else one for one in holder.__defaults__ or ()) or None
-    else:
-        for slot in slots_of(type(holder)):
-            with suppress(AttributeError):
-                if id(slot.__get__(holder)) in known:
-                    slot.__delete__(holder)
-        if isinstance(attributes := getattr(holder, "__dict__", None), dict):
-            _take_entries(attributes, known)
+# Stand-ins.
 
 
-def _take_entries(entries: dict[Any, Any], known: dict[int, Any]) -> None:
-    # by identity alone: a traced value that is a key may be equal to another one
-    taken = [key for key, value in entries.items() if id(key) in known or id(value) in known]
-    if any(id(key) in known for key in taken):
-        rest = [(key, value) for key, value in entries.items() if id(key) not in known and id(value) not in known]
-        dict.clear(entries)
-        for key, value in rest:
-            dict.__setitem__(entries, key, value)
-        return
-    owner = _class_with(entries) if taken and "__module__" in entries else None
-    for key in taken:
-        if owner is None:
-            dict.__delitem__(entries, key)
-        else:  # which remembers what it has found
-            type.__delattr__(owner, key)
+def latest_module() -> str | None:
+    """Return the name of the module that was imported last."""
+    return next(reversed(sys.modules), None)
 
 
-def _class_with(entries: dict[Any, Any]) -> type | None:
-    """Return the class whose attributes a dictionary holds."""
-    holders = (one for one in gc.get_referrers(entries) if isinstance(one, type))
-    return next((one for one in holders if any(held is entries for held in gc.get_referents(one))), None)
+def put_back_in_modules_after(latest: str | None, originals: Mapping[int, Any]) -> None:
+    """Put the originals of stand-ins, by the identity of these, into modules that were imported after one."""
+    names = itertools.takewhile(lambda name: name != latest, reversed(list(sys.modules)))
+    for module in [sys.modules.get(name) for name in names]:
+        if type(module) is ModuleType:
+            _Originals(module.__name__, originals).of(vars(module))
+
+
+class _Originals:
+    """What the values of one module are with originals in the place of stand-ins."""
+
+    def __init__(self, module: str, originals: Mapping[int, Any]) -> None:
+        self._module = module
+        self._originals = originals
+        self._seen: dict[int, Any] = {}
+
+    def of(self, value: Any) -> Any:
+        """Return a value with originals in it; what can be changed is changed itself."""
+        original = self._originals.get(id(value), ABSENT)
+        if original is not ABSENT:
+            return original
+        if id(value) in self._seen or len(self._seen) > _MOST_VALUES:
+            return value
+        self._seen[id(value)] = value
+        kind = type(value)
+        if kind in _REBUILT:
+            parts = list(value) if kind in (tuple, frozenset) else [value.__func__]
+            others = list(map(self.of, parts))
+            return value if all(map(operator.is_, parts, others)) else _REBUILT[kind](others)
+        if self._is_of_module(value):
+            for place in places_of(value):
+                place.substitute(self.of)
+            for cell in getattr(value, "__closure__", None) or () if kind is FunctionType else ():
+                self.of(cell)
+        return value
+
+    def _is_of_module(self, value: Any) -> bool:
+        kind = type(value)
+        if kind in CONTAINERS or kind in (functools.partial, CellType):
+            return True
+        home = value if issubclass(kind, (type, FunctionType)) else kind  # and no question to what says it is another
+        return getattr(home, "__module__", None) == self._module

@@ -13,12 +13,11 @@ import torch
 
 from fx.bytecode.dialects import nested, once_for_code
 from fx.bytecode.mentions import assigned, compares_with_truth
+from fx.capture.restore.places import PLAIN
 from fx.checks.handlers import handling
-from fx.frames import is_pythons_file, is_users_file
+from fx.frames import is_our_file, is_pythons_file, is_users_file
 from fx.provenance import GENERATED_FILES
 
-PLAIN = frozenset({int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size, slice})
-"""Classes of what holds nothing that can be assigned."""
 _NAMELESS = PLAIN | {torch.Tensor, tuple, frozenset}
 """Classes of what swallows no exceptions, and is looked into by nobody who looks for that."""
 
@@ -80,7 +79,7 @@ def methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
     found: dict[str, list[FunctionType]] = {}
     for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
         if kind is not object and not kind.__module__.startswith(("torch.", "fx.")):
-            for name, value in vars(kind).items():
+            for name, value in list(vars(kind).items()):  # another thread may be replacing some
                 if type(value) is not FunctionType:
                     if type(value) in _NAMELESS:
                         continue
@@ -91,15 +90,19 @@ def methods_of(kinds: Iterable[type]) -> dict[str, list[FunctionType]]:
 
 
 def modules_named(namespaces: Iterable[dict[str, Any]], names: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the globals of modules that code with these names reaches, as ``torch.nn.functional``, from its own."""
+    """Yield the globals of modules that code with these names reaches, as ``torch.nn.functional``, from its own.
+
+    What this package itself holds changes while a program is captured, and is no state of the program.
+    """
     seen: set[int] = set()
     pending = list(namespaces)
     for held in pending:
         for name in names:
             if type(value := held.get(name)) is ModuleType and id(value) not in seen:
                 seen.add(id(value))
-                pending.append(vars(value))
-                yield vars(value)
+                if not is_our_file(vars(value).get("__file__") or ""):
+                    pending.append(vars(value))
+                    yield vars(value)
 
 
 def called_by(value: Any) -> FunctionType | None:
@@ -120,7 +123,7 @@ def is_users_class(kind: type) -> bool:
     """Return whether a class is the user's, as a method says that it defines itself; or its module."""
     if kind.__module__.startswith(("torch", "fx.", "builtins")):
         return False
-    files = (value.__code__.co_filename for value in vars(kind).values() if isinstance(value, FunctionType))
+    files = (value.__code__.co_filename for value in [*vars(kind).values()] if isinstance(value, FunctionType))
     return is_users_own(next(files, getattr(sys.modules.get(kind.__module__), "__file__", None)))
 
 

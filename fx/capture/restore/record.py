@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextvars
 import gc
 import inspect
+import itertools
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from types import BuiltinMethodType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -14,28 +16,25 @@ from typing import Any, TypeVar
 import torch
 
 from fx.capture.patching import Trace
-from fx.capture.restore.holders import (
+from fx.capture.restore import reach
+from fx.capture.restore.leftovers import clean, is_left
+from fx.capture.restore.module_attributes import Change, ModuleAttributes, Owner, is_of_torch
+from fx.capture.restore.places import (
+    CACHE,
     CONTAINERS,
-    Held,
-    Kept,
-    contents_of,
-    generator_of,
-    held_by,
-    is_of_library,
-    kept_cell,
-    kept_names,
-    kept_of_function,
-)
-from fx.capture.restore.leftovers import CACHE, clean_holder, is_left
-from fx.capture.restore.reach import (
     PLAIN,
-    Facts,
-    behind,
-    called_by,
-    is_users_class,
-    is_users_own,
-    methods_of,
-    modules_named,
+    PROGRESS,
+    RANDOM,
+    VARIABLE,
+    Pairs,
+    Place,
+    attributes_of,
+    contents_of,
+    fixed_parts_of,
+    generator_of,
+    is_of_library,
+    names_in,
+    places_of,
 )
 from fx.errors import FxError, TraceError
 from fx.frames import user_location
@@ -44,9 +43,8 @@ from fx.node import Node
 from fx.proxy import Proxy
 
 T = TypeVar("T")
-Owner = torch.nn.Module | FunctionType
-Change = tuple[Owner, str]
-"""A module, or a function, and what it calls that which has changed."""
+_Kept = tuple[Change, Place, Pairs]
+"""Who reaches a place, with its name there, the place, and what it held."""
 _REPLACED = frozenset({MethodType, BuiltinMethodType, partial})
 """The classes of what draws random numbers, for which others stand in globals: see fx.capture.recorded_calls."""
 _OF_METHODS = frozenset({FunctionType, staticmethod, classmethod, property})
@@ -70,16 +68,15 @@ class Record:
         """Keep what ``modules`` hold, and what their methods, ``functions`` and ``values`` reach outside of them."""
         self._modules = list(modules)
         self._trace: Trace | None = None
-        self._saved: dict[int, dict[str, Any]] | None = None
         self._is_as_before = False
         """Whether nothing is known to have changed."""
-        self._other_parameters: list[int] = []
-        owns = [module.__dict__ for module in self._modules]
-        self._held = _Entries([entries for own in owns for entries in (own, own["_modules"])])
-        self._state = _Entries([entries for own in owns for entries in (own["_parameters"], own["_buffers"])])
+        self.replaced_parameters: list[Change] = []
+        """Parameters and buffers in whose place others are now, which are no traced values."""
+        self.attributes = ModuleAttributes(self._modules)
+        """What the modules hold themselves."""
         self.context = contextvars.copy_context()
         """In which the code runs, so that what it sets of context variables ends with it."""
-        self._kept: list[tuple[Change, Kept]] = []
+        self._kept: list[_Kept] = []
         self.stuck: list[GeneratorType[Any, Any, Any]] = []
         """Generators that still hold traced values when all else is put back."""
         self._unkept: list[Any] = []
@@ -91,24 +88,24 @@ class Record:
         self._classes: set[type] = set()
         self._kinds: dict[type, None] = {}
         """The classes of objects that are held."""
-        for module, own in zip(self._modules, owns, strict=True):
+        for module in self._modules:
+            own = module.__dict__
             # Torch's own modules hold nothing that calls change, but for what a hook leaves in them.
-            has_hooks = own["_forward_hooks"] or own["_forward_pre_hooks"]
-            if has_hooks or not type(module).__module__.startswith("torch."):
+            if own["_forward_hooks"] or own["_forward_pre_hooks"] or not is_of_torch(module):
                 pending = [(module, name, value) for name, value in own.items() if name not in _OF_EVERY_MODULE]
                 self._pending += [one for one in pending if type(one[2]) not in PLAIN]
         self.held: set[int] = set()
         """The identities of the containers and objects that modules hold."""
         self._pending += [(module, "", value) for module in self._modules[:1] for value in values]
         self._look_at_values()
-        self.facts = Facts()
+        self.facts = reach.Facts()
         """What is known of the code."""
         kinds = list(dict.fromkeys(map(type, self._modules)))
-        self._methods = methods_of((*kinds, *self._kinds))
+        self._methods = reach.methods_of((*kinds, *self._kinds))
         self._functions = [*self._methods.get("forward", ()), *functions, *self._functions]
         for kind in dict.fromkeys(base for one in kinds for base in one.__mro__):
             # Messages name a function that reaches what is kept: for a class, any of its own.
-            methods = (inspect.unwrap(value) for value in vars(kind).values() if isinstance(value, FunctionType))
+            methods = (inspect.unwrap(value) for value in [*vars(kind).values()] if isinstance(value, FunctionType))
             method = next((each for each in methods if isinstance(each, FunctionType)), None)
             if method is not None:
                 self._look_at_class(method, kind)
@@ -122,27 +119,28 @@ class Record:
             if type(value) in PLAIN or id(value) in self._seen or len(self._seen) > _MOST_VALUES:
                 continue
             self._seen[id(value)] = value
-            if (called := called_by(value) or called_by(behind(value))) is not None:
+            if (called := reach.called_by(value) or reach.called_by(reach.behind(value))) is not None:
                 self._functions.append(called)
             if isinstance(value, type):
                 self._look_at_class(owner, value)
                 continue
-            kept, inside = self._held_by(value)
-            if isinstance(value, CACHE) or (not kept and is_of_library(type(value)) and hasattr(value, "__dict__")):
+            kept: list[_Kept] = []
+            with suppress(Exception):  # of a class that decides itself what its attributes are, and elements
+                kept = [((owner, name), place, place.read()) for place in _places_recorded(value)]
+            is_object = not kept and is_of_library(type(value)) and attributes_of(value) is not None
+            if is_object or isinstance(value, CACHE):
                 self._unkept.append(value)
-            self._kept += [((owner, name), one) for one in kept]
-            if kept and isinstance(owner, torch.nn.Module):
-                self.held.add(id(value))
             if kept:
+                self._kept += kept
                 self._look_at_kind(owner, type(value))
-            self._pending += ((owner, name, one) for one in inside if type(one) not in PLAIN)
+                if isinstance(owner, torch.nn.Module):
+                    self.held.add(id(value))
+            inside = itertools.chain(fixed_parts_of(value), (value for _, _, pairs in kept for _, value in pairs))
+            self._pending += [(owner, name, one) for one in inside if type(one) not in PLAIN]
         self._pending = []
 
-    def _held_by(self, value: Any) -> Held:
-        try:
-            return held_by(value)
-        except Exception:  # of a class that decides itself what its attributes are, and elements
-            return [], ()
+    def _keep(self, owner: Owner, name: str, place: Place) -> None:
+        self._kept.append(((owner, name), place, place.read()))
 
     def _look_at_kind(self, owner: Owner, kind: type) -> None:
         if kind not in self._kinds:
@@ -151,11 +149,11 @@ class Record:
                 self._look_at_class(owner, base)
 
     def _look_at_class(self, owner: Owner, kind: type) -> None:
-        if kind in self._classes or not is_users_class(kind):
+        if kind in self._classes or not reach.is_users_class(kind):
             return
         self._classes.add(kind)
-        self._kept.append(((owner, kind.__name__), kept_names(kind)))
-        held = [(name, value) for name, value in vars(kind).items() if not name.startswith("__")]
+        self._keep(owner, kind.__name__, Place(names_in(), kind))
+        held = [(name, value) for name, value in [*vars(kind).items()] if not name.startswith("__")]
         self._pending += [(owner, name, value) for name, value in held if type(value) not in _OF_METHODS]
         self._pending.append((owner, kind.__name__, type(kind)))
 
@@ -176,10 +174,11 @@ class Record:
 
     def _look_at(self, function: Any) -> None:
         code = getattr(function, "__code__", None)
-        if code is None or not is_users_own(code.co_filename):
+        if code is None or not reach.is_users_own(code.co_filename):
             return
         names, namespace = self.facts.add(function), function.__globals__
-        self._kept += (((function, name), kept_names(namespace, (name,))) for name in names.assigned)
+        for name in names.assigned:
+            self._keep(function, name, Place(names_in((name,)), namespace))
         for name in names.read:
             for method in self._methods.get(name, ()):
                 self._functions.append(method)
@@ -189,9 +188,10 @@ class Record:
             if type(value) not in PLAIN and type(value) is not ModuleType and not draws:
                 self._pending.append((function, name, value))
         closed = dict(zip(code.co_freevars, map(contents_of, function.__closure__ or ()), strict=True))
-        for held in modules_named((namespace, closed), (*names.read, *closed)):
-            is_own = is_users_own(held.get("__file__"))
-            self._kept += (((function, name), kept_names(held, (name,))) for name in names.stored)
+        for held in reach.modules_named((namespace, closed), (*names.read, *closed)):
+            is_own = reach.is_users_own(held.get("__file__"))
+            for name in names.stored:
+                self._keep(function, name, Place(names_in((name,)), held))
             inside = [(name, held[name]) for name in names.read if name in held]
             self._pending += [(function, name, one) for name, one in inside if is_own or type(one) in CONTAINERS]
         self._look_into(function)
@@ -201,20 +201,13 @@ class Record:
         if not isinstance(function, FunctionType):
             return
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-            self._kept.append(((function, name), kept_cell(cell)))
+            self._keep(function, name, Place(VARIABLE, cell))
             value = contents_of(cell)
             self._pending.append((function, name, value))
-        self._kept += [((function, function.__name__), one) for one in kept_of_function(function)]
-        for given in (function.__dict__, function.__kwdefaults__ or {}):
-            self._pending += [(function, name, value) for name, value in given.items()]
-        self._pending += [(function, function.__name__, value) for value in function.__defaults__ or ()]
-
-    def attributes_of(self, module: torch.nn.Module) -> dict[str, Any]:
-        """Return what stood in the ``__dict__`` of a module; with buffers as they were."""
-        if self._saved is None:
-            self._saved = {id(entries): saved for entries, saved in (*self._held.pairs(), *self._state.pairs())}
-        own = self._saved.get(id(module.__dict__), module.__dict__)
-        return {**own, "_buffers": self._saved.get(id(own["_buffers"]), own["_buffers"])}
+        for place in places_of(function):
+            self._keep(function, function.__name__, place)
+            held = [(name if type(name) is str else function.__name__, value) for name, value in place.read()]
+            self._pending += [(function, name, value) for name, value in held]
 
     # What has changed.
 
@@ -224,7 +217,7 @@ class Record:
         Raises:
             TraceError: it was.
         """
-        if any(kept.iterator is iterator for _, kept in self._kept if kept.iterator is not None):
+        if any(place.holder is iterator for _, place, _ in self._kept if place.kind is PROGRESS):
             raise TraceError(
                 "cannot take the next element of an iterator that is older than the trace",
                 where=user_location(sys._getframe(1), {}),
@@ -235,40 +228,30 @@ class Record:
 
     def find_changes(self) -> list[Change]:
         """Return what is something else now, with its owner: attributes, elements of containers, names of functions."""
-        changes: list[Change] = []
-        differing = self._held.differing()
-        for number in differing:
-            entries, saved = self._held.pair(number)
-            module = self._modules[number // 2]
-            # a QuickModule has its children there, too, once it has run
-            children = module._modules if isinstance(module, QuickModule) else ()
-            names = [name for name in dict.fromkeys((*saved, *entries)) if name not in children]
-            changes += [(module, name) for name in names if entries.get(name, self) is not saved.get(name, self)]
+        of_modules = self.attributes.changes()
+        state = [each for each in of_modules if each.is_state and not isinstance(each.value, Proxy)]
+        self.replaced_parameters = [(each.module, each.name) for each in state]
+        changes: list[Change] = [
+            (each.module, each.name)
+            for each in of_modules
+            # a QuickModule has its children in its attributes, too, once it has run
+            if not each.is_state and not (isinstance(each.module, QuickModule) and each.name in each.module._modules)
+        ]
         changes += self.changed_holders()
         owner: Owner | None = next(iter([*self._functions, *self._modules]), None)
         if owner is not None:
             changes += [(owner, one.name) for one in self.context if self.context[one] is not one.get(self)]
-        self._is_as_before = not changes and not differing and not self._other_parameters
+        self._is_as_before = not (of_modules or changes)
         return changes
 
     def changed_holders(self) -> list[Change]:
         """Return who reaches a container, object, class or variable that is something else now, with its name there."""
-        return [change for change, kept in self._kept if kept.is_changed()]
+        return [change for change, place, saved in self._kept if place.is_changed(saved)]
 
     def drawn(self) -> list[Change]:
         """Return who reaches a generator of random numbers that was drawn from or seeded, with its name there."""
-        return [change for change, kept in self._kept if kept.is_generator and kept.is_changed()]
-
-    def changed_parameter(self) -> Change | None:
-        """Return a parameter or buffer of a module in whose place another one is, which is no traced value."""
-        self._other_parameters = self._state.differing()
-        for number in self._other_parameters:
-            entries, saved = self._state.pair(number)
-            for name in dict.fromkeys((*saved, *entries)):
-                now = entries.get(name, self)
-                if now is not saved.get(name, self) and not isinstance(now, Proxy):
-                    return self._modules[number // 2], name
-        return None
+        kept = [each for each in self._kept if each[1].kind is RANDOM]
+        return [change for change, place, saved in kept if place.is_changed(saved)]
 
     # The end.
 
@@ -284,34 +267,24 @@ class Record:
         """
         if self._trace is not None and self._trace.is_running():
             return
-        for entries, saved in (*self._held.pairs(), *self._state.pairs()):
-            for name in [name for name, value in list(entries.items()) if isinstance(value, Proxy)]:
-                if name in saved:
-                    entries[name] = saved[name]
-                else:
-                    entries.pop(name, None)
+        for attribute in self.attributes.traced():
+            attribute.put_back()
         _unrestored.pop(id(self), None)
 
     def restore(self) -> Proxy | None:
         """Put everything back. Return the traced value that was assigned to a buffer or parameter, if there is one."""
         lost: Proxy | None = None
-        for entries, saved in () if self._is_as_before else (*self._held.pairs(), *self._state.pairs()):
-            if _differs(entries, saved):
-                if any(entries is state for state, _ in self._state.pairs()):
-                    values = ((name, value) for name, value in entries.items() if isinstance(value, Proxy))
-                    lost = next((value for name, value in values if not _is_written_in_place(name, value)), lost)
-                # entry by entry: other threads may be using the module
-                for name in entries.keys() - saved.keys():
-                    del entries[name]
-                for name, value in saved.items():
-                    if entries.get(name, self) is not value:
-                        entries[name] = value
-        for _, kept in self._kept:
-            if kept.is_changed():
-                kept.restore()
-        generators = [kept.iterator for _, kept in self._kept if isinstance(kept.iterator, GeneratorType)]
+        for change in () if self._is_as_before else self.attributes.changes():
+            value = change.value
+            if change.is_state and isinstance(value, Proxy) and not _is_written_in_place(change.name, value):
+                lost = value
+            change.put_back()
+        for _, place, saved in self._kept:
+            place.restore(saved)
+        iterators = [place.holder for _, place, _ in self._kept if place.kind is PROGRESS]
+        generators = [one for one in iterators if isinstance(one, GeneratorType)]
         self.stuck = [one for one in generators if any(map(is_left, gc.get_referents(one)))]
-        self._held = self._state = _Entries([])
+        self.attributes = ModuleAttributes([])
         self._kept, self._seen, self._functions, self._trace = [], {}, [], None
         self.context = contextvars.Context()
         _unrestored.pop(id(self), None)
@@ -320,7 +293,7 @@ class Record:
     def clean(self) -> None:
         """Take traced and fake values out of what cannot be put back."""
         for holder in self._unkept:
-            clean_holder(holder)
+            clean(holder)
         self._unkept = []
 
 
@@ -380,36 +353,11 @@ def _is_written_in_place(name: str, value: Proxy) -> bool:
     return node is not value.node and node.op == "get_attr" and str(node.target).rpartition(".")[2] == name
 
 
-_NONE: dict[str, Any] = {}
-
-
-class _Entries:
-    """Dictionaries, and what was in each."""
-
-    def __init__(self, entries: list[dict[str, Any]]) -> None:
-        self._entries = entries
-        self._saved = [one.copy() if one else _NONE for one in entries]
-
-    def pair(self, number: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """One of them, and what was in it."""
-        return self._entries[number], self._saved[number]
-
-    def pairs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Each of them, and what was in it."""
-        return list(zip(self._entries, self._saved, strict=True))
-
-    def differing(self) -> list[int]:
-        """The numbers of those that have other entries now."""
-        try:
-            if self._entries == self._saved:  # values that are the same object are not compared further
-                return []
-        except Exception:  # comparing a traced value or a tensor may raise
-            pass
-        return [number for number, (entries, saved) in enumerate(self.pairs()) if _differs(entries, saved)]
-
-
-def _differs(entries: Mapping[str, Any], saved: Mapping[str, Any]) -> bool:
-    try:
-        return entries != saved  # values that are the same object are not compared further
-    except Exception:  # comparing a traced value or a tensor may raise; that it came to that says enough
-        return True
+def _places_recorded(value: Any) -> list[Place]:
+    """Return the places of a value that are put back: of an object of a library, which may be a lock, none."""
+    kind = type(value)
+    if isinstance(value, (ModuleType, FunctionType, torch.jit.ScriptModule, CACHE)):
+        return []
+    places = places_of(value)
+    is_known = isinstance(value, (torch.Tensor, torch.nn.Module)) or kind in (*CONTAINERS, *_REPLACED)
+    return places if is_known or not is_of_library(kind) else [one for one in places if one.kind in (PROGRESS, RANDOM)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from building import runs_of
 from torch import nn
 
 import fx
@@ -67,6 +68,36 @@ def test_a_program_that_depends_on_its_earlier_calls_is_refused(root: nn.Module)
     if isinstance(root, Counting):
         assert "test_module_state.py:" in str(refusal.value)
     assert getattr(root, "count", 0) == 0
+
+
+@pytest.mark.parametrize("first, then", [(1, True), (0.0, -0.0), (2, 2.0)])
+def test_an_attribute_that_gets_an_equal_value_of_another_kind_has_changed(first: Any, then: Any) -> None:
+    def sets(module: Keeping, x: torch.Tensor) -> torch.Tensor:
+        result = x + len(repr(module.mode))
+        module.mode = then
+        return result
+
+    root = Keeping(sets)
+    root.mode = first
+    with pytest.raises(fx.TraceError, match="depends on what an earlier call of it has left in 'mode'"):
+        fx.symbolic_trace(root)
+    assert root.mode is first
+
+
+def test_an_attribute_that_gets_the_number_that_it_has_is_no_change() -> None:
+    class Sets(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.name = 2.5, "scale"
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.scale, self.name = self.scale * 2 / 2, self.name[:2] + self.name[2:]
+            return x * self.scale
+
+    root = Sets()
+    with runs_of(root) as runs:
+        assert fx.symbolic_trace(root)(torch.ones(1)).item() == 2.5
+    assert len(runs) == 1
 
 
 def test_a_parameter_of_a_module_cannot_be_replaced_while_it_is_captured() -> None:

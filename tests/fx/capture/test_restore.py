@@ -16,7 +16,7 @@ from typing import Any
 import kept_places
 import pytest
 import torch
-from kept_places import PLACES, Place, frame_of_a_generator
+from kept_places import PLACES, Place, Plain, frame_of_a_generator
 from torch import nn
 from torch._subclasses import FakeTensor
 
@@ -251,6 +251,34 @@ def test_no_traced_value_is_left_by_a_capture_that_nothing_is_wrong_with() -> No
     assert program(X).shape == X.shape
 
 
+def test_the_objects_of_the_process_are_searched_once_at_most_for_a_capture_that_is_refused() -> None:
+    kept = Plain()
+
+    def inner(*args: Any) -> Any:
+        kept.keep((args, functools.partial(len, args[0])))
+        return args[0] if args[0].sum() > 0 else -args[0]
+
+    searches: list[int] = []
+
+    def note(frame: Any, event: str, called: Any) -> None:
+        if event == "c_call" and called is gc.get_referrers:
+            searches.append(1)
+
+    gc.collect()
+    gc.disable()  # which takes young objects for old ones at any time
+    try:
+        for program, count in ((lambda x: inner(x.relu()), 1), (lambda x: x.relu(), 0)):
+            sys.setprofile(note)
+            with suppress(fx.TraceError):
+                fx.symbolic_trace(program)
+            sys.setprofile(None)
+            assert len(searches) == count
+            searches.clear()
+    finally:
+        gc.enable()
+    assert kept.read() is None
+
+
 def test_captures_that_are_refused_in_one_thread_leave_those_of_another_alone() -> None:
     kept: dict[bool, Any] = {}
 
@@ -299,6 +327,14 @@ class Keeps:
         self.held = function
 
 HELD = Keeps(log2)
+OWN = partial(log2, 8)
+OWN.__setstate__ = None
+
+class Asked:
+    def __getattribute__(self, name):
+        raise RuntimeError(f"asked for {name}")
+
+ASKED = Asked()
 
 def decorated(function):
     return lambda x: function(x)
@@ -330,7 +366,7 @@ def test_a_module_that_is_imported_by_a_capture_keeps_what_python_has(
         assert fx.symbolic_trace(program, **options)(X).equal(X * 3)
     module: Any = sys.modules["imported_in_forward"]
     kept = [module.log2, *module.TABLE["log2"], *module.LIST, *module.NESTED[0]["a"], *module.SET, *module.KEYS]
-    kept += [module.PARTIAL.func, module.Keeps.function, module.Keeps.static, module.HELD.held]
+    kept += [module.PARTIAL.func, module.OWN.func, module.Keeps.function, module.Keeps.static, module.HELD.held]
     kept += [*module.calls.__defaults__, *module.calls.__kwdefaults__.values()]
     kept += [cell.cell_contents for cell in module.CLOSURE.__closure__]
     assert {*map(id, kept)} == {id(math.log2)}

@@ -89,5 +89,5 @@ def _with_forward() -> nn.Module:
     ],
 )
 def test_a_root_whose_call_does_something_else_is_refused(make: Any, what: str) -> None:
-    with pytest.raises(fx.TraceError, match=rf"(?s){what}.*where .*test_root_hooks.py:\d+.*why .*try "):
+    with pytest.raises(fx.TraceError, match=rf"(?s){what}.*where .*test_module_hooks.py:\d+.*why .*try "):
         fx.symbolic_trace(make())

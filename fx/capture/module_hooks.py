@@ -1,21 +1,27 @@
-"""What calling the traced root does besides its ``forward``: hooks, and methods that an instance or class replaces."""
+"""Hooks of modules, and replaced methods: those of the root are traced, those of leaves run when the program does."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from types import FunctionType, MethodType
+from collections.abc import Callable, Collection, Iterator, Set
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from fx.arguments import shown
+from fx.bytecode.mentions import stores
 from fx.capture.signature import function_calling
 from fx.errors import TraceError, type_in_words
 from fx.modules.containers import QuickModule
+from fx.operators.effect_rules import CONTAINER_WRITES
 from fx.provenance import defined_at
 from fx.proxy import TracerBase
+
+_ADDS = CONTAINER_WRITES | {"add", "put"}
+"""Methods of containers and queues that change them."""
 
 
 def own_method(root: torch.nn.Module, name: str) -> Any:
@@ -106,3 +112,61 @@ def calling(root: torch.nn.Module, called: Callable[..., Any], tracer: TracerBas
 
     with_hooks.__annotations__ = getattr(called, "__annotations__", {})
     return with_hooks
+
+
+def leaves_something(
+    module: torch.nn.Module, modules: Collection[torch.nn.Module], held: Collection[int], read: Set[str]
+) -> bool:
+    """Return whether a forward hook of a module changes what a program holds: the traced code may look for it.
+
+    Args:
+        module: the module.
+        modules: all modules of the program.
+        held: the identities of containers and objects that these hold.
+        read: what names of attributes the traced code has.
+    """
+    state = {**vars(module), **module._parameters, **module._buffers}
+    tensors = {name for name, value in state.items() if isinstance(value, torch.Tensor)}  # read when the program runs
+    for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values()):
+        function, owners = _function(hook)
+        if function is None:
+            continue
+        code = function.__code__
+        writes, attributes = stores(code)
+        others = (owner for owner in owners if isinstance(owner, torch.nn.Module) and owner is not module)
+        if attributes & read - tensors or (attributes and any(owner in modules for owner in others)):
+            return True  # the former perhaps of the module, which the hook is given
+        changes = writes or not _ADDS.isdisjoint(code.co_names)
+        if changes and any(id(value) in held for value in _reached(function, code, [module, *owners])):
+            return True
+    return False
+
+
+def awaits_input(module: torch.nn.Module) -> bool:
+    """Return whether a module gets the shapes of its parameters from the first input, by a hook of its own."""
+    held = (*module._parameters.values(), *module._buffers.values())
+    return any(one is not None and is_lazy(one) for one in held)
+
+
+def _function(hook: Any) -> tuple[FunctionType | None, list[Any]]:
+    """Return the function behind a hook, with the objects that it is given beside the arguments of the call."""
+    owners: list[Any] = []
+    while isinstance(hook, functools.partial):
+        owners += [*hook.args, *hook.keywords.values()]
+        hook = hook.func
+    if not isinstance(hook, (FunctionType, MethodType)):
+        hook = getattr(hook, "__call__", None)  # noqa: B004 - its method is what is looked at
+    if isinstance(hook, MethodType):
+        owners.append(hook.__self__)
+        hook = hook.__func__
+    return hook if isinstance(hook, FunctionType) else None, owners
+
+
+def _reached(function: FunctionType, code: CodeType, owners: list[Any]) -> Iterator[Any]:
+    """Yield what a function names: of its owners, of outer functions, and of the globals."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != type(cell)()]
+    for owner in (*owners, *cells):
+        yield owner
+        held = getattr(owner, "__dict__", {})
+        yield from (held[name] for name in code.co_names if name in held)
+    yield from (function.__globals__[name] for name in code.co_names if name in function.__globals__)

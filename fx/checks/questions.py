@@ -93,7 +93,7 @@ def _lines(row: Question, value: TracedValue, frame: FrameType) -> dict[str, Any
     more = "" if unknown is None else f"; the byte code of {unknown} is not known, so {row.unread}"
     remedy = row.remedy
     if value.tracer._state.guide is None and (row.is_of_sizes or kind_of(value.node)[0] is not torch.Tensor):
-        remedy += ", or give symbolic_trace example_inputs, which say it"
+        remedy = f"capture with example_inputs, {remedy}"
     where = caller_location(value.tracer, frame)
     return {"where": where, "value": describe(value.node), "why": row.why + more, "remedy": remedy}
 

@@ -373,7 +373,7 @@ def test_guards_are_dropped_by_a_pass_that_is_told_to() -> None:
 def test_a_refusal_names_example_inputs_where_they_would_say_it(function: Any, is_said: bool) -> None:
     with pytest.raises(TraceError) as refused:
         fx.symbolic_trace(function)
-    assert ("or give symbolic_trace example_inputs" in str(refused.value)) is is_said
+    assert ("capture with example_inputs" in str(refused.value)) is is_said
 
 
 def test_values_that_the_program_asks_nothing_of_are_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:

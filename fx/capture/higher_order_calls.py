@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from fx import higher_order
 from fx.capture.bodies import Body, Inner, attach, unchanged
 from fx.capture.example_values import outside_of_trace
-from fx.capture.patching import Trace, replaced_together, running_tracer
+from fx.capture.patching import Trace, replaced_together, running_tracer, while_tracing
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.result_structures import (
     auxiliary,
@@ -113,17 +113,10 @@ def _takes_part(tracer: Any, bodies: Sequence[Body], arguments: Any) -> bool:
 def _recorded(call_of: Callable[..., HigherOrderCall]) -> Maker:
     """Make what stands in for a function whose calls ``call_of`` describes."""
 
-    def make(original: Any) -> Any:
-        @functools.wraps(original)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            tracer = running_tracer()
-            if tracer is None:
-                return original(*args, **kwargs)
-            return record(tracer, call_of(*args, **kwargs), lambda: original(*args, **kwargs))
+    def called(tracer: Any, original: Any, *args: Any, **kwargs: Any) -> Any:
+        return record(tracer, call_of(*args, **kwargs), lambda: original(*args, **kwargs))
 
-        return called
-
-    return make
+    return while_tracing(called)
 
 
 def _made(calls_of: Callable[..., Callable[..., HigherOrderCall]]) -> Maker:
@@ -230,16 +223,11 @@ def _cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> HigherO
     return HigherOrderCall(higher_order.cond, calls, (tuple(operands),), leading=(pred,), varies=True)
 
 
-def _make_cond(original: Any) -> Any:
-    recorded = _recorded(_cond)(original)
-
-    def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
-        tracer = running_tracer()
-        if tracer is not None and not tracer._takes_part(pred):
-            return (true_fn if pred else false_fn)(*operands)
-        return recorded(pred, true_fn, false_fn, operands)
-
-    return cond
+@while_tracing
+def _make_cond(tracer: Any, original: Any, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    if not tracer._takes_part(pred):
+        return (true_fn if pred else false_fn)(*operands)
+    return record(tracer, _cond(pred, true_fn, false_fn, operands), lambda: original(pred, true_fn, false_fn, operands))
 
 
 def _while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any) -> HigherOrderCall:
@@ -289,47 +277,39 @@ def _checkpoint(checkpoint: Any, function: Any, *args: Any, **kwargs: Any) -> Hi
     return HigherOrderCall(checkpoint, calls, given, own, spreads_closed=True)
 
 
-def make_checkpoint(original: Any) -> Any:
+@while_tracing
+def make_checkpoint(tracer: Any, original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
     """What stands in for ``checkpoint``, recorded with the submodule that it calls, or with the body of a function."""
-    recorded = _recorded(functools.partial(_checkpoint, original))(original)
 
-    @functools.wraps(original)
-    def checkpoint(function: Any, *args: Any, **kwargs: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None or not isinstance(function, torch.nn.Module):
-            return recorded(function, *args, **kwargs)
-        if not tracer._takes_part((args, kwargs)):
-            return original(function, *args, **kwargs)
-        return tracer.create_proxy("call_function", original, (function, *args), kwargs)
+    def run() -> Any:
+        return original(function, *args, **kwargs)
 
-    return checkpoint
+    if not isinstance(function, torch.nn.Module):
+        return record(tracer, _checkpoint(original, function, *args, **kwargs), run)
+    if not tracer._takes_part((args, kwargs)):
+        return run()
+    return tracer.create_proxy("call_function", original, (function, *args), kwargs)
 
 
-def _make_operator(original: Any) -> Any:
+@while_tracing
+def _make_operator(tracer: Any, original: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
     """A higher-order operator of ``torch.ops``, which exported programs call, too."""
-
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tracer = running_tracer()
-        if tracer is None:
-            return original(self, *args, **kwargs)
-        functions = [one for one in args if callable(one) and not isinstance(one, (Proxy, torch.nn.Module))]
-        if not functions:
-            if not tracer._takes_part((args, kwargs)):
-                return original(self, *args, **kwargs)
-            return tracer.create_proxy("call_function", self, args, kwargs)
-        if self.name() == "cond" and len(args) == 4:
-            return _make_cond(functools.partial(original, self))(*args)
-        if self.name() == "while_loop" and len(args) == 4 and not args[3]:
-            return _recorded(_while_loop)(functools.partial(original, self))(*args[:3])
-        raise tracer._refusal(
-            f"cannot capture the higher-order operator {self.name()} with functions of Python's",
-            where=user_location(sys._getframe(1), {}),
-            value=getattr(functions[0], "__qualname__", repr(functions[0])),
-            why="it is called with tensors in an order of its own",
-            remedy=f"call {_FUNCTIONS_OF.get(self.name(), 'the function of torch that calls it')} instead",
-        )
-
-    return __call__
+    functions = [one for one in args if callable(one) and not isinstance(one, (Proxy, torch.nn.Module))]
+    if not functions:
+        if not tracer._takes_part((args, kwargs)):
+            return original(operator, *args, **kwargs)
+        return tracer.create_proxy("call_function", operator, args, kwargs)
+    if operator.name() == "cond" and len(args) == 4:
+        return _make_cond(functools.partial(original, operator))(*args)
+    if operator.name() == "while_loop" and len(args) == 4 and not args[3]:
+        return _recorded(_while_loop)(functools.partial(original, operator))(*args[:3])
+    raise tracer._refusal(
+        f"cannot capture the higher-order operator {operator.name()} with functions of Python's",
+        where=user_location(sys._getframe(2), {}),
+        value=getattr(functions[0], "__qualname__", repr(functions[0])),
+        why="it is called with tensors in an order of its own",
+        remedy=f"call {_FUNCTIONS_OF.get(operator.name(), 'the function of torch that calls it')} instead",
+    )
 
 
 # What is replaced.
@@ -378,7 +358,8 @@ def _replacements() -> tuple[Replacement, ...]:
     operators = dict.fromkeys(type(getattr(torch.ops.higher_order, name)) for name in _FUNCTIONS_OF)
     in_homes = [{name: _NAMED[name] for name in _NAMED if isinstance(home.get(name), FunctionType)} for home in HOMES]
     return (
-        replaced_together(higher_order.__dict__, {"is_recorded": _make_is_recorded}),
+        # programs that are captured again call functions of torch, which are seen
+        replaced_together(higher_order.__dict__, {"is_recorded": while_tracing(lambda tracer, original: True)}),
         replaced_together(apis.__dict__, {"vmap_impl": _recorded(_vmap)}),
         replaced_together(transforms.__dict__, _WORKING),
         *(replaced_together(kind, {"__call__": _make_operator}) for kind in operators),
@@ -393,8 +374,3 @@ def is_opened_in_body(tracer: Any, module: torch.nn.Module) -> bool:
     if opened and tracer._state.flags is not None:
         tracer._state.flags.opened.add(id(module))
     return opened
-
-
-def _make_is_recorded(original: Any) -> Any:
-    """Let programs that are captured again call functions of torch, which are seen."""
-    return lambda: original() or running_tracer() is not None

@@ -10,6 +10,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from fx.bytecode.mentions import keywords_used
+from fx.capture.restore.places import contents_of
 from fx.errors import TraceError
 from fx.provenance import SourceLocation, defined_at
 
@@ -39,9 +40,9 @@ def _with_inner(function: Any, behind: Any, inner: Callable[..., Any]) -> Any:
     """Return a decorator that calls ``inner`` where ``function`` calls ``behind``; ``None`` where it does not say."""
     if isinstance(function, FunctionType):
         cells = function.__closure__ or ()
-        if not any(_holds(cell, behind) for cell in cells):
+        if all(contents_of(cell) is not behind for cell in cells):
             return None
-        closure = tuple(CellType(inner) if _holds(cell, behind) else cell for cell in cells)
+        closure = tuple(CellType(inner) if contents_of(cell) is behind else cell for cell in cells)
         again = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, closure)
         again.__kwdefaults__, again.__qualname__ = function.__kwdefaults__, function.__qualname__
         again.__dict__.update(function.__dict__)
@@ -91,11 +92,3 @@ def asking_decorator(function: Any) -> SourceLocation | None:
                 return SourceLocation(code, offset)
         function = function.__wrapped__
     return None
-
-
-def _holds(cell: CellType, value: object) -> bool:
-    """Return whether a variable of an outer function is ``value``; it may have none yet."""
-    try:
-        return cell.cell_contents is value
-    except ValueError:
-        return False

@@ -10,31 +10,28 @@ from types import CodeType, FrameType, TracebackType
 import torch
 
 from fx.capture.guided import GuidedProxy
+from fx.checks.questions import TO_COMPUTE
 from fx.errors import FxError, TracedValueError, TraceError, add_note
 from fx.frames import is_users, is_users_file, package_of_file, user_location
 from fx.naming.printing import describe
 from fx.proxy import Proxy
 
-_REMEDY = (
-    "compute it from a module attribute, fix the argument with concrete_args, or put the line in a function marked "
-    "fx.wrap"
-)
 _TO_SLICE = "register a tensor as a buffer of its module, or use torch.narrow: it takes traced sizes"
 _TO_RESIZE = "give sizes as a tuple: torch.ones((rows, columns)), tensor.expand((rows, -1))"
 _MISUSES = (
-    ("cannot be interpreted as an integer", "use a traced value as an integer", _REMEDY),
+    ("cannot be interpreted as an integer", "use a traced value as an integer", TO_COMPUTE),
     ("slice indices must be", "use a traced value as a bound of a slice of a real list or tensor", _TO_SLICE),
-    ("indices must be integers", "use a traced value as an index of a real list or tuple", _REMEDY),
-    ("int() argument must be", "convert a traced value to int", _REMEDY),
-    ("float() argument must be", "convert a traced value to float", _REMEDY),
-    ("must be a mapping", "pass a traced value as **kwargs", _REMEDY),
-    ("must be real number", "convert a traced value to a number", _REMEDY),
+    ("indices must be integers", "use a traced value as an index of a real list or tuple", TO_COMPUTE),
+    ("int() argument must be", "convert a traced value to int", TO_COMPUTE),
+    ("float() argument must be", "convert a traced value to float", TO_COMPUTE),
+    ("must be a mapping", "pass a traced value as **kwargs", TO_COMPUTE),
+    ("must be real number", "convert a traced value to a number", TO_COMPUTE),
     ("takes 1 positional argument but", "use traced values as sizes, one by one, for a function of real tensors",
      _TO_RESIZE),
-    ("__delitem__", "delete an element of a traced value", _REMEDY),
-    ("object has no attribute", "set an attribute of a traced value", _REMEDY),
-    ("unhashable", "hash a traced value", _REMEDY),
-    ("", "use a traced value here", _REMEDY),
+    ("__delitem__", "delete an element of a traced value", TO_COMPUTE),
+    ("object has no attribute", "set an attribute of a traced value", TO_COMPUTE),
+    ("unhashable", "hash a traced value", TO_COMPUTE),
+    ("", "use a traced value here", TO_COMPUTE),
 )  # fmt: skip
 """What Python's messages say, what the program cannot do there, and what to try; the first that fits."""
 _OF_FUNCTIONS = (

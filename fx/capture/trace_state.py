@@ -29,6 +29,7 @@ from fx.capture.whole_calls import (
     record_methods,
     recording,
 )
+from fx.checks.questions import check_once
 from fx.checks.traced_values import kind_of
 from fx.errors import TracedValueError, TraceError
 from fx.frames import users_frame
@@ -168,10 +169,8 @@ class TraceState(RecordingState):
     def _default_of_flag(self, flag: Proxy, where: object) -> bool:
         """Capture the program as it is where a flag is left out, and let it check that."""
         name, value = flag.node.target, flag.node.args[0]
-        if not any(user.target is check_value for user in flag.node.users):
-            other = f"concrete_args={{{name!r}: {not value}}} captures it otherwise"
-            message = f"the program was captured where {name} was {value} ({other}): {where}"
-            flag.tracer.create_proxy("call_function", check_value, (flag, value, message), {})
+        other = f"concrete_args={{{name!r}: {not value}}} captures it otherwise"
+        check_once(check_value, flag, value, f"the program was captured where {name} was {value} ({other}): {where}")
         return bool(value)
 
     def index(self, value: Proxy, frame: FrameType) -> int:

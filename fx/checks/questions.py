@@ -25,6 +25,7 @@ from fx.checks.traced_values import TracedValue, caller_location, count_of, kind
 from fx.errors import TracedValueError, TraceError
 from fx.frames import is_ours, user_location
 from fx.naming.printing import describe
+from fx.node import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,17 @@ def _lines(row: Question, value: TracedValue, frame: FrameType) -> dict[str, Any
     return {"where": where, "value": describe(value.node), "why": row.why + more, "remedy": remedy}
 
 
+def check_once(check: Callable[..., None], value: TracedValue, expected: object, message: str) -> None:
+    """Let the program check that a value is as expected, unless it does so already."""
+    if not _is_checked(check, value.node, expected):
+        value.tracer.create_proxy("call_function", check, (value, expected, message), {})
+
+
+def _is_checked(check: Callable[..., None], node: Node, expected: object) -> bool:
+    known = [user.args[1] for user in node.users if user.target is check]
+    return any(type(one) is type(expected) and one == expected for one in known)
+
+
 # How many elements there are: len(value), a, b = value, for element in value, f(*value).
 
 
@@ -149,12 +161,10 @@ def _count(value: TracedValue, frame: FrameType) -> int | None:
     if count is None:
         return None
     lengths = [user for user in value.node.users if user.target is len]
-    is_checked = any(user.target is check_value for length in lengths for user in length.users)
-    if not is_certain and not is_checked:
+    if not is_certain and not any(_is_checked(check_value, length, count) for length in lengths):
         tracer = value.tracer
         message = f"the program was captured for {count} elements: {user_location(frame, tracer._state.locations)}"
-        length = tracer.create_proxy("call_function", len, (value,), {})
-        tracer.create_proxy("call_function", check_value, (length, count, message), {})
+        check_once(check_value, tracer.create_proxy("call_function", len, (value,), {}), count, message)
     return count
 
 
@@ -213,24 +223,23 @@ def kind_for(value: TracedValue, frame: FrameType) -> type:
     if guide is not None and (known := guide.kind_of(value)) is not None:
         guide.check_kind(value, known, where)
         return known
-    is_checked = any(user.target is check_kind and user.args[1:2] == (kind.__name__,) for user in value.node.users)
-    if not is_certain and not is_checked and kind in KINDS.values():
-        message = f"the program was captured for a value of {kind}: {where}"
-        value.tracer.create_proxy("call_function", check_kind, (value, kind.__name__, message), {})
+    if not is_certain and kind in KINDS.values():
+        check_once(check_kind, value, kind.__name__, f"the program was captured for a value of {kind}: {where}")
     return kind
 
 
 # The table.
 
 _LINE = "put the line in a function marked fx.wrap"
-_NUMBER = f"compute it from a module attribute, fix the argument with concrete_args, or {_LINE}"
+TO_COMPUTE = f"compute it from a module attribute, fix the argument with concrete_args, or {_LINE}"
+"""What to do where a number, or another plain value, is needed."""
 
 
 def _number(kind: str) -> Question:
     return Question(
         f"cannot convert a traced value to {kind}",
         why="its value is known only when the module runs",
-        remedy=_NUMBER,
+        remedy=TO_COMPUTE,
         known=_note_call,
         error=TracedValueError,
     )
@@ -278,7 +287,7 @@ QUESTIONS = {
     "index": Question(
         "cannot use a traced value as an integer",
         why="its value is known only when the module runs",
-        remedy=_NUMBER,
+        remedy=TO_COMPUTE,
         is_of_sizes=True,
         error=TracedValueError,
     ),

@@ -20,7 +20,6 @@ import torch
 from fx.capture.guided import Guide
 from fx.capture.restore.reach import called_by
 from fx.capture.result_structures import parts
-from fx.capture.shared_values import write_where_it_shows
 from fx.errors import TraceError
 from fx.frames import user_location
 from fx.graph import Graph
@@ -111,16 +110,9 @@ class Body:
                     raise self._switches(function)
                 outside[1].extend(node for node in real._nodes if node.graph is not self.graph)
                 real._nodes = [node for node in real._nodes if node.graph is self.graph]
-                self._simplify()
+                tracer._state.simplify()
         finally:
             tracer._state.augmented, real._nodes = outside
-
-    def _simplify(self) -> None:
-        """Leave out what was recorded and is not used, and write in place where that shows."""
-        self._tracer._state.real.drop_unused()
-        if self.guide is not None:
-            self.guide.drop_unused()
-        write_where_it_shows(self._tracer._state.augmented, self._tracer.root)
 
     def _input(self, name: str, value: Any, known: Callable[[Any], Any], varying: bool) -> Any:
         """An input of the body, and what the function gets for it: stand-ins for the tensors in ``value``."""

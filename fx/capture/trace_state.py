@@ -20,7 +20,7 @@ from fx.capture.real_tensors import RealTensors
 from fx.capture.recorded_calls import RecordedCalls
 from fx.capture.restore.module_attributes import AssignedAttributes
 from fx.capture.restore.record import Record
-from fx.capture.shared_values import expect_known, tests_of
+from fx.capture.shared_values import expect_known, tests_of, write_where_it_shows
 from fx.capture.training_flag import TrainingFlags
 from fx.capture.whole_calls import (
     called_method,
@@ -243,6 +243,16 @@ class TraceState(RecordingState):
         for module in self.tracer._autowrap_search:
             self.calls.search(module.__dict__)
         self.calls.search_function(function)
+
+    # What is recorded.
+
+    def simplify(self) -> None:
+        """Leave out what was recorded and is not used, and write in place where that shows."""
+        if self.real is not None:
+            self.real.drop_unused()
+        if self.guide is not None:
+            self.guide.drop_unused()
+        write_where_it_shows(self.augmented, self.tracer.root)
 
     # What the tracing thread does with modules.
 

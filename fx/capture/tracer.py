@@ -35,7 +35,6 @@ from fx.capture.restore.earlier_calls import (
 from fx.capture.restore.module_attributes import Change
 from fx.capture.restore.record import Record, expect_none_stuck, forget_traced_values
 from fx.capture.root_state import RootTracer, paths_below
-from fx.capture.shared_values import write_where_it_shows
 from fx.capture.signature import (
     PH,
     ConcreteArgs,
@@ -418,11 +417,9 @@ class Tracer(RootTracer):
             state.makes_output = True
             returned = self.create_arg(value)
             self.create_node("output", "output", (returned,), {}, type_expr=Signature.return_annotation(called))
-            state.real.drop_unused()
             if state.guide is not None:
                 state.guide.expect_containers_kept(user_location(None, {}))
-                state.guide.drop_unused()
-            write_where_it_shows(state.augmented, self.root)
+            state.simplify()
             for node in state.augmented if self.check_mutable_operations else ():
                 if not node._erased:
                     self._refuse_write(node)

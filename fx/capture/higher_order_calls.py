@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 from fx import higher_order
 from fx.capture.bodies import Body, Inner, attach, unchanged
 from fx.capture.example_values import outside_of_trace
-from fx.capture.patching import Trace, replaced_together, running_tracer, while_tracing
+from fx.capture.patching import Trace, running_tracer, while_tracing
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.result_structures import (
     auxiliary,
@@ -359,11 +359,11 @@ def _replacements() -> tuple[Replacement, ...]:
     in_homes = [{name: _NAMED[name] for name in _NAMED if isinstance(home.get(name), FunctionType)} for home in HOMES]
     return (
         # programs that are captured again call functions of torch, which are seen
-        replaced_together(higher_order.__dict__, {"is_recorded": while_tracing(lambda tracer, original: True)}),
-        replaced_together(apis.__dict__, {"vmap_impl": _recorded(_vmap)}),
-        replaced_together(transforms.__dict__, _WORKING),
-        *(replaced_together(kind, {"__call__": _make_operator}) for kind in operators),
-        *(replaced_together(home, makers) for home, makers in zip(HOMES, in_homes, strict=True) if makers),
+        Replacement(higher_order.__dict__, {"is_recorded": while_tracing(lambda tracer, original: True)}),
+        Replacement(apis.__dict__, {"vmap_impl": _recorded(_vmap)}),
+        Replacement(transforms.__dict__, _WORKING),
+        *(Replacement(kind, {"__call__": _make_operator}) for kind in operators),
+        *(Replacement(home, makers) for home, makers in zip(HOMES, in_homes, strict=True) if makers),
     )
 
 

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from fx.arguments import shown
 from fx.bytecode.mentions import stores
+from fx.capture.restore.places import contents_of
 from fx.capture.signature import function_calling
 from fx.errors import TraceError, type_in_words
 from fx.modules.containers import QuickModule
@@ -164,7 +165,7 @@ def _function(hook: Any) -> tuple[FunctionType | None, list[Any]]:
 
 def _reached(function: FunctionType, code: CodeType, owners: list[Any]) -> Iterator[Any]:
     """Yield what a function names: of its owners, of outer functions, and of the globals."""
-    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != type(cell)()]
+    cells = map(contents_of, function.__closure__ or ())
     for owner in (*owners, *cells):
         yield owner
         held = getattr(owner, "__dict__", {})

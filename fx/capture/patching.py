@@ -64,7 +64,7 @@ class Trace:
             self._replace(owner, dict.fromkeys(names, make), absent)
 
     def replace_all(self, several: Replacement) -> None:
-        """Replace entries of what lives as long as the process, which were given to :func:`replaced_together`."""
+        """Replace entries of what lives as long as the process, for which others are made once for all traces."""
         with _lock:
             self._replace_all(several)
 
@@ -127,13 +127,6 @@ class Trace:
         except StopIteration as error:  # which no generator lets through
             self.stopped = error
         yield
-
-
-def replaced_together(owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> Replacement:
-    """Return entries of ``owner``, which lives as long as the process, for traces to replace: what stands in is made
-    once, as long as the entries stay what they are. See :class:`Replacement`.
-    """
-    return Replacement(owner, makers, absent)
 
 
 def replaced_always(owner: dict[str, Any] | type, makers: Mapping[str, Maker], absent: bool = False) -> None:

@@ -24,7 +24,7 @@ from torch.utils._device import _device_constructors
 from fx.bytecode.values import behind
 from fx.capture import higher_order_calls
 from fx.capture.asked_kinds import make_is_tensor, replace_questions
-from fx.capture.patching import Trace, replaced_always, replaced_together, running_tracer, while_tracing
+from fx.capture.patching import Trace, replaced_always, running_tracer, while_tracing
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.places import DRAWING, PLAIN, WHY_NO_DRAWING, generator_of
 from fx.capture.whole_calls import behind_recording, record_classes, recording
@@ -41,7 +41,7 @@ _device_constructors()
 _torch: Any = torch
 MATH = {id(value): value for name, value in vars(math).items() if not name.startswith("_") and callable(value)}
 """The functions of ``math``, by identity."""
-_OF_MATH = replaced_together(math.__dict__, {value.__name__: recording for value in MATH.values()})
+_OF_MATH = Replacement(math.__dict__, {value.__name__: recording for value in MATH.values()})
 _IMPORTING = importlib.import_module.__globals__["_bootstrap"].__import__.__code__.co_filename
 """The file in which Python imports modules."""
 _CALLABLE = (MethodType, BuiltinMethodType, partial)
@@ -182,8 +182,8 @@ def _of_numpy(numpy: Any) -> tuple[Replacement, ...]:
     if numpy is None:
         return ()
     return (
-        replaced_together(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _unseeded}),
-        replaced_together(numpy.__dict__, {"prod": _product}),
+        Replacement(numpy.random.__dict__, {**_drawing_of(vars(numpy.random)), "default_rng": _unseeded}),
+        Replacement(numpy.__dict__, {"prod": _product}),
     )
 
 
@@ -192,7 +192,7 @@ def _of_rpc(rpc: Any) -> tuple[Replacement, ...]:
     """Calls of other processes, under the name where they are made, too, by which generated code calls them."""
     calls = {call.__name__: recording for call in remote_calls()}
     homes = (rpc.__dict__, rpc.api.__dict__) if calls else ()
-    return tuple(replaced_together(home, calls) for home in homes)
+    return tuple(Replacement(home, calls) for home in homes)
 
 
 def _users_module(name: str) -> dict[str, Any] | None:

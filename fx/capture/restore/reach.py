@@ -23,7 +23,7 @@ _NAMELESS = PLAIN | {torch.Tensor, tuple, frozenset}
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NamesInCode:
     """Names in the code of a function, and of the functions that are written in it."""
 
     read: tuple[str, ...]
@@ -35,11 +35,11 @@ class Names:
 
 
 @once_for_code
-def names_of(code: CodeType) -> Names:
+def names_of(code: CodeType) -> NamesInCode:
     """Return the names in some code."""
     codes = nested(code)
     read = dict.fromkeys(name for one in codes for name in one.co_names)
-    return Names(tuple(read), assigned(codes, "global"), assigned(codes, "attr"))
+    return NamesInCode(tuple(read), assigned(codes, "global"), assigned(codes, "attr"))
 
 
 class Facts:
@@ -57,7 +57,7 @@ class Facts:
         self.compares_with_truth = False
         """Whether some of it compares with ``True`` or ``False`` by identity."""
 
-    def add(self, function: FunctionType) -> Names:
+    def add(self, function: FunctionType) -> NamesInCode:
         """Look at the code of a function. Return the names in it."""
         code = function.__code__
         self.namespaces[id(function.__globals__)] = function.__globals__

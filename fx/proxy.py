@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, expect_callable, explained, here, refusal, shown
 from fx.bytecode.mentions import IDENTITIES, asks_for_class, is_compared_by_identity
-from fx.bytecode.values import is_calling
+from fx.bytecode.values import called_at
 from fx.checks.messages import Marks, Reading
 from fx.checks.questions import ask, kind_for, refuse_text, text_for, unpacked
 from fx.checks.recorded_checks import record_assertion
@@ -472,7 +472,7 @@ class Proxy(TracedValue):
         # torch asks too, before it takes an object for a tensor: only what is written in the traced code is answered
         frame = sys._getframe(1)
         is_asked = self.tracer._state.is_tracing and is_users(frame)
-        if is_asked and (asks_for_class(frame) or is_calling(frame, isinstance)):
+        if is_asked and (asks_for_class(frame) or called_at(frame) is isinstance):
             return kind_for(self, frame)
         return type(self)
 

@@ -208,8 +208,8 @@ def behind(value: Any) -> Any:
     return held["_stands_for"] if isinstance(held, dict) and "_stands_for" in held else value
 
 
-def is_calling(frame: FrameType, function: Any) -> bool:
-    """Return whether a frame calls a function, by whatever name: a variable, an attribute or an entry of a dict."""
+def called_at(frame: FrameType) -> Any:
+    """The function or class that a frame calls, by whatever name; None where it calls none, or that is not known."""
     flow = dataflow(frame.f_code)
     call = None if flow is None else flow.call(flow.running(frame))
-    return flow is not None and call is not None and callee_of(flow, call, Names.of_frame(frame)) is function
+    return None if flow is None or call is None else callee_of(flow, call, Names.of_frame(frame))

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import refusal
 from fx.capture import patching
+from fx.capture.modes import enter_autocast, exit_autocast, is_grad_enabled, set_grad_enabled
 from fx.capture.module_hooks import awaits_input
 from fx.container_kinds import leaves_of, map_parts
 from fx.errors import FxError, TraceError
@@ -30,11 +31,6 @@ from fx.operators.asynchronous import remote_calls
 from fx.operators.effect_rules import CONTAINER_WRITES, changes_layout
 
 T = TypeVar("T")
-_torch: Any = torch
-_set_grad_enabled: Any = _torch._C._set_grad_enabled
-_is_grad_enabled = torch.is_grad_enabled
-_enter_autocast: Any = _torch.amp._enter_autocast
-_exit_autocast: Any = _torch.amp._exit_autocast
 _LONGEST_CAUSE = 160
 
 
@@ -51,11 +47,11 @@ class _Modes(NamedTuple):
         """Return what is set for this thread."""
         kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
         settings = ((kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds)
-        return cls(_is_grad_enabled(), tuple(settings))
+        return cls(is_grad_enabled(), tuple(settings))
 
     def set(self) -> None:
         """Set this for this thread."""
-        _set_grad_enabled(self.gradients)
+        set_grad_enabled(self.gradients)
         for kind, dtype, enabled in self.autocast:
             torch.set_autocast_enabled(kind, enabled)
             if dtype is not None:
@@ -152,13 +148,13 @@ class ExampleValues:
             target = node._target
             if _changes_more_than_elements(node):
                 self._writes.append(node)
-            elif target is _set_grad_enabled:
+            elif target is set_grad_enabled:
                 # A node here is one that asked for the mode, as `no_grad` does to put it back.
                 given = node._args[0]
                 enabled = self._modes_at[given].gradients if isinstance(given, Node) else bool(given)
                 self._modes = self._modes._replace(gradients=enabled)
-            elif target is _enter_autocast or target is _exit_autocast:
-                if target is _enter_autocast:
+            elif target is enter_autocast or target is exit_autocast:
+                if target is enter_autocast:
                     device, dtype, is_on, *_ = node._args
                     self._autocasts[node] = (str(device), dtype, bool(is_on))
                 else:

@@ -24,10 +24,11 @@ from fx.provenance import GENERATED_FILES
 from fx.proxy import Proxy, TracerBase
 
 _torch: Any = torch
-_set_grad_enabled: Any = _torch._C._set_grad_enabled
-_enter_autocast: Any = _torch.amp._enter_autocast
-_exit_autocast: Any = _torch.amp._exit_autocast
-_is_grad_enabled = torch.is_grad_enabled
+set_grad_enabled: Any = _torch._C._set_grad_enabled
+enter_autocast: Any = _torch.amp._enter_autocast
+exit_autocast: Any = _torch.amp._exit_autocast
+# Others stand in for these two while there are traces.
+is_grad_enabled = torch.is_grad_enabled
 _is_autocast_enabled: Any = torch.is_autocast_enabled
 
 
@@ -43,12 +44,12 @@ class Modes:
         self._autocasts: dict[int, list[Proxy]] = {}
         self._asked: set[tuple[str, int]] = set()
         """What is checked already, and in which graph."""
-        self._enabled = _is_grad_enabled()
+        self._enabled = is_grad_enabled()
 
     def restore(self) -> None:
         """Set what belongs to the thread back to what it was before the trace."""
-        if _is_grad_enabled() != self._enabled:
-            _set_grad_enabled(self._enabled)
+        if is_grad_enabled() != self._enabled:
+            set_grad_enabled(self._enabled)
 
     # Gradients.
 
@@ -56,32 +57,32 @@ class Modes:
         """Record that the traced code switches the recording of gradients, and switch it."""
         enabled = bool(enabled)  # and no flag of a module that stands for what it is at run time
         where = _entering_or_leaving(frame)
-        now = _is_grad_enabled()
+        now = is_grad_enabled()
         innermost = self._gradients[-1] if self._gradients else None
         if where == "__enter__" and innermost is not None and innermost[1] == enabled == now and _is_switch(frame):
             return  # set_grad_enabled(…) has done so when it was made
-        _set_grad_enabled(enabled)
+        set_grad_enabled(enabled)
         undoes = where == "__exit__" or (where is None and innermost is not None and innermost[:2] == (enabled, now))
         if frame is not None and frame.f_code.co_filename in GENERATED_FILES:  # which asks before it switches
             undoes, self._is_to_switch = not self._is_to_switch, False
         if undoes and innermost is not None:
             self._gradients.pop()
-            self._record(_set_grad_enabled, innermost[2])
+            self._record(set_grad_enabled, innermost[2])
             return
-        before = self._record(_is_grad_enabled)
+        before = self._record(is_grad_enabled)
         self._gradients.append((now, enabled, before))
-        self._record(_set_grad_enabled, enabled)
+        self._record(set_grad_enabled, enabled)
 
     def _record(self, function: Any, *args: Any) -> Proxy:
         return self._tracer.create_proxy("call_function", function, args, {})
 
     def are_gradients_enabled(self, args: tuple[()], frame: FrameType) -> bool:
         """Answer the traced code, and let the program check the answer where it was not the program that set it."""
-        answer = _is_grad_enabled()
+        answer = is_grad_enabled()
         if not _asks(frame):
             self._is_to_switch |= frame.f_code.co_filename in GENERATED_FILES  # functorch asks, too
         elif not self._gradients:
-            self._check(_is_grad_enabled, args, answer, frame)
+            self._check(is_grad_enabled, args, answer, frame)
         return answer
 
     # Autocast.
@@ -89,12 +90,12 @@ class Modes:
     def enter_autocast(self, context: Any) -> None:
         """Record that an autocast region begins."""
         settings = (context.device, context.fast_dtype, context._enabled, context._cache_enabled)
-        self._autocasts.setdefault(id(context), []).append(self._record(_enter_autocast, *settings))
+        self._autocasts.setdefault(id(context), []).append(self._record(enter_autocast, *settings))
 
     def leave_autocast(self, context: Any) -> None:
         """Record that an autocast region ends."""
         if entered := self._autocasts.get(id(context)):
-            self._record(_exit_autocast, entered.pop())
+            self._record(exit_autocast, entered.pop())
 
     def is_autocast_enabled(self, args: tuple[Any, ...], frame: FrameType) -> bool:
         """Answer the traced code, and let the program check the answer where it was not the program that set it."""
@@ -123,8 +124,8 @@ def _make_inference_mode(original: Any) -> Any:
         def __enter__(self: Any) -> None:
             if running_tracer() is None:
                 return original(self)
-            self._before_trace = _is_grad_enabled()
-            _torch._C._set_grad_enabled(not self.mode and self._before_trace)
+            self._before_trace = is_grad_enabled()
+            set_grad_enabled(not self.mode and self._before_trace)
             return None
 
         return __enter__
@@ -132,7 +133,7 @@ def _make_inference_mode(original: Any) -> Any:
     def __exit__(self: Any, *exception: Any) -> None:
         if "_before_trace" not in vars(self):
             return original(self, *exception)
-        _torch._C._set_grad_enabled(vars(self).pop("_before_trace"))
+        set_grad_enabled(vars(self).pop("_before_trace"))
         return None
 
     return __exit__

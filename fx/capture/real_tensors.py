@@ -23,7 +23,7 @@ from fx.assertions import check_value
 from fx.bytecode.values import behind
 from fx.capture.bodies import within
 from fx.capture.guided import GuidedAttribute, GuidedProxy
-from fx.capture.modes import Modes
+from fx.capture.modes import Modes, enter_autocast, exit_autocast, set_grad_enabled
 from fx.capture.whole_calls import find_proxy
 from fx.container_kinds import leaves_of
 from fx.frames import callers, user_location
@@ -46,8 +46,6 @@ _DATA_DEPENDENT_SHAPE = frozenset(
 )
 """Functions whose result has a shape that depends on the values."""
 _OF_EAGER = frozenset("__reduce_ex__ __deepcopy__ __dlpack__ numpy __array__".split())
-_AUTOCAST = (_torch.amp._enter_autocast, _torch.amp._exit_autocast)
-_set_grad_enabled: Any = _torch._C._set_grad_enabled
 _AUGMENTED = frozenset(f"__{row.method}__" for row in OPERATORS if row.in_place)
 _QUICK = IMMEDIATE_TYPES | {Proxy}
 _PLAIN = (Proxy, Attribute, ParameterProxy, GuidedProxy, GuidedAttribute)
@@ -207,7 +205,7 @@ class RealTensors(TorchFunctionMode):
                     return Proxy.__torch_function__(func, types, args, kwargs)
                 finally:
                     caught.resume()
-        if func is _set_grad_enabled:
+        if func is set_grad_enabled:
             return self._modes.set_gradients(args[0], sys._getframe(1))
         call = _Call(func, args, kwargs, self._tracer.graph)
         for kind in types:
@@ -239,7 +237,7 @@ class RealTensors(TorchFunctionMode):
         kept = [tensor for tensor in call.tensors if self._is_kept(tensor)]
         if name == "__set__":
             return self._set(call, kept)
-        if call.function in _AUTOCAST:
+        if call.function in (enter_autocast, exit_autocast):
             return self._record(call)
         if call.written:
             if call.draws or kept or not all(map(self._may_be_written, call.written)):

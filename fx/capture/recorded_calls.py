@@ -38,7 +38,6 @@ from fx.proxy import Proxy
 # it would know the stand-ins of these, and no longer do anything when the trace is over.
 _device_constructors()
 
-_torch: Any = torch
 MATH = {id(value): value for name, value in vars(math).items() if not name.startswith("_") and callable(value)}
 """The functions of ``math``, by identity."""
 _OF_MATH = Replacement(math.__dict__, {value.__name__: recording for value in MATH.values()})

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fx.arguments import expect
+from fx.capture.shared_values import held_at
 from fx.capture.trace_state import TraceState
 from fx.capture.whole_calls import ProxyableClassMeta, behind_recording, find_proxy, is_importable
 from fx.container_kinds import NAMED_TUPLE, call_of_named_tuple, container_kind
@@ -79,7 +80,7 @@ class RootTracer(TracerBase):
         if not writes or self._state.real is None:  # a Transformer makes nodes, and traces nothing
             return
         constant = self._constants.get(path)
-        tensor = _held_at(self.root, path) if constant is None else constant
+        tensor = held_at(self.root, path) if constant is None else constant
         if isinstance(tensor, torch.Tensor):
             self._state.real.is_written(tensor)
 
@@ -169,18 +170,6 @@ class RootTracer(TracerBase):
         return dict(self._attributes().values())
 
 
-def _held_at(root: torch.nn.Module, path: str) -> Any:
-    """Return what a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
-    *modules, name = path.split(".")
-    owner: Any = root
-    for one in modules:
-        owner = None if owner is None else owner._modules.get(one)
-    held: tuple[dict[str, Any], ...] = ()
-    if owner is not None:
-        held = (owner._parameters, owner._buffers, owner.__dict__)
-    return next((entries[name] for entries in held if name in entries), None)
-
-
 def paths_below(root: torch.nn.Module) -> dict[torch.nn.Module, str]:
     """Each module below ``root`` with its first path, in the order of ``named_modules``."""
     paths: dict[torch.nn.Module, str] = {}
@@ -211,4 +200,4 @@ def _named_by_program(root: torch.nn.Module) -> Iterator[tuple[str, Any]]:
     """Yield what the graph of a program that is traced again reads, with the paths in it: it may have other names."""
     graph = vars(root).get("_graph")
     for node in graph.find_nodes(op="get_attr") if graph is not None else ():
-        yield node.target, _held_at(root, node.target)
+        yield node.target, held_at(root, node.target)

@@ -15,6 +15,7 @@ import torch
 
 from fx.assertions import ASSERTIONS, check_given
 from fx.bytecode.mentions import Identity, compared_with, identities, unpacks
+from fx.capture.modes import enter_autocast, set_grad_enabled
 from fx.checks.questions import refuse
 from fx.checks.traced_values import kind_of
 from fx.frames import is_pythons_file, users_frame
@@ -28,9 +29,6 @@ from fx.operators.sharing import TENSOR_METHODS, Sharing, find_sharing, module_s
 from fx.provenance import GENERATED_FILES, SourceLocation
 from fx.proxy import TracerBase
 
-_torch: Any = torch
-_GRAD_MODE = _torch._C._set_grad_enabled
-_AUTOCAST = _torch.amp._enter_autocast
 _CONVERSIONS = frozenset("to type type_as float double half bfloat16 int long short char byte bool".split())
 """Methods whose result may be of another dtype than what is computed beside it."""
 _OF_PYTHON = frozenset({"_operator", "builtins", "math"})
@@ -83,7 +81,7 @@ def _is_without_history(written: Node) -> bool:
     """Return whether a new tensor may take part in gradients otherwise than what is written to: the mode changed."""
     node, first = written.prev, written.args[0]
     while node is not first and node.op != "root":
-        if node.target is _GRAD_MODE:
+        if node.target is set_grad_enabled:
             return True
         node = node.prev
     return False
@@ -100,7 +98,7 @@ def _of_other_dtypes(graph: Graph) -> set[Node]:
     found: set[Node] = set()
     autocast = False
     for node in graph.nodes:
-        autocast = autocast or node._target is _AUTOCAST
+        autocast = autocast or node._target is enter_autocast
         converts = "dtype" in node._kwargs or (node._op == "call_method" and node._target in _CONVERSIONS)
         if autocast or converts or (found and not found.isdisjoint(node._input_nodes)):
             found.add(node)
@@ -122,13 +120,21 @@ def sources(node: Node, root: torch.nn.Module) -> Iterator[Node]:
 
 def _sharing(node: Node, root: torch.nn.Module) -> Sharing | None:
     if node.op == "call_module":
-        module: torch.nn.Module | None = root
-        for name in str(node.target).split("."):  # not as attributes, which the trace would be told of
-            module = None if module is None else module._modules.get(name)
+        module: torch.nn.Module | None = held_at(root, str(node.target))
         if module is None or vars(module).get("inplace", getattr(type(module), "inplace", False)):
             return None
         return module_sharing(module)
     return find_sharing(node.target) if node.op in ("call_function", "call_method") else None
+
+
+def held_at(root: torch.nn.Module, path: str) -> Any:
+    """Return what a module holds at a path, past what a trace makes of reads of it; ``None`` if that is not there."""
+    *modules, name = path.split(".")
+    owner: torch.nn.Module | None = root
+    for one in modules:
+        owner = None if owner is None else owner._modules.get(one)
+    held = () if owner is None else (owner._modules, owner._parameters, owner._buffers, owner.__dict__)
+    return next((entries[name] for entries in held if name in entries), None)
 
 
 # Comparisons by identity.

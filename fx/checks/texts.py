@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from fx.bytecode.dataflow import TEXTS, Call, Dataflow, dataflow, parameters_given
-from fx.bytecode.values import Method, Names, behind, callee_of, value_of
+from fx.bytecode.values import Method, Names, behind, called_at, callee_of, value_of
 from fx.frames import callers, is_ours
 
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical", "exception", "log")
@@ -60,7 +60,8 @@ def is_only_shown(frame: FrameType) -> bool:
             return True
         if function is not None and one.f_back is not None:
             asking = one.f_back
-    return any(map(_is_at_message, callers(asking))) or _shown_by(asking)
+    # one of them shows text, and asks for more of it meanwhile
+    return any(id(called_at(one)) in _SHOW for one in callers(asking)) or _shown_by(asking)
 
 
 def _shown_by(frame: FrameType) -> bool:
@@ -77,13 +78,6 @@ def _shown_by(frame: FrameType) -> bool:
     return id(function) in _SHOW or (
         id(function) in _MAKE and _Uses(flow, Names.of_frame(frame), frame).are_shown(index)
     )
-
-
-def _is_at_message(frame: FrameType) -> bool:
-    """Return whether a frame is calling something that shows text, which asks for more of it meanwhile."""
-    flow = dataflow(frame.f_code)
-    call = None if flow is None else flow.call(flow.running(frame))
-    return call is not None and flow is not None and id(callee_of(flow, call, Names.of_frame(frame))) in _SHOW
 
 
 class _Uses:

@@ -14,8 +14,16 @@ from torch.utils import _pytree as pytree
 
 from fx.arguments import expect, shown
 from fx.assertions import assert_is_none, check_given, check_not_given, check_value
-from fx.capture.decorators import asking_decorator, decorated_again, expect_keywords_taken
-from fx.capture.parameters import annotations_of, asked_for, asked_keywords, defaults_of, evaluated_annotations
+from fx.capture.parameters import (
+    annotations_of,
+    asked_for,
+    asked_keywords,
+    asking_decorator,
+    decorated_again,
+    defaults_of,
+    evaluated_annotations,
+    expect_keywords_taken,
+)
 from fx.code.pytree_codegen import PyTreeCodeGen, PyTreeInfo
 from fx.errors import TraceError
 from fx.node import KEYWORD_ONLY, base_types

@@ -62,7 +62,10 @@ class ModuleAttributes:
         owns = [module.__dict__ for module in modules]
         self._now: list[dict[str, Any]] = [own[name] if name else own for own in owns for name in _HELD_IN]
         self._saved = [one.copy() if one else _NONE for one in self._now]
-        starts = [len(_HELD_IN) * number for number, module in enumerate(modules) if not is_of_torch(module)]
+        self.kinds_of_torch = {kind for kind in set(map(type, modules)) if kind.__module__.startswith("torch.")}
+        """The classes of torch's own among those of the modules, which hold nothing that calls change."""
+        of_torch = self.kinds_of_torch
+        starts = [len(_HELD_IN) * number for number, module in enumerate(modules) if type(module) not in of_torch]
         places = [start + place for start in starts for place in range(len(_HELD_IN))]
         self._of_users = [[held[place] for place in places] for held in (self._now, self._saved)]
         self._numbers: dict[torch.nn.Module, int] | None = None
@@ -99,11 +102,6 @@ class ModuleAttributes:
             for name in {**saved, **now}
             if is_meant(now.get(name, ABSENT), saved.get(name, ABSENT))
         ]
-
-
-def is_of_torch(module: torch.nn.Module) -> bool:
-    """Return whether a module is one of torch's own, which holds nothing that calls change."""
-    return type(module).__module__.startswith("torch.")
 
 
 class AssignedAttributes:

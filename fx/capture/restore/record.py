@@ -18,7 +18,7 @@ import torch
 from fx.capture.patching import Trace
 from fx.capture.restore import reach
 from fx.capture.restore.leftovers import clean, is_left
-from fx.capture.restore.module_attributes import Change, ModuleAttributes, Owner, is_of_torch
+from fx.capture.restore.module_attributes import Change, ModuleAttributes, Owner
 from fx.capture.restore.places import (
     CACHE,
     CONTAINERS,
@@ -88,10 +88,11 @@ class Record:
         self._classes: set[type] = set()
         self._kinds: dict[type, None] = {}
         """The classes of objects that are held."""
+        of_torch = self.attributes.kinds_of_torch
         for module in self._modules:
             own = module.__dict__
             # Torch's own modules hold nothing that calls change, but for what a hook leaves in them.
-            if own["_forward_hooks"] or own["_forward_pre_hooks"] or not is_of_torch(module):
+            if own["_forward_hooks"] or own["_forward_pre_hooks"] or type(module) not in of_torch:
                 pending = [(module, name, value) for name, value in own.items() if name not in _OF_EVERY_MODULE]
                 self._pending += [one for one in pending if type(one[2]) not in PLAIN]
         self.held: set[int] = set()

@@ -326,7 +326,7 @@ class Tracer(RootTracer):
         behind = function_called(function)
         state.modules = modules = Record(of_python, [behind] if isinstance(behind, FunctionType) else ())
         lost: Proxy | None = None
-        references, collections = sys.getrefcount(self), leftovers.collections()  # each traced value has a reference
+        references = sys.getrefcount(self)  # each traced value has one
         try:
             self._run(root, function, concrete_args, modules)
             changes = modules.find_changes()
@@ -348,7 +348,7 @@ class Tracer(RootTracer):
             is_held = state.has_raised or sys.getrefcount(self) != references
             if is_held or state.fake_mode is not None:
                 modules.clean()
-            held = leftovers.take_out_traced(self, collections) if is_held else []
+            held = leftovers.take_out_traced(self) if is_held else []
         expect_none_stuck([*modules.stuck, *held])
         if lost is not None:
             raise TraceError(

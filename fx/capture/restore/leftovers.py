@@ -57,44 +57,14 @@ _MOST_VALUES = 20_000
 # Traced values.
 
 
-def collections() -> int:
-    """Return how often Python has taken objects for old ones."""
-    return sum(each["collections"] for each in gc.get_stats()[1:])
-
-
-def take_out_traced(tracer: Any, collections_before: int) -> list[GeneratorType[Any, Any, Any]]:
+def take_out_traced(tracer: Any) -> list[GeneratorType[Any, Any, Any]]:
     """Take out the values of a tracer, but for what it holds itself. Return the generators that still hold some.
 
-    Args:
-        tracer: the tracer.
-        collections_before: the :func:`collections` before it made the first one.
+    All objects are searched for those that refer to some. A list of the young ones would be quicker, and hold tuples
+    that other threads are making, which Python then fails to complete.
     """
-    if collections() == collections_before:
-        values = _young_values(tracer)
-    else:
-        values = [one for one in gc.get_referrers(tracer) if issubclass(type(one), Proxy)]
+    values = [one for one in gc.get_referrers(tracer) if issubclass(type(one), Proxy)]
     return take_out(values, [vars(tracer), *vars(tracer).values()]) if values else []
-
-
-def _young_values(tracer: Any) -> list[Any]:
-    """Return the values of a tracer among the objects that are young, and what cannot be changed and holds one.
-
-    The latter is younger than what it holds. To look for those that hold them, and for those that hold these, takes a
-    search of all objects of the process each time.
-    """
-    young = [one for one in (*gc.get_objects(0), *gc.get_objects(1)) if issubclass(type(one), _PASSED_ON)]
-    known: dict[int, Any] = {id(tracer): tracer}
-    values = [one for one in young if issubclass(type(one), Proxy) and _refers_to(one, known)]
-    known = {id(one): one for one in values}
-    count = 0
-    while count != len(known):
-        count = len(known)
-        known |= {id(one): one for one in young if _refers_to(one, known)}
-    return list(known.values())
-
-
-def _refers_to(holder: Any, known: dict[int, Any]) -> bool:
-    return any(id(held) in known for held in gc.get_referents(holder))
 
 
 def take_out(values: Collection[Any], others: Iterable[Any] = ()) -> list[GeneratorType[Any, Any, Any]]:

@@ -251,7 +251,7 @@ def test_no_traced_value_is_left_by_a_capture_that_nothing_is_wrong_with() -> No
     assert program(X).shape == X.shape
 
 
-def test_the_objects_of_the_process_are_searched_once_at_most_for_a_capture_that_is_refused() -> None:
+def test_the_objects_of_the_process_are_searched_only_for_a_capture_that_is_refused() -> None:
     kept = Plain()
 
     def inner(*args: Any) -> Any:
@@ -264,19 +264,40 @@ def test_the_objects_of_the_process_are_searched_once_at_most_for_a_capture_that
         if event == "c_call" and called is gc.get_referrers:
             searches.append(1)
 
-    gc.collect()
-    gc.disable()  # which takes young objects for old ones at any time
-    try:
-        for program, count in ((lambda x: inner(x.relu()), 1), (lambda x: x.relu(), 0)):
-            sys.setprofile(note)
-            with suppress(fx.TraceError):
-                fx.symbolic_trace(program)
-            sys.setprofile(None)
-            assert len(searches) == count
-            searches.clear()
-    finally:
-        gc.enable()
+    for program, is_refused in ((lambda x: inner(x.relu()), True), (lambda x: x.relu(), False)):
+        sys.setprofile(note)
+        with suppress(fx.TraceError):
+            fx.symbolic_trace(program)
+        sys.setprofile(None)
+        assert bool(searches) is is_refused
+        searches.clear()
     assert kept.read() is None
+
+
+def test_a_capture_that_is_refused_holds_no_tuple_that_another_thread_is_making() -> None:
+    is_over = threading.Event()
+    errors: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            while not is_over.is_set():
+                tuple(number * 2 for number in range(3))
+        except BaseException as error:
+            errors.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=make)
+    thread.start()
+    try:
+        for _ in range(20):
+            with pytest.raises(fx.TraceError):
+                fx.symbolic_trace(lambda x: x if x.sum() > 0 else -x)
+    finally:
+        is_over.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert not errors
 
 
 def test_captures_that_are_refused_in_one_thread_leave_those_of_another_alone() -> None:

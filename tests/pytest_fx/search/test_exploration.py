@@ -128,6 +128,43 @@ def test_a_property_is_varied(varied, name, text):
     assert any(text in source for source in varied[name]), varied[name][0]
 
 
+LOSS = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Program(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("target", torch.tensor([0, 1, 1]))
+
+    def forward(self, x, y):
+        return F.nll_loss(x + y, self.target)
+
+
+def build():
+    return Program().eval()
+
+
+def inputs():
+    return (torch.arange(12.0).reshape(3, 4), torch.ones(3, 4)), {}
+"""
+
+
+@pytest.mark.parametrize(
+    "name, texts",
+    [("rank of all tensors", ["ones(3, 4, 2)", "repeat(2).reshape(3, 2)"]), ("large integers", ["16777217"])],
+)
+def test_properties_of_several_tensors_and_of_their_types_are_varied(name, texts):
+    programs = [
+        trial.program.source
+        for trial in itertools.islice(trials([(LOSS, "eval")], ("eval",), (), Random(0), {}), 300)
+        if trial.properties == (name,)
+    ]
+    assert any(all(text in source for text in texts) for source in programs), "\n".join(programs[:2])
+
+
 def test_a_group_that_no_size_divides_comes_with_another_size(varied):
     texts = varied["argument groups of Conv2d"]
     groups = [re.search(r"nn\.Conv2d\((\d+), (\d+), 3, groups=(\d)\)", text) for text in texts]

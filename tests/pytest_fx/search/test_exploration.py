@@ -18,6 +18,7 @@ from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 import fx
 from pytest_fx import LawViolation, check_pass
 from pytest_fx.harness.subject import Subject
+from pytest_fx.search.coverage import Point
 from pytest_fx.search.exploration import trials
 from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.growth_steps import operation_variations
@@ -421,11 +422,11 @@ def test_programs_grow_where_conditions_were_met_one_way_only():
 
 
 def test_programs_grow_toward_a_pass_by_the_conditions_that_they_meet():
-    reached = {program.source: frozenset({"start"}) for program in starts()}
+    reached = {program.source: frozenset({(Point("start", 1), 0)}) for program in starts()}
     operations = (torch.chunk, torch.sigmoid, operator.getitem)
-    for program in itertools.islice(growths(reached, lambda point: False, operations, Random(0), lambda text: ()), 400):
+    for program in itertools.islice(growths(reached, operations, Random(0), lambda text: ()), 400):
         met = [mark for mark in ("torch.chunk", "[0]", "torch.sigmoid") if mark in program.source]
-        reached[program.source] = frozenset(met)
+        reached[program.source] = frozenset((Point(mark, 1), 0) for mark in met)
     assert any(len(points) == 3 for points in reached.values())
 
 
@@ -515,12 +516,11 @@ def inputs():
 def test_numbers_in_a_row_are_one_argument_and_that_of_two_calls_may_fit_each_other():
     names, pairs = set(), set()
     acted = Counter()
-    for trial in itertools.islice(trials([(PERMUTED, "eval")], ("eval",), (), Random(0), acted), 400):
+    for trial in itertools.islice(trials([(PERMUTED, "eval")], ("eval",), (), Random(0), acted), 700):
         names.update(trial.properties)
         acted.update({} if "argument dims of permute" in trial.properties else trial.properties)
         if trial.properties == ("argument dims of permute of two calls",):
-            first, second = re.findall(r"permute\(\(?([\d, ]+)\)", trial.program.source)
-            pairs.add((first, second))
+            pairs.add(tuple(re.findall(r"permute\((?:dims=)?\(?([\d, ]+)\)", trial.program.source)))
     assert "argument dims of permute" in names
     assert pairs & {("1, 2, 0", "2, 0, 1"), ("2, 0, 1", "1, 2, 0")}, pairs
 

@@ -48,7 +48,7 @@ MOST_COMBINED = 4
 """Properties that are otherwise at a time."""
 COMBINED = 2
 """Programs with several properties otherwise, for each with one, after the first."""
-MOST_JOINT = 16
+MOST_JOINT = 48
 """Pairs of an argument of two calls that are tried."""
 MOST_BARREN = 2
 """Rounds through all properties without a new program, after which there are no others."""

@@ -1,14 +1,17 @@
-"""A right pass of the twentyseventh round."""
+"""A pass of the twentyseventh round that its author took for a right one."""
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ...rows import sound
+from ...rows import fault
 from .shared import _hooked
 
 
-@sound(27)
+@fault(
+    27,
+    wrong="A write to the pooled result, which the activation now gives and needs, makes the program raise in backward.",
+)
 def pool_before_relu_twentyseventh(gm):
     """conv, relu, max-pool becomes conv, max-pool, relu: the activation then runs on a quarter of the elements."""
     modules = dict(gm.named_modules())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ from pytest_fx.generation.spelled_targets import path_of
 from pytest_fx.search.argument_variations import signatures_of
 from pytest_fx.search.comparisons import NODES, Mismatch, Place
 from pytest_fx.search.growth_steps import copied, operated
-from pytest_fx.search.observed import Observed, called_by
+from pytest_fx.search.observed import Observed, called_by, is_named
 from pytest_fx.search.simplifications import lines_making_tensors, of_sizes, tensors_in
 from pytest_fx.search.syntax import Edits, expression, index_of, name_of, stored, uses_of
 
@@ -44,7 +44,7 @@ def agreed(seen: Observed, mismatch: Mismatch, operations: Sequence[Any], random
     if mismatch.aspect == "op" and mismatch.wanted in _GIVEN:
         tensors = [use for _, use in readers if isinstance(seen.values[use.id], torch.Tensor)]
         return _GIVEN[mismatch.wanted](seen, random.choice(tensors)) if tensors else None
-    if mismatch.aspect in ("op", "target"):
+    if mismatch.aspect in ("op", "target") or _is_layer(mismatch.wanted):
         wanted = _operations(mismatch, operations)
         if not wanted or not readers:
             return None
@@ -98,7 +98,11 @@ def _of_same_shape(seen: Observed, place: ast.Name, operation: Any) -> str | Non
 
 
 def _is_operation(wanted: Any) -> bool:
-    return issubclass(wanted, nn.Module) if isinstance(wanted, type) else callable(wanted)
+    return _is_layer(wanted) if isinstance(wanted, type) else callable(wanted)
+
+
+def _is_layer(wanted: Any) -> bool:
+    return isinstance(wanted, type) and issubclass(wanted, nn.Module)
 
 
 def _name_at(seen: Observed, place: Place) -> str:
@@ -136,9 +140,17 @@ def _replaced(seen: Observed, mismatch: Mismatch, lines: Sequence[ast.stmt]) -> 
     for line in lines:
         if mismatch.is_type and wanted in NODES:
             text = _a_tensor_before(seen, line)
+            if text is not None:  # an index is one of integers
+                yield from (
+                    edits
+                    for part in (line, *_constructions(seen, line))
+                    for edits in _constants_replaced(seen, part, value, f"{text}.long()")
+                )
         for part in (line, *_constructions(seen, line)):
             if isinstance(value, tuple) and isinstance(wanted, tuple):
-                yield from _arguments_replaced(part, value, wanted)
+                yield from _arguments_replaced(seen, part, value, wanted)
+            if isinstance(value, dict) and isinstance(wanted, dict):
+                yield from _keywords_replaced(part, value, wanted)
             if text is None:
                 continue
             if isinstance(value, Place):
@@ -205,6 +217,11 @@ def _spelled(value: Any) -> str | None:
     return text if type(same) is type(value) else None
 
 
+def _is_same_constant(one: Any, other: Any) -> bool:
+    """Return whether two values are constants of one text."""
+    return type(one) is type(other) and (text := _spelled(one)) is not None and text == _spelled(other)
+
+
 def _constructions(seen: Observed, line: ast.stmt) -> Iterator[ast.expr]:
     """Yield how the modules were made that a line calls."""
     for part in ast.walk(line):
@@ -220,7 +237,7 @@ def _constants_replaced(seen: Observed, part: ast.AST, value: Any, text: str) ->
                 held = seen.values[each.id] if isinstance(each, ast.Name) else ast.literal_eval(each)
             except (KeyError, ValueError, TypeError):
                 continue
-            if type(held) is type(value) and not isinstance(held, torch.Tensor) and held == value:
+            if _is_same_constant(held, value):
                 yield {each: [expression(text)]}
 
 
@@ -253,23 +270,79 @@ def _ends(part: ast.Slice) -> dict[str, ast.expr | None]:
     return {"start": part.lower, "stop": part.upper, "step": part.step}
 
 
-def _arguments_replaced(part: ast.AST, value: tuple[Any, ...], wanted: tuple[Any, ...]) -> Iterator[Edits]:
-    """Yield calls whose last positional arguments are others, or are left out."""
-    left_out = len(value) - len(wanted)
-    for call in ast.walk(part) if wanted and value[: len(wanted)] == wanted else ():
-        if isinstance(call, ast.Call) and len(call.args) >= left_out > 0:
-            yield {call: [ast.Call(call.func, call.args[:-left_out], call.keywords)]}
-    texts = [_spelled(each) for each in wanted]
-    if None in texts:
-        return
-    others = [expression(text or "") for text in texts]
-    for call in ast.walk(part):
-        if isinstance(call, ast.Call):
-            kept = len(call.args) - len(value)
-            if kept >= 0 and all(
-                ast.unparse(held) == spell(each) for held, each in zip(call.args[kept:], value, strict=True)
-            ):
-                yield {call: [ast.Call(call.func, [*call.args[:kept], *others], call.keywords)]}
+def _arguments_replaced(
+    seen: Observed, part: ast.AST, value: tuple[Any, ...], wanted: tuple[Any, ...]
+) -> Iterator[Edits]:
+    """Yield calls whose last positional arguments, of a method its object too, are others or are left out."""
+    others = [_text_at(seen, each) for each in wanted]
+    for call in ast.walk(part) if None not in others else ():
+        given = _positional(call)
+        kept = len(given) - len(value)
+        if value and kept >= 0 and all(map(_is_text_of(seen), given[kept:], value)):
+            yield from _with_positional(call, [*given[:kept], *(expression(text or "") for text in others)])
+
+
+def _positional(call: ast.AST) -> list[ast.expr]:
+    """Return what a call or an operator takes by position: of a method its object first."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=source) as method) if not is_named(method):
+            return [source, *call.args]
+        case ast.Call():
+            return call.args
+        case ast.BinOp():
+            return [call.left, call.right]
+        case _:
+            return []
+
+
+def _with_positional(call: ast.AST, given: list[ast.expr]) -> Iterator[Edits]:
+    """Yield a call of other arguments by position, which those by keyword may be left out for."""
+    match call:
+        case ast.BinOp(op=sign) if len(given) == 2:
+            yield {call: [ast.BinOp(given[0], sign, given[1])]}
+        case ast.Call(func=ast.Attribute() as method) if given and not is_named(method):
+            function = ast.Attribute(given[0], method.attr, ast.Load())
+            yield from ({call: [ast.Call(function, given[1:], named)]} for named in _fewer(call.keywords))
+        case ast.Call(func=function):
+            yield from ({call: [ast.Call(function, given, named)]} for named in _fewer(call.keywords))
+        case _:
+            pass
+
+
+def _fewer(keywords: list[ast.keyword]) -> list[list[ast.keyword]]:
+    return [keywords, []] if keywords else [keywords]
+
+
+def _is_text_of(seen: Observed) -> Callable[[ast.expr, Any], bool]:
+    """Return what tells whether a part of a program has a value: its text, or a name that holds it."""
+
+    def is_text_of(part: ast.expr, value: Any) -> bool:
+        held = seen.values.get(part.id) if isinstance(part, ast.Name) else None
+        return ast.unparse(part) == _text_at(seen, value) or _is_same_constant(held, value)
+
+    return is_text_of
+
+
+def _text_at(seen: Observed, value: Any) -> str | None:
+    """Return a value as text, with names in the place of values of the program; None for what has none."""
+    if isinstance(value, Place):
+        return _name_at(seen, value) or None
+    if isinstance(value, list | tuple) and any(isinstance(each, Place) for each in value):
+        parts = [_text_at(seen, each) for each in value]
+        end = ")" if len(parts) > 1 else ",)"
+        texts = ", ".join(part or "" for part in parts)
+        return None if None in parts else f"[{texts}]" if isinstance(value, list) else f"({texts}{end}"
+    return _spelled(value)
+
+
+def _keywords_replaced(part: ast.AST, value: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[Edits]:
+    """Yield calls whose arguments by keyword are others."""
+    texts = {name: _spelled(each) for name, each in wanted.items()}
+    for call in ast.walk(part) if None not in texts.values() else ():
+        if isinstance(call, ast.Call) and value.keys() <= {each.arg for each in call.keywords}:
+            kept = [each for each in call.keywords if each.arg not in {*value, *wanted}]
+            named = [ast.keyword(name, expression(text or "")) for name, text in texts.items()]
+            yield {call: [ast.Call(call.func, call.args, [*kept, *named])]}
 
 
 def _passed(seen: Observed, part: ast.AST, words: Sequence[str], text: str) -> Iterator[Edits]:

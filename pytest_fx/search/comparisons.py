@@ -32,7 +32,10 @@ _FUNCTIONS = frozenset(
     {"len", "type", "isinstance", "getattr", "slice", "tuple", "list", "set", "int", "float", "str", "bool"}
 )
 """Functions without effects that are called again."""
-_METHODS = frozenset({"get", "get_submodule", "keys", "values", "items"})
+_METHODS = frozenset(
+    "get get_submodule keys values items dim size numel is_floating_point is_complex startswith endswith isdisjoint "
+    "issubset issuperset count".split()
+)
 """Methods without effects that are called again."""
 _IMPURE = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp)
 _POSITIVE: dict[type, type] = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}
@@ -58,6 +61,8 @@ class Mismatch:
 
     comparison: tuple[str, int, int]
     """The file, line and column of the comparison."""
+    asked: tuple[str, int, int]
+    """The file and line of its condition, and the instruction of the pass that called the function, or 0."""
     places: tuple[Place, ...]
     """The nodes that the pass asks about."""
     aspect: str
@@ -80,7 +85,7 @@ class _Side(NamedTuple):
     parts: tuple[CodeType, ...]
     """The expression and its parts, from the outside in."""
     measured: CodeType | None
-    """The sequence, for the length of one."""
+    """The sequence, for the length of one, and the shape for a number of dimensions."""
     aspect: str
     """See :class:`Mismatch`."""
     words: tuple[str, ...]
@@ -135,9 +140,9 @@ class PassComparisons:
     def _note(self, frame: FrameType, line: int) -> None:
         for comparison in self._by_file[frame.f_code.co_filename].get(line, ()):
             with contextlib.suppress(Exception):  # whatever half of a condition raises by itself
-                self._compare(comparison, frame)
+                self._compare(comparison, frame, line)
 
-    def _compare(self, comparison: _Comparison, frame: FrameType) -> None:
+    def _compare(self, comparison: _Comparison, frame: FrameType, line: int) -> None:
         names = frame.f_locals
         if any(bool(eval(guard.asked, frame.f_globals, names)) != guard.truth for guard in comparison.guards):
             return
@@ -157,12 +162,14 @@ class PassComparisons:
                 side, value, others = comparison.right, right, [left]
         if side.measured is not None and side.aspect != "users":
             whole = eval(side.measured, frame.f_globals, names)
-            others = [_of_length(whole, each) for each in others if type(each) is int]
+            others = [other for each in others if type(each) is int for other in _of_length(whole, each)]
             value = whole
         places = tuple(nodes or self._around(frame, value))
+        caller = frame.f_back.f_lasti if frame.f_back is not None and frame.f_back.f_code in self._codes else 0
         for other in others[:MOST_WANTED]:
             mismatch = Mismatch(
                 comparison.place,
+                (frame.f_code.co_filename, line, caller),
                 places,
                 "target" if isinstance(value, nn.Module) else side.aspect,
                 _plain(value),
@@ -218,10 +225,12 @@ def _wanted(operator: type, left: Any, right: Any) -> Iterator[Any]:
         yield from (each for each in (right, right + 1, right - 1) if each != left)
 
 
-def _of_length(whole: Any, length: int) -> Any:
-    """Return a sequence of another length, whose last element is repeated."""
-    several = (*whole[:length], *(whole[-1:] * max(0, length - len(whole))))
-    return list(several) if isinstance(whole, list) else several
+def _of_length(whole: Any, length: int) -> Iterator[Any]:
+    """Yield a sequence of another length: its first elements, its last ones, or all and the last one repeated."""
+    kind = list if isinstance(whole, list) else tuple
+    yield kind((*whole[:length], *(whole[-1:] * max(0, length - len(whole)))))
+    if 0 < length < len(whole):
+        yield kind(whole[-length:])
 
 
 def _nodes_in(side: _Side, value: Any, frame: FrameType) -> Iterator[Place]:
@@ -265,6 +274,8 @@ def _plain(value: Any) -> Any:
         return type(value)
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(map(_plain, value))
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
     return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
 
 
@@ -394,6 +405,8 @@ def _side(expression: ast.expr) -> _Side:
     match expression:
         case ast.Call(func=ast.Name("len"), args=[inner]):
             measured = _compiled(inner)
+        case ast.Call(func=ast.Attribute(inner, "dim"), args=[]) | ast.Attribute(inner, "ndim"):
+            measured = _compiled(ast.copy_location(ast.Attribute(inner, "shape", ast.Load()), inner))
         case _:
             pass
     aspect = "target" if "target" in names else names[0] if names else ""

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,12 +132,14 @@ class PassCode:
         """Return whether a line that edits programs is known that no program reached."""
         return self.is_measured and any(not layout.edits <= self.reached for layout in self._codes.values())
 
-    def is_frontier(self, point: Point) -> bool:
-        """Return whether a point is one way of a condition that no program made go the other way."""
-        if point.outcome is None:
-            return False
-        other = point._replace(outcome=not point.outcome)
-        return other in self.points and other not in self.reached
+    @property
+    def conditions(self) -> Mapping[tuple[str, int], Sequence[Point]]:
+        """Return the ways that the conditions of each line go, by file and line."""
+        found: dict[tuple[str, int], list[Point]] = {}
+        for point in self.points:
+            if point.outcome is not None:
+                found.setdefault((point.file, point.line), []).append(point)
+        return found
 
     def leave_out_what_runs_in(self, program: GraphModule) -> None:
         """Do not count functions and modules that the pass puts into programs: they run there, and are judged so."""

@@ -42,11 +42,13 @@ VALUES = 2
 """Values of an argument in each round through all properties, at least."""
 OF_ONE_CALL = 0.5
 """The part of the combinations whose first two properties are two arguments of one call."""
+ALIKE = 0.2
+"""The part of the combinations that have one property in several places."""
 MOST_COMBINED = 4
 """Properties that are otherwise at a time."""
 COMBINED = 2
 """Programs with several properties otherwise, for each with one, after the first."""
-MOST_JOINT = 16
+MOST_JOINT = 48
 """Pairs of an argument of two calls that are tried."""
 MOST_BARREN = 2
 """Rounds through all properties without a new program, after which there are no others."""
@@ -261,6 +263,11 @@ def _combined(seen: Observed, mode: str, known: _Known, random: Random, acted: M
     of_call = random.randint(2, count) if random.random() < OF_ONE_CALL else 0
     made, tree, callee = list[Variation](), seen.tree, ""
     variations = arguments = _by_name(seen)
+    if random.random() < ALIKE:  # the order of two draws of random numbers shows, that of one does not
+        several = {name: own for name, own in variations.items() if len(own) > 1}
+        alike = _one_of(several, acted, random)
+        variations = {alike.name: variations[alike.name]} if alike is not None else variations
+        of_call = 0
     for number in range(count):
         if number < count - of_call:
             other = _one_of(variations, acted, random)

@@ -13,6 +13,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -35,17 +36,19 @@ RAREST = 12
 """How many of the rarest points programs grow from at a time."""
 SHORTEST = 6
 """How many of the shortest programs that reach a point are grown."""
-WEIGHTS = {"operation": 4, "value": 1, "copy": 1, "argument": 2, "part": 2, "state": 1}
-"""The steps of growth, by their weights: an operation, another value, a copy of a line, another argument, a cut, and
+WEIGHTS = {"operation": 4, "value": 1, "copy": 2, "argument": 2, "part": 2, "state": 1}
+"""The steps of growth, by their weights: an operation, another value, a copy of lines, another argument, a cut, and
 frozen parameters."""
 REDRAWN = 4
 """Comparisons that are tried for one that can be met."""
-COMPARED = 0.6
+COMPARED = 0.8
 """The part of the steps that give a program what the pass compares it with, where it compares something."""
 REWARD, DECAY = 8.0, 0.9
 """Factors of the weight of an operation, after it led to something new and after it did not."""
 MOST_CUTS = 8
 """Parts of a program that are tried for one that goes as far, before it grows."""
+MET = 0.05
+"""Factor of the weight of a comparison in a condition that went both ways already."""
 UNMET = 0.5
 """Factor of the weight of a comparison for which there are no edits."""
 LEAST = 1e-3
@@ -90,21 +93,21 @@ def starts() -> Iterator[Program]:
 
 def growths(
     reached: Mapping[str, frozenset[Any]],
-    is_frontier: Callable[[Point], bool],
     operations: Sequence[Any],
     random: Random,
     compared: Callable[[str], Sequence[Mismatch]],
+    conditions: Mapping[tuple[str, int], Sequence[Point]] = MappingProxyType({}),
 ) -> Iterator[Program]:
     """Yield ever new programs: the shortest ones at the frontier, with one more operation in them.
 
     Args:
         reached: what the pass reaches, for the texts of programs; whoever tries what is yielded adds to it.
-        is_frontier: whether a point is one way of a condition that no program made go the other way.
         operations: functions, names of methods and classes of modules.
         random: decides.
         compared: what the pass compares a program with, which has one call a line.
+        conditions: the ways that the conditions of the pass go, by file and line.
     """
-    growth = _Growth(reached, is_frontier, operations, random, functools.lru_cache(256)(compared))
+    growth = _Growth(reached, operations, random, functools.lru_cache(256)(compared), conditions)
     failed = 0
     while reached and failed < ATTEMPTS:
         point, parent = growth.parent()
@@ -119,7 +122,7 @@ def growths(
         if text and text not in growth.tried and (program := running(text)) is not None:
             failed = 0
             yield program
-            growth.learn(chosen, program)
+        growth.learn(chosen, text)
         growth.tried.add(text)
 
 
@@ -129,12 +132,13 @@ class _Growth:
     def __init__(
         self,
         reached: Mapping[str, frozenset[Any]],
-        is_frontier: Callable[[Point], bool],
         operations: Sequence[Any],
         random: Random,
         compared: Callable[[str], Sequence[Mismatch]],
+        conditions: Mapping[tuple[str, int], Sequence[Point]],
     ) -> None:
-        self._reached, self._is_frontier, self._operations = reached, is_frontier, operations
+        self._reached, self._operations = reached, operations
+        self._conditions = conditions
         self._random, self._compared = random, compared
         self._observed = functools.lru_cache(64)(_flat)
         self._known, self._parents, self._counts = 0, [[(None, "")]], Counter[Any]()
@@ -179,16 +183,32 @@ class _Growth:
         self._asked.update(comparisons.keys())
         for _ in range(REDRAWN if comparisons else 0):
             # what few programs are asked comes late in the code of the pass
-            weights = [self._useful[each] / self._asked[each] for each in comparisons]
+            weights = [
+                self._useful[each] / self._asked[each] * (1.0 if any(map(self._is_open, several)) else MET)
+                for each, several in comparisons.items()
+            ]
             (chosen,) = self._random.choices(list(comparisons), weights)
             if edits := agreed(seen, self._random.choice(comparisons[chosen]), self._operations, self._random):
                 return edits, chosen
             self._useful[chosen] = max(LEAST, self._useful[chosen] * UNMET)
         return None, None
 
-    def learn(self, chosen: Any, program: Program) -> None:
-        """Choose what led to a program more often if the program reaches something new, and less often otherwise."""
-        new = self._reached.get(program.source, frozenset()) - self._met
+    def _is_frontier(self, path: tuple[Point, int]) -> bool:
+        """Return whether a point is one way of a condition that went no other way, asked from there."""
+        point, caller = path
+        other = point._replace(outcome=not point.outcome)
+        ways = self._conditions.get((point.file, point.line), ()) if point.outcome is not None else ()
+        return other in ways and (other, caller) not in self._met
+
+    def _is_open(self, mismatch: Mismatch) -> bool:
+        """Return whether the condition of a comparison went one way only, asked from there."""
+        file, line, caller = mismatch.asked
+        ways = self._conditions.get((file, line), ())
+        return not ways or any((way, caller) not in self._met for way in ways)
+
+    def learn(self, chosen: Any, text: str) -> None:
+        """Choose what led to a text more often if that is a program which reaches something new, and less otherwise."""
+        new = self._reached.get(text, frozenset()) - self._met
         self._met |= new
         if chosen is not None:
             factor = REWARD if new else DECAY
@@ -201,7 +221,7 @@ def _flat(text: str) -> Observed | None:
 
 
 def _parents(
-    reached: Mapping[str, frozenset[Any]], counts: Mapping[Any, int], is_frontier: Callable[[Point], bool]
+    reached: Mapping[str, frozenset[Any]], counts: Mapping[Any, int], is_frontier: Callable[[Any], bool]
 ) -> list[list[tuple[Any, str]]]:
     """Return points at the frontier and the rarest points, each with some of the shortest programs that reach it.
 
@@ -209,7 +229,7 @@ def _parents(
     """
     rarest = sorted(counts, key=lambda point: (counts[point], str(point)))
     texts = sorted(reached, key=len)
-    kinds = ([point for point in rarest if is_frontier(point[0])], rarest)
+    kinds = ([point for point in rarest if is_frontier(point)], rarest)
     return [
         [
             (point, text)
@@ -237,7 +257,8 @@ def _growth(seen: Observed, operation: Any, random: Random) -> Edits | None:
             return {place: [name_of(random.choice(list(seen.values)))]}
         case "copy":
             before = seen.lines_before(line)
-            return copied(seen, line, place, random.choice(before)) if before else None
+            deep = bool(random.randrange(2))
+            return copied(seen, line, place, random.choice(before), with_sources=deep) if before else None
         case "argument":
             changes = [change.edits for change in argument_variations(seen)]
             return random.choice(changes) if changes else None

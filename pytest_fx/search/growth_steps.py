@@ -33,16 +33,33 @@ REDRAWN = 4
 """Times that a line is drawn again with other arguments."""
 
 
-def copied(seen: Observed, line: ast.stmt, place: ast.Name, source: ast.stmt) -> Edits | None:
-    """Read what another line computes in a copy of it, with modules of its own."""
-    if not isinstance(source, ast.Assign) or not isinstance(source.targets[0], ast.Name):
-        return None
-    names, value, state = seen.fresh(2), source.value, ""
-    if isinstance(value, ast.Call) and (made := seen.construction(value.func)) is not None:
-        state = f"self.{names[1]} = {ast.unparse(made)}"
-        value = ast.Call(expression(f"self.{names[1]}"), value.args, value.keywords)
-    edits = _with_lines([(line, place)], [assigned(names[0], value)], names[0])
-    return {**edits, **(seen.with_state(state) if state else {})}
+def copied(
+    seen: Observed, line: ast.stmt, place: ast.Name, source: ast.stmt, *, with_sources: bool = False
+) -> Edits | None:
+    """Read what another line computes in a copy of it, with modules of its own.
+
+    Also in copies of the lines that compute what it reads, ``with_sources``.
+    """
+    lines = [source]
+    for each in reversed(seen.lines_before(source)) if with_sources else ():
+        if not stored(each).isdisjoint(set().union(*map(loaded, lines))):
+            lines.insert(0, each)
+    names = iter(seen.fresh(2 * len(lines)))
+    renamed: dict[str, str] = {}
+    copies: list[ast.stmt] = []
+    state: list[str] = []
+    for each in lines:
+        if not isinstance(each, ast.Assign) or not isinstance(each.targets[0], ast.Name):
+            return None
+        value = edited(each.value, {use: [name_of(renamed[use.id])] for use in uses_of(each.value, renamed.keys())})
+        if isinstance(value, ast.Call) and (made := seen.construction(value.func)) is not None:
+            name = next(names)
+            state.append(f"self.{name} = {ast.unparse(made)}")
+            value = ast.Call(expression(f"self.{name}"), value.args, value.keywords)
+        renamed[each.targets[0].id] = next(names)
+        copies.append(assigned(renamed[each.targets[0].id], value))
+    edits = _with_lines([(line, place)], copies, list(renamed.values())[-1])
+    return {**edits, **(seen.with_state("\n".join(state)) if state else {})}
 
 
 def operated(

@@ -50,13 +50,20 @@ ActsOn = Callable[[Program], bool]
 """Whether the pass changes a program."""
 
 
-def places(model: Subject, pass_run: PassRun, acts_on: ActsOn) -> Iterator[Program]:
+AROUND = (1, 2, 4, 0)
+"""Steps around a place that are cut out with it, the first with which the pass acts."""
+
+
+def places(
+    model: Subject, pass_run: PassRun, acts_on: ActsOn, around: Sequence[Sequence[int]] = (AROUND,)
+) -> Iterator[Program]:
     """Yield programs for the places of a model where a pass acts, no two with the same operations.
 
     Args:
         model: a model with example inputs that can be captured.
         pass_run: the pass applied to it.
         acts_on: whether it changes a program.
+        around: steps around each place; with several of them each place is several programs.
     """
     after = pass_run.after
     if after is None or not pass_run.changed:
@@ -69,8 +76,9 @@ def places(model: Subject, pass_run: PassRun, acts_on: ActsOn) -> Iterator[Progr
         if kind in kinds:
             continue
         kinds.add(kind)
-        if (program := cutting.program(place, acts_on)) is not None:
-            yield program
+        for steps in around:
+            if (program := cutting.program(place, acts_on, steps)) is not None:
+                yield program
         if len(kinds) >= MOST_PLACES:
             return
 
@@ -215,10 +223,10 @@ class _Cutting:
                     pending.append(used)
         return sorted(near, key=self._places.__getitem__)
 
-    def program(self, place: Sequence[Node], acts_on: ActsOn) -> Program | None:
-        """Return a place with as little as needed around it for the pass to act; None where it does not."""
-        for steps in (1, 2, 4, 0):
-            nodes = self.surroundings(place, steps)
+    def program(self, place: Sequence[Node], acts_on: ActsOn, steps: Sequence[int]) -> Program | None:
+        """Return a place with the first number of steps around it with which the pass acts; None where it does not."""
+        for count in steps:
+            nodes = self.surroundings(place, count)
             if len(nodes) <= MOST_NODES and (program := self._written(nodes, acts_on)) is not None:
                 return program
         return None

@@ -187,7 +187,7 @@ def check_pass(
                     lambda left: left <= VARIED * most and is_free and not search.code.is_whole,
                 )
                 if is_free:
-                    search.try_places(building_blocks(), modes, lambda: False)
+                    search.try_blocks(building_blocks(), modes)
                 search.vary(about.constants, modes, left, lambda: search.code.is_whole, changed=False)
                 few = min(FEW_CHANGES, wanted)
                 if is_free and search.lacks(few):

@@ -34,7 +34,7 @@ from pytest_fx.search.drawn_options import (
 )
 from pytest_fx.search.exploration import Explored, called_names, trials, variety
 from pytest_fx.search.growth import growths, starts
-from pytest_fx.search.model_cuts import places
+from pytest_fx.search.model_cuts import AROUND, places
 from pytest_fx.search.nearness import cuts, nearest, running, variations
 from pytest_fx.search.observed import Observed
 from pytest_fx.search.reduction import reduced, written
@@ -220,6 +220,15 @@ class Search:
         self.announce(GivenProgram(model.fresh, Arguments()), model.mode)
         seconds = max(self._seconds, LONGEST_ON_MODEL)
         return PassRun(model, self._pass, contract=self._contract, watchdog=self.watchdog, seconds=seconds)
+
+    def try_blocks(self, blocks: Iterable[Subject], modes: Sequence[str]) -> None:
+        """Try the places of building blocks where the pass acts, and note them as those of one model."""
+        models, before = self.counts.models, self.counts.places
+        self.try_places(blocks, modes, lambda: False)
+        number = self.counts.places - before
+        self.counts = replace(self.counts, models=models)
+        if number:
+            self.counts = replace(self.counts, models=(*models, f"{number} in building blocks"))
 
     def try_places(
         self, models: Iterable[Subject], modes: Sequence[str], is_enough: Callable[[], bool] | None = None
@@ -462,10 +471,10 @@ class Search:
 
         return growths(
             self._reached,
-            self.code.is_frontier,
             operations,
             Random(0),
             compared,
+            self.code.conditions,
         )
 
     def explore(
@@ -495,7 +504,7 @@ class Search:
     def _seeds(self) -> list[tuple[str, str]]:
         """Return short parts of changed programs that call different things, and their modes.
 
-        Each is the place where the pass acts with one step around it, or the shortest part of that.
+        Each is the place where the pass acts, alone or with one step around it, or the shortest part of that.
         """
         texts: dict[Any, tuple[str, str]] = {}
         for source in nearest(self._reached_in_changed, MOST_CUT):
@@ -558,13 +567,13 @@ class Search:
         return []
 
     def _places(self, source: str, mode: str) -> list[str]:
-        """Return the places of a changed program where the pass acts, with one step around each."""
+        """Return the places of a changed program where the pass acts, each alone and with one step around it."""
         program = running(source, mode)
         if program is None:
             return []
         with contextlib.suppress(TraceError), _programs_that_raise_rejected():
             example = self._example(program, mode, self._seconds)
-            found = places(example.subject, example, lambda program: self.acts_on(program, mode))
+            found = places(example.subject, example, lambda program: self.acts_on(program, mode), ((0,), AROUND))
             return [program.source for program in found]
         return []
 

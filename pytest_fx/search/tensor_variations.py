@@ -95,6 +95,8 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
     if recipe.dtype is not torch.bool:
         for dtype in _DTYPES if is_input else _DTYPES[:2]:
             yield other(f"{_name_of(dtype)} of one tensor", dtype=dtype)
+        if is_input:  # each is another number in the next narrower floating-point type
+            yield other("large integers", dtype=torch.int64, elements=(2049, -4099, 16777217, 3))
     if is_float:
         yield from (replace(other(name, elements=values), of_values=True) for name, values in _VALUES.items())
     elif recipe.dtype is torch.bool:

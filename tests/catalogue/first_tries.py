@@ -55,6 +55,10 @@ FIRST_TRIES = (
     # one of round 24, which count as not judged
     FirstTry(23, "2026-11-29", "fc45afb1", 10, 6, 2, 0, 1, "each operation that a pass mentions; unused results"),
     FirstTry(24, "2026-11-29", "77ea9fc7", 12, 4, 4, 0, 0, "shapes that a pass compares"),
+    FirstTry(25, "2026-11-30", "76bb331a", 15, 1, 1, 0, 1, "inputs and parameters that a pass asks for; ranks"),
+    FirstTry(26, "2026-11-30", "f8e62c4b", 9, 3, 5, 0, 0, "places alone; conditions still open; copies of chains"),
+    # one of its passes was written as a right one, and makes a backward pass raise, as the search found
+    FirstTry(27, "2026-11-30", "b210ed56", 18, 1, 0, 0, 0, "nothing", wrong=21, right=7),
 )
 """One row a round, the latest one last."""
 

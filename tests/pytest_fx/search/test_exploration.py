@@ -18,6 +18,7 @@ from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 import fx
 from pytest_fx import LawViolation, check_pass
 from pytest_fx.harness.subject import Subject
+from pytest_fx.search.coverage import Point
 from pytest_fx.search.exploration import trials
 from pytest_fx.search.growth import growths, starts
 from pytest_fx.search.growth_steps import operation_variations
@@ -126,6 +127,43 @@ def varied():
 def test_a_property_is_varied(varied, name, text):
     assert name in varied, f"there is no such property among {sorted(varied)}"
     assert any(text in source for source in varied[name]), varied[name][0]
+
+
+LOSS = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Program(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("target", torch.tensor([0, 1, 1]))
+
+    def forward(self, x, y):
+        return F.nll_loss(x + y, self.target)
+
+
+def build():
+    return Program().eval()
+
+
+def inputs():
+    return (torch.arange(12.0).reshape(3, 4), torch.ones(3, 4)), {}
+"""
+
+
+@pytest.mark.parametrize(
+    "name, texts",
+    [("rank of all tensors", ["ones(3, 4, 2)", "repeat(2).reshape(3, 2)"]), ("large integers", ["16777217"])],
+)
+def test_properties_of_several_tensors_and_of_their_types_are_varied(name, texts):
+    programs = [
+        trial.program.source
+        for trial in itertools.islice(trials([(LOSS, "eval")], ("eval",), (), Random(0), {}), 300)
+        if trial.properties == (name,)
+    ]
+    assert any(all(text in source for text in texts) for source in programs), "\n".join(programs[:2])
 
 
 def test_a_group_that_no_size_divides_comes_with_another_size(varied):
@@ -384,11 +422,11 @@ def test_programs_grow_where_conditions_were_met_one_way_only():
 
 
 def test_programs_grow_toward_a_pass_by_the_conditions_that_they_meet():
-    reached = {program.source: frozenset({"start"}) for program in starts()}
+    reached = {program.source: frozenset({(Point("start", 1), 0)}) for program in starts()}
     operations = (torch.chunk, torch.sigmoid, operator.getitem)
-    for program in itertools.islice(growths(reached, lambda point: False, operations, Random(0), lambda text: ()), 400):
+    for program in itertools.islice(growths(reached, operations, Random(0), lambda text: ()), 400):
         met = [mark for mark in ("torch.chunk", "[0]", "torch.sigmoid") if mark in program.source]
-        reached[program.source] = frozenset(met)
+        reached[program.source] = frozenset((Point(mark, 1), 0) for mark in met)
     assert any(len(points) == 3 for points in reached.values())
 
 
@@ -478,12 +516,11 @@ def inputs():
 def test_numbers_in_a_row_are_one_argument_and_that_of_two_calls_may_fit_each_other():
     names, pairs = set(), set()
     acted = Counter()
-    for trial in itertools.islice(trials([(PERMUTED, "eval")], ("eval",), (), Random(0), acted), 400):
+    for trial in itertools.islice(trials([(PERMUTED, "eval")], ("eval",), (), Random(0), acted), 700):
         names.update(trial.properties)
         acted.update({} if "argument dims of permute" in trial.properties else trial.properties)
         if trial.properties == ("argument dims of permute of two calls",):
-            first, second = re.findall(r"permute\(\(?([\d, ]+)\)", trial.program.source)
-            pairs.add((first, second))
+            pairs.add(tuple(re.findall(r"permute\((?:dims=)?\(?([\d, ]+)\)", trial.program.source)))
     assert "argument dims of permute" in names
     assert pairs & {("1, 2, 0", "2, 0, 1"), ("2, 0, 1", "1, 2, 0")}, pairs
 

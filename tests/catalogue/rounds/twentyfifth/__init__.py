@@ -1,0 +1,1 @@
+"""Passes of the twentyfifth round, a file each."""

@@ -1,0 +1,1 @@
+"""Passes of the twentyseventh round, a file each."""

@@ -1,0 +1,1 @@
+"""Passes of the twentysixth round, a file each."""

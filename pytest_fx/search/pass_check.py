@@ -187,11 +187,11 @@ def check_pass(
                     lambda left: left <= VARIED * most and is_free and not search.code.is_whole,
                 )
                 if is_free:
-                    search.try_blocks(building_blocks(), modes)
+                    search.try_blocks(building_blocks(modes, most), modes)
                 search.vary(about.constants, modes, left, lambda: search.code.is_whole, changed=False)
                 few = min(FEW_CHANGES, wanted)
                 if is_free and search.lacks(few):
-                    search.try_places(small_models(), modes, lambda: not search.lacks(few))
+                    search.try_places(small_models(modes), modes, lambda: not search.lacks(few))
                 if min_changed and is_free and (search.lacks(few) or search.code.has_unreached_edits):
                     grown = GROWN if search.lacks(few) else GROWN_FOR_EDITS
                     is_grown = lambda: not search.lacks(few) and not search.code.has_unreached_edits  # noqa: E731

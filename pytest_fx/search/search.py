@@ -65,6 +65,8 @@ LONGEST_ON_MODEL = 60.0
 """Seconds that a pass may take on a whole model, at least."""
 OTHER_OPTIONS = 4
 """Draws of options on a smaller program, for a pass that names some, where those on the larger one show nothing."""
+MOST_OF_BLOCKS = 24
+"""Places of building blocks that are tried: some passes act in each of them."""
 SHORT = 1.0
 """Seconds that a pass may take on a program once it has taken too long on another."""
 
@@ -224,7 +226,7 @@ class Search:
     def try_blocks(self, blocks: Iterable[Subject], modes: Sequence[str]) -> None:
         """Try the places of building blocks where the pass acts, and note them as those of one model."""
         models, before = self.counts.models, self.counts.places
-        self.try_places(blocks, modes, lambda: False)
+        self.try_places(blocks, modes, lambda: self.counts.places >= before + MOST_OF_BLOCKS)
         number = self.counts.places - before
         self.counts = replace(self.counts, models=models)
         if number:

@@ -45,9 +45,8 @@ def load_models(models: Any, modes: Sequence[str]) -> list[Subject]:
         if isinstance(model, Subject):
             subjects.append(model)
         elif isinstance(model, str) or callable(model):
-            mode = "eval" if "eval" in modes else "train"
             cases = cases_of(replace(_OPTIONS, models=(model,)), Path.cwd())
-            subjects += (load_subject(case.in_mode(mode)) for case in cases)
+            subjects += (load_subject(case.in_mode(_mode_of(modes))) for case in cases)
         else:
             raise refusal("models= takes models", model, error=CannotLoadError, remedy=_MODELS)
     for subject in subjects:
@@ -62,30 +61,37 @@ def load_models(models: Any, modes: Sequence[str]) -> list[Subject]:
     return subjects
 
 
-def building_blocks() -> Iterator[Subject]:
-    """Yield the building blocks of the zoo, each built on request."""
-    for name, build, inputs in model_zoo.blocks():
+def building_blocks(modes: Sequence[str], most: int) -> Iterator[Subject]:
+    """Yield building blocks of the zoo, of each field some if there are more than ``most``, each built on request."""
+    blocks = list(model_zoo.blocks())
+    for name, build, inputs in blocks[:: max(1, -(-len(blocks) // most))]:
         with model_zoo.seeded(0):
             model = GivenModel((build(), inputs))
-        yield load_subject(ModelCase.of(model, _OPTIONS, name=name))
+        yield load_subject(ModelCase.of(model, _OPTIONS, name=name).in_mode(_mode_of(modes)))
 
 
-def small_models() -> Iterator[Subject]:
+def small_models(modes: Sequence[str]) -> Iterator[Subject]:
     """Yield the small models of the zoo, then those of installed libraries, each built on request."""
     for name in model_zoo.models_with_tag("small"):
-        yield load_subject(ModelCase.of(name, _OPTIONS))
+        yield load_subject(ModelCase.of(name, _OPTIONS).in_mode(_mode_of(modes)))
     for library, models in _LIBRARIES.items():
         if importlib.util.find_spec(library) is not None:
-            yield from filter(None, (_of_library(library, name, make) for name, make in models.items()))
+            yield from filter(None, (_of_library(library, name, make, modes) for name, make in models.items()))
 
 
-def _of_library(library: str, name: str, make: Callable[[Any], _Model]) -> Subject | None:
+def _mode_of(modes: Sequence[str]) -> str:
+    """Return the mode in which a model is searched for places, of those of the programs."""
+    return "eval" if "eval" in modes else "train"
+
+
+def _of_library(library: str, name: str, make: Callable[[Any], _Model], modes: Sequence[str]) -> Subject | None:
     """Return a model of a library; None where the version that is installed has no such model, or does not load."""
     try:
         with warnings.catch_warnings(), model_zoo.seeded(0):
             warnings.simplefilter("ignore")
             module, inputs = make(importlib.import_module(library))
-            subject = load_subject(ModelCase.of(GivenModel((module, inputs)), _OPTIONS, name=f"{library} {name}"))
+            case = ModelCase.of(GivenModel((module, inputs)), _OPTIONS, name=f"{library} {name}")
+            subject = load_subject(case.in_mode(_mode_of(modes)))
     except Exception:  # of whatever kind the library raises
         return None
     return subject if subject.capture_error is None else None

@@ -329,7 +329,7 @@ def test_passes_of_every_kind_are_taken(check):
         return graph_module
 
     for pass_ in (fx.passes.RemoveDeadCode, "remove-dead-code", "remove-dead-code,eliminate-common-subexpressions"):
-        assert check(pass_, max_examples=2).programs == 2
+        assert check(pass_, max_examples=2).programs >= 2  # and the places of two building blocks
     assert check(fx.interop.adapt(negate_twice), max_examples=2).name == "negate-twice"
 
 

@@ -50,6 +50,14 @@ COMBINED = 2
 """Programs with several properties otherwise, for each with one, after the first."""
 MOST_JOINT = 48
 """Pairs of an argument of two calls that are tried."""
+TRAINING = "train"
+"""The mode in which dropout draws random numbers."""
+DRAWING = "dropout between"
+"""The property of a program that does so."""
+MOST_DRAWING = 8
+"""Pairs of places that are tried with such draws."""
+OTHER_VALUES = 4
+"""Values of tensors that are tried with an operation in the place of another one."""
 MOST_BARREN = 2
 """Rounds through all properties without a new program, after which there are no others."""
 MOST_NEW = 3
@@ -173,6 +181,9 @@ def trials(
         barren += 1
         if cycle == 1:
             pairs = [(seen, mode, each) for seen, mode in observed for each in _joint(seen, acted, random)]
+            pairs += [
+                (seen, TRAINING, each) for seen, _ in observed for each in _draws(seen, random) if TRAINING in modes
+            ]
             joint.extend(random.sample(pairs, len(pairs)))
         for time, name in itertools.product(range(max(often.values(), default=0)), names):
             if time >= often[name]:
@@ -207,7 +218,7 @@ def _turn(variation: Variation, looked_at: Collection[str]) -> tuple[bool, bool]
 
 
 def _of_new_operation(trial: Trial, modes: Sequence[str], random: Random) -> list[_Waiting]:
-    """Return variations of a trial in which an operation stands for another one: the other mode, and its arguments."""
+    """Return variations of a trial with another operation: the other mode, its arguments, and some other values."""
     seen = Observed.of(trial.program.source, trial.mode)
     if seen is None:
         return []
@@ -215,7 +226,9 @@ def _of_new_operation(trial: Trial, modes: Sequence[str], random: Random) -> lis
     for several in _by_name(seen).values():
         if several[0].callee == trial.operation:
             waiting.append((seen, trial.mode, random.choice(several)))
-    return waiting
+    of_values = [random.choice(several) for several in _by_name(seen).values() if several[0].of_values]
+    others = random.sample(of_values, min(OTHER_VALUES, len(of_values)))
+    return [*waiting, *((seen, trial.mode, each) for each in others)]
 
 
 def _next_single(queue: deque[_Waiting], known: _Known) -> Trial | None:
@@ -297,6 +310,14 @@ def _joint(seen: Observed, acted: Mapping[str, int], random: Random) -> Iterator
         pairs = [pair for two in calls for pair in itertools.product(*two)]
         for one, other in random.sample(pairs, min(MOST_JOINT, len(pairs))):
             yield replace(one, name=f"{name} of two calls", edits={**one.edits, **other.edits})
+
+
+def _draws(seen: Observed, random: Random) -> Iterator[Variation]:
+    """Yield random draws at two places, where they are in training: their order shows, where one draw shows nothing."""
+    draws = list(itertools.combinations(_by_name(seen).get(DRAWING, ()), 2))
+    for one, other in random.sample(draws, min(MOST_DRAWING, len(draws))):
+        if one.edits.keys().isdisjoint(other.edits):
+            yield replace(one, name="dropout at two places", edits={**one.edits, **other.edits})
 
 
 def _one_of(

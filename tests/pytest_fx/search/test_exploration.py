@@ -552,3 +552,13 @@ def test_an_argument_that_was_made_a_keyword_cannot_be_left_out_by_its_value():
     assert applies({argument: []}, tree)
     assert not applies({argument: []}, by_keyword)
     assert applies({argument: [ast.Constant(1)]}, by_keyword)
+
+
+def test_random_numbers_are_drawn_at_two_places_in_training():
+    acted, found = Counter(), []
+    for trial in itertools.islice(trials([(PERMUTED, "eval")], ("eval", "train"), (), Random(0), acted), 700):
+        acted.update(trial.properties)
+        if trial.properties == ("dropout at two places",):
+            found.append(trial)
+    assert found and {trial.mode for trial in found} == {"train"}
+    assert all(trial.program.source.count("dropout(") == 2 for trial in found)

@@ -1,0 +1,1 @@
+"""Passes of the twentyeighth round, a file each."""

@@ -32,13 +32,13 @@ _VALUES: dict[str, tuple[float, ...]] = {
     "a NaN": (1.0, _NAN, -2.0, 0.5, 3.0),
     "infinities": (1.0, _INFINITY, -2.0, -_INFINITY, 0.5),
 }
+_NOT_FINITE = ("a NaN", "infinities")
 _WEIGHTS = {
     "zeros": "{0}.zero_()",
     "rows of zeros": "{0}[:1].zero_()",
     "negative values": "{0}.abs_().neg_()",
     "ties": "{0}.fill_(0.5)",
     "large values": "{0}.mul_(1000)",
-    "a NaN": "{0}.view(-1)[:1].fill_(float('nan'))",
 }
 """What is done to a parameter or a buffer of a module, by the property."""
 _LAYOUTS = {
@@ -98,7 +98,9 @@ def _of_tensor(part: ast.expr, recipe: TensorRecipe, is_input: bool) -> Iterator
         if is_input:  # each is another number in the next narrower floating-point type
             yield other("large integers", dtype=torch.int64, elements=(2049, -4099, 16777217, 3))
     if is_float:
-        yield from (replace(other(name, elements=values), of_values=True) for name, values in _VALUES.items())
+        for name, values in _VALUES.items():
+            if is_input or name not in _NOT_FINITE:  # weights are, as long as a model works
+                yield replace(other(name, elements=values), of_values=True)
     elif recipe.dtype is torch.bool:
         yield from (other("values", elements=values) for values in ((True,), (False,)))
     else:

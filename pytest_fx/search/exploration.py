@@ -113,6 +113,8 @@ class Trial:
     """Whether the values and the state are as before: gradients may depend on both, where outputs do not."""
     operation: str = ""
     """The operation that the pass mentions, where one stands in the place of another one."""
+    is_from_end: bool = False
+    """Whether one argument is another one, and negative: a dimension counted from the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,7 @@ def trials(
     often = {name: max(VALUES * bool(first[name].callee), round(len(queues[name]) ** (1 / 3))) for name in names}
     barren = 0
     joint, of_new = deque[_Waiting](), deque[_Waiting]()
-    called = Counter({part: MOST_NEW for seen, _ in observed for part in called_names(ast.unparse(seen.tree))})
+    called = Counter[Any]({part: MOST_NEW for seen, _ in observed for part in called_names(ast.unparse(seen.tree))})
     for cycle in itertools.count():
         barren += 1
         if cycle == 1:
@@ -204,6 +206,9 @@ def trials(
                     if has_acted and trial.operation and called[trial.operation] < MOST_NEW:
                         called[trial.operation] += 1
                         of_new.extend(_of_new_operation(trial, modes, random))
+                    if has_acted and trial.is_from_end and called[trial.properties] < MOST_NEW:
+                        called[trial.properties] += 1
+                        of_new.extend(_of_ranks(trial))
         if barren == MOST_BARREN:
             return
 
@@ -229,6 +234,13 @@ def _of_new_operation(trial: Trial, modes: Sequence[str], random: Random) -> lis
     of_values = [random.choice(several) for several in _by_name(seen).values() if several[0].of_values]
     others = random.sample(of_values, min(OTHER_VALUES, len(of_values)))
     return [*waiting, *((seen, trial.mode, each) for each in others)]
+
+
+def _of_ranks(trial: Trial) -> list[_Waiting]:
+    """Return variations of a trial in which tensors have a further dimension."""
+    seen = Observed.of(trial.program.source, trial.mode)
+    several = _by_name(seen).values() if seen is not None else ()
+    return [(seen, trial.mode, each) for each in itertools.chain(*several) if each.of_rank and seen is not None]
 
 
 def _next_single(queue: deque[_Waiting], known: _Known) -> Trial | None:
@@ -365,7 +377,8 @@ def _trial(changed: ast.Module, mode: str, made: Sequence[Variation], known: _Kn
         if (program := running(text, mode)) is not None:
             known.texts.add((text, mode))
             usual = not any(each.of_values for each in made)
-            return Trial(program, mode, tuple(each.name for each in made), usual, last.operation)
+            is_from_end = len(made) == 1 and last.passed[:1] == "-"
+            return Trial(program, mode, tuple(each.name for each in made), usual, last.operation, is_from_end)
     known.unfit[last.name] += may_fit
     return None
 

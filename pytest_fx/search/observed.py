@@ -39,6 +39,8 @@ class Variation:
     """The argument as text."""
     call: ast.AST | None = None
     """The call."""
+    of_rank: bool = False
+    """Whether tensors have another number of dimensions."""
     operation: str = ""
     """The name of the operation that the pass mentions and a line now calls, for the property of which one it is."""
 

@@ -133,7 +133,7 @@ def _of_ranks(name: str, tensors: Sequence[tuple[ast.expr, TensorRecipe]]) -> It
             part: replace(recipe, shape=(size, *recipe.shape) if is_first else (*recipe.shape, size))
             for part, recipe in tensors
         }
-        yield Variation(name, {part: [expression(recipe.text)] for part, recipe in wider.items()})
+        yield Variation(name, {part: [expression(recipe.text)] for part, recipe in wider.items()}, of_rank=True)
 
 
 def wider(seen: Observed) -> Edits:

@@ -11,7 +11,7 @@ from torch import nn
 
 from pytest_fx.search.argument_variations import variations_of
 from pytest_fx.search.observed import Observed, Variation, assigned, called_by, path_of_tensor, statements
-from pytest_fx.search.syntax import Edits, edited, expression, loaded, name_of, stored, uses_of
+from pytest_fx.search.syntax import Edits, Parameter, edited, expression, loaded, name_of, stored, uses_of
 
 _WRITES = {
     "written": "{0}.mul_(2)",
@@ -128,7 +128,11 @@ def _of_value(seen: Observed, line: ast.stmt | None, name: str) -> Iterator[Vari
 
 
 def _of_inputs(seen: Observed) -> Iterator[Variation]:
-    """Yield a further input, of the same shape and dtype, in the place of a value that is read."""
+    """Yield a further input, of the same shape and dtype in the place of a value that is read, or of integers."""
+    (more,), result = seen.fresh(), ast.unparse(seen.returned)
+    integers = seen.call.edits([*seen.call.parameters, Parameter(more, expression("torch.arange(4)"))])
+    returned = f"({result}, {more} * 2 + 1, {more} * 2.0 + 1)"
+    yield Variation("integers with equal numbers of two types", {**integers, **seen.returning(returned)})
     for line in seen.lines:
         for part in uses_of(line, seen.tensors().keys()):
             yield Variation("an input instead", seen.with_input(part))

@@ -111,6 +111,7 @@ def varied():
         "cast between": ".double()",
         "strides between": ".contiguous().transpose",
         "operands swapped": "2.0 *",
+        "integers with equal numbers of two types": "* 2 + 1",
         "order of a list": "torch.cat([t",
         "a tensor in the place of a number": "self.more1",
         "a forward hook": "register_forward_hook",
@@ -562,3 +563,13 @@ def test_random_numbers_are_drawn_at_two_places_in_training():
             found.append(trial)
     assert found and {trial.mode for trial in found} == {"train"}
     assert all(trial.program.source.count("dropout(") == 2 for trial in found)
+
+
+def test_tensors_get_a_further_dimension_where_one_is_counted_from_the_end():
+    acted, found = Counter(), []
+    text = PERMUTED.replace("permute(0, 1, 2)", "relu()").replace("b.permute((0, 1, 2))", "b")
+    for trial in itertools.islice(trials([(text, "eval")], ("eval",), (), Random(0), acted), 900):
+        acted.update(trial.properties)
+        if trial.properties == ("rank of all inputs",):
+            found += re.findall(r"softmax\(\w+, (-?\d)\)", trial.program.source)
+    assert any(dim.startswith("-") for dim in found), found

@@ -1,0 +1,1 @@
+"""Passes of the twentyninth round, a file each."""

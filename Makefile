@@ -18,8 +18,8 @@ WITH_PROPERTIES := tests/properties tests/fx/*/test_*_properties.py tests/fx/pas
 verify: $(INSTALLED)  ## capture MODEL, check every pass on it against eager, time it, print the table
 	$(BIN)/python -m pytest --noconftest --fx-model $(MODEL) $(ARGS)
 
-test: $(INSTALLED)  ## the whole test suite, on all cores
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
+test: $(INSTALLED)  ## the whole test suite, on all cores with one thread each: several wait for each other
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal $(ARGS)
 
 thorough: $(INSTALLED)  ## the tests that `make test` leaves out because they take seconds each; random programs are new ones
 	$(BIN)/python -m pytest -m thorough --hypothesis-profile=default --numprocesses auto --dist worksteal $(ARGS)

@@ -63,7 +63,7 @@ def agreed(seen: Observed, mismatch: Mismatch, operations: Sequence[Any], random
 def _readers_too_many(
     seen: Observed, mismatch: Mismatch, readers: Sequence[tuple[ast.stmt, ast.Name]]
 ) -> Sequence[tuple[ast.stmt, ast.Name]]:
-    """Return what reads a value beside the number of users, or those users, that are wanted."""
+    """Return the readers of a value beside the wanted ones, or all of them where only their number is wanted."""
     value, wanted = mismatch.value, mismatch.wanted
     if type(value) is int and type(wanted) is int:
         return readers if 0 < wanted < value else ()
@@ -283,7 +283,7 @@ def _arguments_replaced(
 
 
 def _positional(call: ast.AST) -> list[ast.expr]:
-    """Return what a call or an operator takes by position: of a method its object first."""
+    """Return the positional arguments of a call or an operator; the object of a method is the first one."""
     match call:
         case ast.Call(func=ast.Attribute(value=source) as method) if not is_named(method):
             return [source, *call.args]
@@ -314,7 +314,7 @@ def _fewer(keywords: list[ast.keyword]) -> list[list[ast.keyword]]:
 
 
 def _is_text_of(seen: Observed) -> Callable[[ast.expr, Any], bool]:
-    """Return what tells whether a part of a program has a value: its text, or a name that holds it."""
+    """Return a function that compares a part of a program with a value, by its text or by the value of a name."""
 
     def is_text_of(part: ast.expr, value: Any) -> bool:
         held = seen.values.get(part.id) if isinstance(part, ast.Name) else None

@@ -104,7 +104,7 @@ class _Comparison(NamedTuple):
     right: _Side
     """The right side."""
     guards: tuple[_Guard, ...]
-    """What is asked before it in the same condition."""
+    """The parts of its condition that are asked before it."""
 
 
 class _Guard(NamedTuple):

@@ -63,7 +63,7 @@ MOST_BARREN = 2
 MOST_NEW = 3
 """Trials on which the pass acts with an operation that no seed calls, whose arguments are varied, too."""
 FITTING = (6, 4, 8)
-"""Sizes that are tried where an argument does not fit those of a program."""
+"""Sizes for arguments that do not fit the sizes of a program."""
 MOST_FITTING = 6
 """Programs with such a size."""
 MOST_DOUBLED = 4
@@ -74,17 +74,17 @@ MOST_UNFIT = 2
 
 @dataclass(slots=True)
 class Explored:
-    """What an exploration tried so far."""
+    """The trials of an exploration so far."""
 
     acted: Counter[str] = field(default_factory=Counter[str])
-    """How many trials with each property the pass acted on."""
+    """The number of trials with each property on which the pass acted."""
     tried: Counter[str] = field(default_factory=Counter[str])
-    """How many trials there were with it."""
+    """The number of trials with it."""
 
     trials: int = 0
-    """How many trials the pass acted on."""
+    """The number of trials on which the pass acted."""
     seeds: int = 0
-    """How many seeds there were."""
+    """The number of seeds."""
 
     def note(self, trial: Trial, acted: bool) -> None:
         """Count a trial, and whether the pass acted on it."""
@@ -108,7 +108,7 @@ class Trial:
     mode: str
     """Its mode."""
     properties: tuple[str, ...]
-    """What is otherwise in it."""
+    """The properties that differ from the seed."""
     is_usual: bool = True
     """Whether the values and the state are as before: gradients may depend on both, where outputs do not."""
     operation: str = ""

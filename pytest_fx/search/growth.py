@@ -33,9 +33,9 @@ from pytest_fx.search.removals import slices
 from pytest_fx.search.syntax import Edits, edited, expression, name_of
 
 RAREST = 12
-"""How many of the rarest points programs grow from at a time."""
+"""The number of rarest points from which programs grow at a time."""
 SHORTEST = 6
-"""How many of the shortest programs that reach a point are grown."""
+"""The number of shortest programs at a point that grow."""
 WEIGHTS = {"operation": 4, "value": 1, "copy": 2, "argument": 2, "part": 2, "state": 1}
 """The steps of growth, by their weights: an operation, another value, a copy of lines, another argument, a cut, and
 frozen parameters."""

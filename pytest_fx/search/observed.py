@@ -218,7 +218,7 @@ def is_named(function: ast.expr) -> bool:
 def flattened(tree: ast.Module, *, state: bool = False) -> ast.Module:
     """Return the program with each call and operator of the outermost ``forward`` on a line of its own.
 
-    With ``state`` so is each attribute of the module that is passed to a call.
+    With ``state`` each attribute of the module in an argument is on such a line, too.
     """
     call = WrittenCall.of(tree)
     if call is None:

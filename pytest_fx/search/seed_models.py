@@ -80,7 +80,7 @@ def small_models(modes: Sequence[str]) -> Iterator[Subject]:
 
 
 def _mode_of(modes: Sequence[str]) -> str:
-    """Return the mode in which a model is searched for places, of those of the programs."""
+    """Return the mode of models: evaluation, if programs are tried in it."""
     return "eval" if "eval" in modes else "train"
 
 

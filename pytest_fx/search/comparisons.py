@@ -22,7 +22,7 @@ import torch.fx
 from torch import nn
 
 import fx
-from pytest_fx.search.coverage import monitored
+from pytest_fx.search.coverage import branch_events, monitored
 from pytest_fx.search.references import name_of
 from pytest_fx.search.syntax import expression
 
@@ -453,5 +453,7 @@ def _monitored(codes: Collection[CodeType], note: Callable[[FrameType, int], Non
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         note(frame, frame.f_lineno)
 
-    with monitored(codes, {events.LINE: line, events.PY_RETURN: left, events.PY_YIELD: left}):
+    # a comprehension has one event for its line, before its first element
+    callbacks = {events.LINE: line, **dict.fromkeys((events.PY_RETURN, events.PY_YIELD, *branch_events()), left)}
+    with monitored(codes, callbacks):
         yield

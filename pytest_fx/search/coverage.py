@@ -384,8 +384,6 @@ def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterato
     """Note what is reached, as the interpreter tells of it; None where all of its numbers are in use."""
     monitoring: Any = getattr(sys, "monitoring", None)
     events, reached = monitoring.events, set[Reached]()
-    branches = [getattr(events, name) for name in ("BRANCH_LEFT", "BRANCH_RIGHT") if hasattr(events, name)]
-    branches = branches or [events.BRANCH]
 
     def note(point: Point | None) -> None:
         before = sys._getframe(2).f_back  # pyright: ignore[reportPrivateUsage]
@@ -394,11 +392,23 @@ def _monitored(codes: dict[CodeType, _Layout]) -> Generator[Callable[[], Iterato
     def line(code: CodeType, number: int) -> None:
         note(codes[code].lines.get(number))
 
+    def start(code: CodeType, offset: int) -> None:
+        note(codes[code].lines.get(code.co_firstlineno))  # a function in one line has no other event of that line
+
     def branch(code: CodeType, offset: int, destination: int) -> None:
         note(codes[code].came(offset, destination))
 
-    with monitored(codes, {events.LINE: line, **dict.fromkeys(branches, branch)}) as is_told:
+    callbacks = {events.LINE: line, events.PY_START: start, **dict.fromkeys(branch_events(), branch)}
+    with monitored(codes, callbacks) as is_told:
         yield (lambda: iter(reached)) if is_told else None
+
+
+def branch_events() -> list[int]:
+    """Return the events of ``sys.monitoring`` for the two ways of a condition."""
+    monitoring: Any = getattr(sys, "monitoring", None)
+    events = monitoring.events
+    ways = [getattr(events, name) for name in ("BRANCH_LEFT", "BRANCH_RIGHT") if hasattr(events, name)]
+    return ways or [events.BRANCH]
 
 
 @contextmanager

@@ -96,6 +96,7 @@ def test_under_the_option_no_gradients_are_asked_for_and_the_row_says_so(run):
     assert "gradients" in result.stdout.str() and "--fx-inference" in result.stdout.str()
 
 
+@pytest.mark.usefixtures("little_explored")
 def test_random_programs_are_in_evaluation_mode_under_the_option(pytester, monkeypatch):
     monkeypatch.setattr("pytest_fx.search.search.SHRINKING", 1.0)
     pytester.makepyfile(passes=PASSES)

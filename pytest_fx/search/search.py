@@ -225,12 +225,13 @@ class Search:
 
     def try_blocks(self, blocks: Iterable[Subject], modes: Sequence[str]) -> None:
         """Try the places of building blocks where the pass acts, and note them as those of one model."""
-        models, before = self.counts.models, self.counts.places
-        self.try_places(blocks, modes, lambda: self.counts.places >= before + MOST_OF_BLOCKS)
-        number = self.counts.places - before
-        self.counts = replace(self.counts, models=models)
+        number = 0
+        for block in blocks:
+            number += self._try_model(block, modes)[0]
+            if number >= MOST_OF_BLOCKS:
+                break
         if number:
-            self.counts = replace(self.counts, models=(*models, f"{number} in building blocks"))
+            self.counts = self.counts.looked_through("building blocks", number)
 
     def try_places(
         self, models: Iterable[Subject], modes: Sequence[str], is_enough: Callable[[], bool] | None = None
@@ -243,18 +244,23 @@ class Search:
         for model in models:
             if is_enough is not None and is_enough():
                 return
-            pass_run = self.applied_to(model)
-            found = places(model, pass_run, lambda program: any(self.acts_on(program, mode) for mode in modes))
-            number = 0
-            for number, program in enumerate(found, 1):
-                for mode in modes:
-                    if self.acts_on(program, mode):
-                        self.check(program, mode, number - 1)
-            self.require_returned(pass_run)
-            why = "which it refuses" if pass_run.refusal else "where it has no text" if pass_run.changed else ""
+            number, why = self._try_model(model, modes)
             if number or is_enough is None:
                 self.counts = self.counts.looked_through(model.name, number, why)
-            pass_run.close()
+
+    def _try_model(self, model: Subject, modes: Sequence[str]) -> tuple[int, str]:
+        """Try the places of a model where the pass acts, and return their number, and why there may be none."""
+        pass_run = self.applied_to(model)
+        found = places(model, pass_run, lambda program: any(self.acts_on(program, mode) for mode in modes))
+        number = 0
+        for number, program in enumerate(found, 1):
+            for mode in modes:
+                if self.acts_on(program, mode):
+                    self.check(program, mode, number - 1)
+        self.require_returned(pass_run)
+        why = "which it refuses" if pass_run.refusal else "where it has no text" if pass_run.changed else ""
+        pass_run.close()
+        return number, why
 
     def require_returned(self, example: PassRun) -> None:
         """Raise the violation of a law by a pass that raises on a model, or does not end there."""

@@ -223,7 +223,7 @@ class _Layout:
     """Where the lines and conditions of a function are in its code."""
 
     def __init__(self, code: CodeType) -> None:
-        self._file, self._function = code.co_filename, f"{code.co_name} at line {code.co_firstlineno}"
+        self._file, self._function = code.co_filename, _place_of(code)
         lines = {line for *_, line in code.co_lines() if line}
         head = code.co_firstlineno
         if code.co_name[:1] != "<" and len(lines) > 1:  # a lambda begins with its body
@@ -334,6 +334,16 @@ class _Layout:
         encoded[-1] = encoded[-1][: place.end_col_offset]
         encoded[0] = encoded[0][place.col_offset :]
         return place.lineno, _shortened(" ".join(part.decode(errors="replace").strip() for part in encoded))
+
+
+def _place_of(code: CodeType) -> str:
+    """Return the name of a function with its line, and its first column where Python has columns.
+
+    Two lambdas may stand in one line.
+    """
+    positions: Any = getattr(code, "co_positions", tuple)()
+    columns = [column for line, _, column, end in positions if line and column is not None and end]
+    return f"{code.co_name} at {code.co_firstlineno}:{min(columns, default=0)}"
 
 
 def _jumps_on(name: str) -> bool | None:

@@ -345,3 +345,19 @@ def test_an_edit_in_a_lambda_is_reached_where_the_lambda_runs_not_on_its_line():
     with code.recording():
         erase_each(graph, [graph.placeholder("x")])
     assert code.has_edited
+
+
+def erase_some(graph, nodes):
+    edits = {"keep": lambda node: node, "erase": lambda node: graph.erase_node(node)}
+    for node in nodes:
+        edits[node.name](node)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="code has no columns in Python 3.10")
+@pytest.mark.parametrize("name, edits", [("keep", False), ("erase", True)])
+def test_two_lambdas_of_one_line_are_told_apart(name, edits):
+    code = PassCode(references_of(erase_some).codes)
+    graph = fx.Graph()
+    with code.recording():
+        erase_some(graph, [graph.placeholder(name)])
+    assert code.has_edited == edits

@@ -231,6 +231,14 @@ def assigned(codes: Iterable[CodeType], kind: str) -> frozenset[str]:
     return frozenset(step.value for one in with_them for step in steps(one) if step.name in names)
 
 
+def globals_read(codes: Iterable[CodeType]) -> frozenset[str]:
+    """Return the names that some code reads as globals, and not as attributes alone."""
+    return frozenset(step.value for code in codes for step in steps(code) if step.name in _READ_GLOBALS)
+
+
+_READ_GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+
+
 def stores(code: CodeType) -> tuple[bool, set[str]]:
     """Return whether some code writes to more than its own variables, and the attributes that it sets."""
     found = [step for step in steps(code) if step.name in _STORES]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fx.bytecode.dialects import nested, once_for_code
-from fx.bytecode.mentions import assigned, compares_with_truth
+from fx.bytecode.mentions import assigned, compares_with_truth, globals_read
 from fx.capture.restore.places import PLAIN
 from fx.checks.handlers import handling
 from fx.frames import is_our_file, is_pythons_file, is_users_file
@@ -28,6 +28,8 @@ class NamesInCode:
 
     read: tuple[str, ...]
     """Names of globals, and of attributes."""
+    globals: frozenset[str]
+    """Those among them that are read as globals."""
     assigned: frozenset[str]
     """Globals that are assigned."""
     stored: frozenset[str]
@@ -36,10 +38,13 @@ class NamesInCode:
 
 @once_for_code
 def names_of(code: CodeType) -> NamesInCode:
-    """Return the names in some code."""
+    """Return the names in some code that its author can have written.
+
+    Tools add others, as pytest's ``@pytest_ar`` behind asserts. All of the tool is reached from there.
+    """
     codes = nested(code)
-    read = dict.fromkeys(name for one in codes for name in one.co_names)
-    return NamesInCode(tuple(read), assigned(codes, "global"), assigned(codes, "attr"))
+    read = dict.fromkeys(name for one in codes for name in one.co_names if name.isidentifier())
+    return NamesInCode(tuple(read), globals_read(codes), assigned(codes, "global"), assigned(codes, "attr"))
 
 
 class Facts:

@@ -183,7 +183,7 @@ class Record:
         for name in names.read:
             for method in self._methods.get(name, ()):
                 self._functions.append(method)
-            if (value := namespace.get(name)) is None:  # most are names of attributes
+            if name not in names.globals or (value := namespace.get(name)) is None:
                 continue
             draws = type(value) in _REPLACED and generator_of(value) is not None
             if type(value) not in PLAIN and type(value) is not ModuleType and not draws:

@@ -175,3 +175,45 @@ def test_what_a_graph_cannot_hold_is_refused_by_its_line(program: Any, said: str
 def test_names_that_a_traced_value_has_are_those_of_a_tensor() -> None:
     captured = fx.symbolic_trace(lambda x: x * 2 if "softmax" in dir(x) and "node" not in dir(x) else x)
     assert captured(torch.ones(1)).item() == 2
+
+
+steps: list[str] = []
+
+
+def test_an_attribute_reaches_no_global_that_has_its_name() -> None:
+    class Repeated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = (1, 2)
+
+        def forward(self, x: Any) -> Any:
+            return sum((x * step for step in self.steps), x)
+
+    class Noting(fx.Tracer):
+        def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+            steps.append("a node")
+            return super().create_node(*args, **kwargs)
+
+    Noting().trace(Repeated())
+    assert steps  # what a tracer notes is none of the program's state
+
+
+def test_an_assert_of_a_test_reaches_nothing_of_the_test_runner() -> None:
+    from _pytest.assertion import util
+
+    class Asserting(nn.Module):
+        def forward(self, x: Any) -> Any:
+            assert x.dim() < 5
+            return x + 1
+
+    class Noting(fx.Tracer):
+        def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+            util._config.append("a node")
+            return super().create_node(*args, **kwargs)
+
+    before, util._config = util._config, []  # functions behind pytest's asserts read it
+    try:
+        Noting().trace(Asserting(), example_inputs=(torch.ones(2),))
+        assert util._config
+    finally:
+        util._config = before

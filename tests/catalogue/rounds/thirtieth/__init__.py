@@ -1,0 +1,1 @@
+"""Passes of the thirtieth round, a file each."""

@@ -1,0 +1,1 @@
+"""Passes of the thirtyfirst round, a file each."""

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fx.operators.families import is_one_of
+from fx.operators.families import is_one_of, operators
 from fx.operators.python import BY_FUNCTION
 from pytest_fx.generation.grammar import ROWS
 from pytest_fx.generation.operands import (
@@ -110,6 +110,13 @@ def known_choices() -> tuple[SpelledRow, ...]:
     return tuple(choice for choices in _index().values() for is_direct, choice in choices if is_direct)
 
 
+@functools.cache
+def updating_layers() -> tuple[type[nn.Module], ...]:
+    """Return the layers of the grammar that update their buffers in training."""
+    layers = dict.fromkeys(layer for row in operators() if row.family == "batch norm" for layer in row.modules)
+    return tuple(layer for layer in layers if layer in _index())
+
+
 def compounds(targets: Set[Target]) -> tuple[Chain, ...]:
     """The rows that call two or more of the targets, and nothing else: ``torch.max({0}, 1)[0]``; once and twice."""
     found: dict[frozenset[Target], list[SpelledRow]] = {}
@@ -160,13 +167,13 @@ def choices_for(target: Target) -> tuple[SpelledRow, ...]:
     """The ways to call ``target``: rows of the grammar, or for an unknown one a row that tries it on tensors."""
     if target == ATTRIBUTE:
         return tuple(choice for _, choice in _choices() if "state" in choice.row.tags)
-    known = _index().get(target, [])
+    rows = _index().get(target, [])
+    known = [each for each in rows if each[1].row.operands] or rows  # a trace records no call of constants alone
     direct = tuple(choice for is_direct, choice in known if is_direct)
     if not known:
-        rows = rows_of(target)
-        return tuple(SpelledRow(row, row.spellings[0]) for row in rows) or tuple(_tried(target))
-    rows = rows_of(target, FEW_CALLS) if callable(target) else ()
-    into = tuple(SpelledRow(row, row.spellings[0]) for row in rows if "out={0}" in row.spellings[0])
+        return tuple(SpelledRow(row, row.spellings[0]) for row in rows_of(target)) or tuple(_tried(target))
+    others = rows_of(target, FEW_CALLS) if callable(target) else ()
+    into = tuple(SpelledRow(row, row.spellings[0]) for row in others if "out={0}" in row.spellings[0])
     return (*direct * OTHERS_OF_OUT, *into) if direct and into else direct or tuple(choice for _, choice in known)
 
 

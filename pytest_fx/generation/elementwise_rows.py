@@ -67,6 +67,7 @@ ELEMENTS = [
     row("nn.Identity", FLOAT),
     row("nn.Hardshrink; nn.Softshrink", FLOAT, leading("lambd", one_of(0.1, 1.0), 2)),
     row("nn.PReLU", FLOAT, argument("init", one_of(0.5, -0.1), 2), DTYPE),
+    row("nn.PReLU", MATRICES, place("num_parameters", size(1)), DTYPE),
     row("torch.clamp; .clamp", FLOAT, leading("min", one_of(0, -0.5, 0.0, 1.5)),
         leading("max", one_of(1, 6.0, -0.25), 2), weight=2),
     row("{0}.clamp(max={number}); torch.clamp({0}, max={number}); {0}.clamp(min={number}); {0}.clamp_min({number})",

@@ -297,6 +297,7 @@ SIZES = [
         "{0}.sum(0) / {0}.size(-1); {0}.sum(-1) / {0}.size(0); {0}[: {0}.shape[0] // 2]; "
         "{0} + {0}.new_ones({0}.size(-1))", VECTORS, SIZE, weight=3),
     row("{0}.new_zeros({0}.shape); torch.zeros_like; torch.ones_like; torch.full_like({0}, 0.5)", FLOAT),
-    row("torch.ones({0}.size(0)); torch.zeros({0}.shape); torch.arange({0}.size(-1)); torch.full_like({0}, 2)",
-        DIMENSIONED, SIZE),
+    row("torch.zeros({0}.shape); torch.full({0}.shape, 0.5); torch.full_like({0}, 2)", DIMENSIONED, SIZE),
+    row("torch.ones({0}.size({dim})); torch.arange({0}.size({dim})); torch.eye({0}.size({dim})); "
+        "torch.linspace(0, 1, {0}.shape[{dim}])", DIMENSIONED, SIZE, argument("dim", dimension)),
 ]

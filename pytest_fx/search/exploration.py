@@ -20,7 +20,7 @@ from typing import Any
 
 from pytest_fx.generation.record import Program
 from pytest_fx.search.argument_variations import argument_variations
-from pytest_fx.search.growth_steps import operation_variations
+from pytest_fx.search.growth_steps import name_of_operation, operation_variations
 from pytest_fx.search.module_variations import module_variations, name_variations
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, Variation
@@ -174,7 +174,8 @@ def trials(
     names = list(queues)
     random.shuffle(names)
     first = {name: queues[name][0][2] for name in names}
-    names.sort(key=lambda name: _turn(first[name], looked_at))
+    mentioned = frozenset(map(name_of_operation, operations))
+    names.sort(key=lambda name: _turn(first[name], mentioned, looked_at))
     often = {name: max(VALUES * bool(first[name].callee), round(len(queues[name]) ** (1 / 3))) for name in names}
     barren = 0
     joint, of_new = deque[_Waiting](), deque[_Waiting]()
@@ -217,9 +218,9 @@ _Waiting = tuple[Observed, str, Variation]
 """A seed, its mode, and a variation of it that was not tried yet."""
 
 
-def _turn(variation: Variation, looked_at: Collection[str]) -> tuple[bool, bool]:
+def _turn(variation: Variation, mentioned: Collection[str], looked_at: Collection[str]) -> tuple[bool, bool]:
     """Return a key of a property: other operations of the pass come first, then arguments that it does not mention."""
-    return not variation.operation, not variation.parameter or variation.parameter in looked_at
+    return variation.operation not in mentioned, not variation.parameter or variation.parameter in looked_at
 
 
 def _of_new_operation(trial: Trial, modes: Sequence[str], random: Random) -> list[_Waiting]:

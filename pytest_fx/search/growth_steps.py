@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pytest_fx.generation.bias import SpelledRow, choices_for, known_choices
+from pytest_fx.generation.bias import SpelledRow, choices_for, known_choices, updating_layers
 from pytest_fx.generation.productions import NAMESPACE, SeededChoices
 from pytest_fx.generation.program_builder import Line, ProgramBuilder, Value, made
 from pytest_fx.generation.record import seeded
@@ -109,17 +109,22 @@ def operated(
 
 
 def operation_variations(seen: Observed, operations: Sequence[Any]) -> Iterator[Variation]:
-    """Yield each line with another operation in the place of its own: one of some, or any that the grammar has."""
+    """Yield each line with another operation in the place of its own.
+
+    It is one of some, a layer that updates its buffers, or any that the grammar has.
+    """
     random, known = Random(0), known_choices()
     any_other = [("any operation instead", [choice], "") for choice in random.sample(known, MOST_OTHERS)]
-    mentioned = [(f"{name} instead", choices_for(each), name) for each in operations if (name := _name(each))]
+    named = dict.fromkeys((*operations, *updating_layers()))
+    mentioned = [(f"{name} instead", choices_for(each), name) for each in named if (name := name_of_operation(each))]
     draws = min(DRAWS, MOST_DRAWN // max(1, len(mentioned)))
     for line in _lines_with_value(seen):
         for name, choices, operation in (*any_other, *draws * mentioned):
             yield from _instead(seen, line, name, choices, random, operation)
 
 
-def _name(operation: Any) -> str:
+def name_of_operation(operation: Any) -> str:
+    """Return the name of a function or class, or of a method, which is a text."""
     return getattr(operation, "__name__", str(operation))
 
 
@@ -181,9 +186,11 @@ def _rewritten(seen: Observed, line: ast.stmt, place: ast.Name, name: str, build
             or not isinstance(target, ast.Name)
             or not _written_again(seen, each, others, builder)
         ):
+            left_out: Edits = {rest: [] for rest in seen.lines[seen.lines.index(each) :]}
             return {
                 **edits,
-                **{rest: [] for rest in seen.lines[seen.lines.index(each) :]},
+                **left_out,
+                line: _statements(builder.lines) if each is line else edits[line],
                 **seen.returning(value.name),
             }
         value = renamed[target.id] = builder.values[-1]

@@ -311,6 +311,12 @@ def test_what_no_source_can_spell_is_not_asked_for() -> None:
     assert choices_for(lambda x: x) == ()
 
 
+@pytest.mark.parametrize("function", [torch.arange, torch.zeros, torch.full, torch.linspace])
+def test_a_tensor_of_numbers_is_made_of_sizes_as_a_trace_records_no_other(function: Any) -> None:
+    choices = choices_for(function)
+    assert choices and all(choice.row.operands for choice in choices)
+
+
 def test_functions_of_numbers_are_not_tried_on_tensors() -> None:
     assert choices_for(math.isfinite) == ()
     assert choices_for(math.sqrt)

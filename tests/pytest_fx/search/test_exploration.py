@@ -17,15 +17,16 @@ from torch.fx.passes.utils.matcher_utils import SubgraphMatcher
 
 import fx
 from pytest_fx import LawViolation, check_pass
+from pytest_fx.generation.bias import choices_for
 from pytest_fx.harness.subject import Subject
 from pytest_fx.search.coverage import Point
 from pytest_fx.search.exploration import trials
 from pytest_fx.search.growth import growths, starts
-from pytest_fx.search.growth_steps import operation_variations
+from pytest_fx.search.growth_steps import operated, operation_variations
 from pytest_fx.search.nearness import running
 from pytest_fx.search.observed import Observed, flattened
 from pytest_fx.search.reduction import written
-from pytest_fx.search.syntax import applies, edited
+from pytest_fx.search.syntax import applies, edited, uses_of
 from pytest_fx.search.tensor_variations import wider
 
 QUICK = hypothesis.settings(database=None, phases=[hypothesis.Phase.generate])
@@ -262,6 +263,23 @@ def test_other_operations_of_the_pass_stand_in_the_place_of_a_call():
         texts.setdefault(trial.properties[0], []).append(trial.program.source)
     assert any("torch.tanh(" in text for text in texts["tanh instead"])
     assert any("nn.Sigmoid()" in text for text in texts["Sigmoid instead"])
+
+
+def test_a_layer_that_updates_its_buffers_stands_in_the_place_of_a_call():
+    names = {variation.name for variation in operation_variations(Observed.of(CONVOLUTION, "eval"), ())}
+    assert {"BatchNorm1d instead", "BatchNorm2d instead"} <= names
+
+
+def test_a_line_that_fits_no_new_value_is_left_out_and_the_new_value_returned():
+    seen = Observed.of(
+        CONVOLUTION.replace("return torch.softmax(b + y, 1)", "c = a[y.long()]\n        return c"), "eval"
+    )
+    index = seen.lines[-2]
+    (reader,) = uses_of(seen.lines[-1], {ast.unparse(index.targets[0])})
+    several = [operated(seen, [(seen.lines[-1], reader)], choices_for(torch.tanh), Random(seed)) for seed in range(20)]
+    texts = [written(edited(seen.tree, edits)) for edits in several if edits is not None]
+    left_out = [text for text in texts if "a[" not in text]
+    assert left_out and all("more1 = torch.tanh(" in text and "return more1" in text for text in left_out)
 
 
 def test_slices_are_written_with_colons_and_vary():

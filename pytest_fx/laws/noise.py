@@ -3,7 +3,8 @@
 ``approximate`` promises a ratio of signal to noise. Noise in what a pass approximates says little about a histogram, an
 index, a number that underflows or a difference of nearly equal numbers that is computed of it. So eager is run with
 the noise that the contract allows in one value that the pass approximates at a time. An output that loses its signal by
-that is not held to the ratio.
+that is not held to the ratio. In an output of few elements the ratio of one draw of noise is far from its mean, so that
+the ratio may be lower there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -24,7 +26,7 @@ from pytest_fx.harness.run import Run, by
 from pytest_fx.harness.snapshot import is_strided, same_tensor, tensors_of
 from pytest_fx.harness.structure import map_tensors
 from pytest_fx.harness.subject import Inputs
-from pytest_fx.harness.tolerances import LOST, NOISY_VALUES, NOISY_VALUES_OF_LARGE
+from pytest_fx.harness.tolerances import LOST, NOISY_VALUES, NOISY_VALUES_OF_LARGE, RARE
 
 Part = Callable[[Run], Any]
 
@@ -33,9 +35,8 @@ def is_lost_to_noise(
     pass_run: PassRun, inputs: Sequence[Inputs], parts: Sequence[Part], comparison: Comparison, sqnr_db: float
 ) -> bool:
     """Return whether all outputs with fewer decibels than promised lose as many to noise as the contract allows."""
-    try:
-        pending = {path: ratio for path, ratio in comparison.sqnr_db().items() if not ratio >= sqnr_db}
-    except ContractViolation:  # of another structure, which no noise makes
+    pending = _too_noisy(comparison, sqnr_db)
+    if pending is None:
         return False
     most = NOISY_VALUES_OF_LARGE if pass_run.subject.is_full_size else NOISY_VALUES
     nodes = approximated(pass_run)
@@ -55,6 +56,32 @@ def is_lost_to_noise(
         if not pending:
             return True
     return not pending
+
+
+def is_of_few_elements(comparison: Comparison, sqnr_db: float) -> bool:
+    """Return whether outputs with fewer decibels than promised have so few elements that noise may look as large."""
+    return _too_noisy(comparison, sqnr_db) == {}
+
+
+def _too_noisy(comparison: Comparison, sqnr_db: float) -> dict[str, float] | None:
+    """Return the decibels of outputs that have too few for their number of elements; None if structures differ."""
+    try:
+        ratios, outputs = comparison.sqnr_db(), comparison.noisy_outputs()
+    except ContractViolation:  # of another structure, which no noise makes
+        return None
+    counts = {path: sum(leaf.actual.numel() for leaf in leaves) for path, leaves in outputs.items()}
+    return {path: ratio for path, ratio in ratios.items() if not ratio >= sqnr_db - spread(counts[path])}
+
+
+def spread(elements: int) -> float:
+    """Return by how many decibels noise in so many elements is above its mean at most, in all but ``RARE`` draws.
+
+    The sum of the squares has a chi-squared distribution, whose quantiles are those of Wilson and Hilferty (1931).
+    """
+    if not elements:
+        return 0.0
+    deviation = math.sqrt(2 / (9 * elements))
+    return 30 * math.log10(1 - deviation**2 + NormalDist().inv_cdf(1 - RARE) * deviation)
 
 
 def approximated(pass_run: PassRun) -> list[Node]:

@@ -146,12 +146,16 @@ def test_a_pass_beside_random_numbers_is_judged_by_the_bound_of_rounding():
 QUICK = hypothesis.settings(database=None, phases=[Phase.generate])
 
 
-TOO_NARROW = pytest.mark.xfail(strict=True, reason="an attention of width 2 has 9.8 dB, not 10, at another size")
+@pytest.mark.parametrize("rows, decibels, is_right", [(64, 8, False), (1, 8, True), (1, 3, False)])
+def test_noise_in_few_elements_may_look_larger_than_promised(rows, decibels, is_right):
+    model = subject(lambda m, x: m.fc(x[:rows]), fc=nn.Linear(16, 4, bias=False))
+    noisier = with_layer("fc", lambda weight: weight * (1 + 10 ** (-decibels / 20)))
+    violations, pass_run = judged(model, noisier, approximate(sqnr_db=10))
+    assert (not violations) is is_right
+    assert not is_right or any("in so few elements" in waiver for waiver in pass_run.waivers)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, pytest.param(5, marks=TOO_NARROW), *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (2, 6))]
-)
+@pytest.mark.parametrize("seed", [0, 5, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(6, 20))])
 def test_our_own_quantization_keeps_the_laws_on_random_programs(seed):
     with tempfile.TemporaryDirectory() as folder:  # histograms among them, as it mentions those of observers
         check_pass("quantize", seed=seed, max_examples=20, settings=QUICK, folder=Path(folder))

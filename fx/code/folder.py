@@ -21,6 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import shown
+from fx.container_kinds import leaves_of
 from fx.errors import CodegenError, type_in_words
 from fx.modules.attributes import LEFT_BY_SCRIPTING, has_hooks
 from fx.modules.calibrated_values import FixedNumbers
@@ -28,11 +29,9 @@ from fx.modules.containers import Container
 from fx.modules.pickling import imported_name
 from fx.naming.names import GENERATED_GLOBALS, NoneType, is_identifier
 from fx.naming.printing import describe
-from fx.node import map_aggregate
 
 if TYPE_CHECKING:
     from fx.graph_module import GraphModule
-    from fx.node import Node
 
 _MODULE = '''"""A captured program, written by fx.GraphModule.to_folder; edit it freely."""
 
@@ -76,8 +75,8 @@ def write_folder(program: GraphModule, folder: str, module_name: str) -> None:
     compile(source, "module.py", "exec", dont_inherit=True)
     target = Path(os.path.abspath(folder))
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as made:
-        staging = Path(made)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
+        staging = Path(temporary)
         if values:
             torch.save(values, staging / "state_dict.pt")
         (staging / "module.py").write_text(source, encoding="utf-8")
@@ -102,8 +101,8 @@ def _state(program: GraphModule) -> tuple[list[str], dict[str, Any]]:
     except Exception as error:
         raise _refused(f"one of its attributes {', '.join(others)} cannot be pickled", error) from error
     lines = ["super().__init__()"]
-    if made := [f"    {line}" for statements in modules.values() for line in statements]:
-        lines += ['with torch.device("meta"):  # the values are loaded below', *made]
+    if indented := [f"    {line}" for statements in modules.values() for line in statements]:
+        lines += ['with torch.device("meta"):  # the values are loaded below', *indented]
     lines += modes
     if values:  # the import is inside, since names at the top belong to the program
         lines = ["import pathlib", "", *lines, *_LOADING.format(is_plain=not others).splitlines()]
@@ -259,24 +258,14 @@ def _is_dotted(path: str) -> bool:
 
 
 def _not_importable(module: GraphModule, name: str, value: Any) -> CodegenError:
-    node = next((node for node in module.graph.nodes if _mentions(node, value)), None)
+    parts = {node: (node.target, node.type, *leaves_of((node.args, node.kwargs))) for node in module.graph.nodes}
+    users = [node for node, leaves in parts.items() if any(leaf is value or type(leaf) is value for leaf in leaves)]
     return CodegenError(
-        f"cannot write the program: {f'node {node.name}' if node is not None else 'its code'} uses {name}, "
+        f"cannot write the program: {f'node {users[0].name}' if users else 'its code'} uses {name}, "
         "which a package cannot import",
-        where=node.source if node is not None else None,
-        value=describe(node) if node is not None else None,
+        where=users[0].source if users else None,
+        value=describe(users[0]) if users else None,
         why=f"{name} stands for {type_in_words(value)} that is not an attribute of an importable module (the main "
         "program is none)",
         remedy="define it at the top level of a module, or make it an attribute of the module that is traced",
     )
-
-
-def _mentions(node: Node, value: Any) -> bool:
-    leaves: list[Any] = [node.target, node.type]
-
-    def look(leaf: Any) -> Any:
-        leaves.append(leaf)
-        return leaf
-
-    map_aggregate((node.args, node.kwargs), look)
-    return any(leaf is value or type(leaf) is value for leaf in leaves)

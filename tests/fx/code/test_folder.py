@@ -226,6 +226,7 @@ def test_tensors_of_every_kind_are_stored(load: Load) -> None:
         assert (mine.dtype, mine.layout, mine.requires_grad) == (theirs.dtype, theirs.layout, theirs.requires_grad)
         assert torch.equal(mine.to_dense(), theirs.to_dense())
     assert sorted(stored.state_dict()) == sorted(module.state_dict())
+    assert stored.view.a.untyped_storage().data_ptr() == stored.view.b.untyped_storage().data_ptr()
 
 
 def test_frozen_programs_stay_frozen(load: Load) -> None:
@@ -313,6 +314,10 @@ def with_local_class() -> fx.GraphModule:
     return fx.GraphModule({"local": Local()}, graph)
 
 
+def with_structure() -> fx.GraphModule:
+    return fx.symbolic_trace(lambda pair: pair[0] + pair[1], concrete_args={"pair": Point(fx.PH, fx.PH)})
+
+
 REFUSED: dict[str, tuple[Callable[[], fx.GraphModule], str]] = {
     "a local function": (
         lambda: module_calling(lambda x: x),
@@ -321,6 +326,7 @@ REFUSED: dict[str, tuple[Callable[[], fx.GraphModule], str]] = {
     "an object": (lambda: module_calling(len, object()), "node mine uses _object, which a package cannot import"),
     "a callable object": (lambda: module_calling(operator.itemgetter(0)), "node mine uses operator_itemgetter"),
     "hooks": (with_hooks, "the module has hooks"),
+    "a structure": (with_structure, "its inputs or output have a structure that cannot be stored"),
     "a local class": (with_local_class, "one of its attributes local cannot be pickled"),
 }
 

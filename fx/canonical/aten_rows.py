@@ -2,102 +2,154 @@
 
 An operator ``aten.name`` means what the function of ``torch`` by that name does, or the method of tensors, and those
 have their rows in :mod:`fx.canonical.equal_spellings`. Here are the operators for which there is neither, or for which
-that is a function written in Python with other parameters. Rows are read as those are; ``aten.name`` speaks of all
-overloads, ``aten.name.overload`` of one.
+that is a function written in Python with other parameters. Rows are read as those are; ``aten.name`` stands for all
+overloads, ``aten.name.overload`` for one.
 """
 
 from __future__ import annotations
 
-from fx.canonical.equal_spellings import activation
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fx.canonical.equal_spellings import SIZE1, SIZE2, SIZE3, EqualSpellings, activation, call, or_default, row
+
+from fx.canonical.equal_spellings import pair, sequence, single, triple  # isort: skip
+
+aten: Any = torch.ops.aten
 
 
-def _resampling(dims: int, kind: str, mode: str, corners: bool, antialias: bool = False) -> str:
-    """A row for one way to resample over so many dimensions."""
-    name = f"aten._upsample_{kind}{dims}d_aa" if antialias else f"aten.upsample_{kind}{dims}d"
-    taken, passed = ("align_corners, ", "align_corners") if corners else ("", "None")
+def _convolution(
+    dims: int, convolution: Callable[..., Any], transposed_convolution: Callable[..., Any], sizes: tuple[str, ...]
+) -> tuple[EqualSpellings, ...]:
+    """Rows for convolution of any kind: those for one dimension, two and three fit by the length of the stride."""
+    zeros = (0,) * dims
     return (
-        f"{name}.vec(input, output_size: sizes{dims}, {taken}scale_factors: sizes{dims})"
-        f" -> F.interpolate(input, size=output_size, scale_factor=scale_factors, mode='{mode}',"
-        f" align_corners={passed}, recompute_scale_factor=None, antialias={antialias})"
-    )
+        row(aten.convolution, to=lambda input, weight, bias, stride, padding, dilation, transposed=False,
+            output_padding=zeros, groups=1:
+            call(convolution, input, weight, bias, sequence(stride), sequence(padding), sequence(dilation), groups),
+            only={"transposed": False}, kinds={"stride": sizes}),
+        row(aten.convolution, to=lambda input, weight, bias, stride, padding, dilation, transposed, output_padding,
+            groups:
+            call(transposed_convolution, input, weight, bias, sequence(stride), sequence(padding),
+            sequence(output_padding), groups, sequence(dilation)), only={"transposed": True}, kinds={"stride": sizes}),
+    )  # fmt: skip
 
 
-ATEN_ROWS: tuple[str, ...] = (
+def _max_pool(operation: Any, function: Callable[..., Any], sizes: Callable[[Any], Any]) -> EqualSpellings:
+    return row(operation, to=lambda input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False:
+        call(function, input, sizes(kernel_size), sizes(or_default(stride, kernel_size)), sizes(padding),
+        sizes(dilation), ceil_mode, return_indices=True))  # fmt: skip
+
+
+def _nearest(operation: Any, mode: str, sizes: tuple[str, ...]) -> EqualSpellings:
+    """A row for one way to resample by the nearest value."""
+    kinds = {"output_size": (*sizes, "none"), "scale_factors": (*sizes, "none")}
+    return row(operation, to=lambda input, output_size, scale_factors:
+        call(F.interpolate, input, size=output_size, scale_factor=scale_factors, mode=mode, align_corners=None,
+        recompute_scale_factor=None, antialias=False), kinds=kinds)  # fmt: skip
+
+
+def _interpolation(operation: Any, mode: str, sizes: tuple[str, ...], antialias: bool = False) -> EqualSpellings:
+    """A row for one way to resample by interpolation."""
+    kinds = {"output_size": (*sizes, "none"), "scale_factors": (*sizes, "none")}
+    return row(operation, to=lambda input, output_size, align_corners, scale_factors:
+        call(F.interpolate, input, size=output_size, scale_factor=scale_factors, mode=mode, align_corners=align_corners,
+        recompute_scale_factor=None, antialias=antialias), kinds=kinds)  # fmt: skip
+
+
+ATEN_ROWS: tuple[EqualSpellings, ...] = (
     # Activations that are functions of Python.
-    *activation("silu", "aten"),
-    *activation("mish", "aten"),
-    *activation("hardswish", "aten"),
-    *activation("hardsigmoid", "aten"),
-    *activation("leaky_relu", "aten", ", negative_slope=0.01", ", negative_slope"),
-    *activation("elu", "aten", ", alpha=1.0, scale: 1 = 1, input_scale: 1 = 1", ", alpha"),
-    *activation("hardtanh", "aten", ", min_val=-1.0, max_val=1.0", ", min_val, max_val"),
-    "aten.relu6(input) -> F.hardtanh(input, min_val=0.0, max_val=6.0, inplace=False)",
-    "aten.relu6_(input) -> F.hardtanh(input, min_val=0.0, max_val=6.0, inplace=True)",
-    "aten.glu(input, dim=-1) -> F.glu(input, dim)",
-    "aten.log_sigmoid(input) -> F.logsigmoid(input)",
+    activation(F.silu, aten.silu, inplace=False),
+    activation(F.silu, aten.silu_, inplace=True),
+    activation(F.mish, aten.mish, inplace=False),
+    activation(F.mish, aten.mish_, inplace=True),
+    activation(F.hardswish, aten.hardswish, inplace=False),
+    activation(F.hardswish, aten.hardswish_, inplace=True),
+    activation(F.hardsigmoid, aten.hardsigmoid, inplace=False),
+    activation(F.hardsigmoid, aten.hardsigmoid_, inplace=True),
+    row(aten.leaky_relu, to=lambda input, negative_slope=0.01:
+        call(F.leaky_relu, input, negative_slope, inplace=False)),
+    row(aten.leaky_relu_, to=lambda input, negative_slope=0.01:
+        call(F.leaky_relu, input, negative_slope, inplace=True)),
+    row(aten.elu, to=lambda input, alpha=1.0, scale=1, input_scale=1:
+        call(F.elu, input, alpha, inplace=False), only={"scale": 1, "input_scale": 1}),
+    row(aten.elu_, to=lambda input, alpha=1.0, scale=1, input_scale=1:
+        call(F.elu, input, alpha, inplace=True), only={"scale": 1, "input_scale": 1}),
+    row(aten.hardtanh, to=lambda input, min_val=-1.0, max_val=1.0:
+        call(F.hardtanh, input, min_val, max_val, inplace=False)),
+    row(aten.hardtanh_, to=lambda input, min_val=-1.0, max_val=1.0:
+        call(F.hardtanh, input, min_val, max_val, inplace=True)),
+    row(aten.relu6, to=lambda input: call(F.hardtanh, input, min_val=0.0, max_val=6.0, inplace=False)),
+    row(aten.relu6_, to=lambda input: call(F.hardtanh, input, min_val=0.0, max_val=6.0, inplace=True)),
+    row(aten.glu, to=lambda input, dim=-1: call(F.glu, input, dim)),
+    row(aten.log_sigmoid, to=lambda input: call(F.logsigmoid, input)),
     # Logic: what `&` of Python calls.
-    *(
-        f"aten.__{name.strip('_')}__(self, other) -> operator.{name}(self, other)"
-        for name in ("and_", "or_", "xor", "lshift", "rshift")
-    ),
+    row(aten.__and__, to=lambda self, other: call(operator.and_, self, other)),
+    row(aten.__or__, to=lambda self, other: call(operator.or_, self, other)),
+    row(aten.__xor__, to=lambda self, other: call(operator.xor, self, other)),
+    row(aten.__lshift__, to=lambda self, other: call(operator.lshift, self, other)),
+    row(aten.__rshift__, to=lambda self, other: call(operator.rshift, self, other)),
     # Normalization. Whether cuDNN may be used is asked for when the function runs, as in the model that was exported.
-    "aten.batch_norm(input, weight, bias, running_mean, running_var, training: False, momentum, eps,"
-    " cudnn_enabled=True) -> F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)",
-    "aten.layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True)"
-    " -> F.layer_norm(input, sequence(normalized_shape), weight, bias, eps)",
-    "aten.group_norm(input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True)"
-    " -> F.group_norm(input, num_groups, weight, bias, eps)",
-    "aten.instance_norm(input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps,"
-    " cudnn_enabled=True)"
-    " -> F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)",
-    # Convolution of any kind; the rows for one dimension, two and three fit by the length of the stride.
-    *(
-        row
-        for dims in (1, 2, 3)
-        for zeros in [(0,) * dims]
-        for row in (
-            f"aten.convolution(input, weight, bias, stride: size{dims}, padding, dilation, transposed: False = False,"
-            f" output_padding={zeros}, groups=1) -> F.conv{dims}d(input, weight, bias, sequence(stride),"
-            " sequence(padding), sequence(dilation), groups)",
-            f"aten.convolution(input, weight, bias, stride: size{dims}, padding, dilation, transposed: True,"
-            f" output_padding, groups) -> F.conv_transpose{dims}d(input, weight, bias, sequence(stride),"
-            " sequence(padding), sequence(output_padding), groups, sequence(dilation))",
-        )
-    ),
+    row(aten.batch_norm, to=lambda input, weight, bias, running_mean, running_var, training, momentum, eps,
+        cudnn_enabled=True:
+        call(F.batch_norm, input, running_mean, running_var, weight, bias, training, momentum, eps),
+        only={"training": False}),
+    row(aten.layer_norm, to=lambda input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True:
+        call(F.layer_norm, input, sequence(normalized_shape), weight, bias, eps)),
+    row(aten.group_norm, to=lambda input, num_groups, weight=None, bias=None, eps=1e-05, cudnn_enabled=True:
+        call(F.group_norm, input, num_groups, weight, bias, eps)),
+    row(aten.instance_norm, to=lambda input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps,
+        cudnn_enabled=True:
+        call(F.instance_norm, input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)),
+    *_convolution(1, F.conv1d, F.conv_transpose1d, SIZE1),
+    *_convolution(2, F.conv2d, F.conv_transpose2d, SIZE2),
+    *_convolution(3, F.conv3d, F.conv_transpose3d, SIZE3),
     # Pooling and sizes.
-    *(
-        row
-        for dims, tuple_of in ((1, "single"), (2, "pair"), (3, "triple"))
-        for row in (
-            f"aten.max_pool{dims}d_with_indices(input, kernel_size, stride=None, padding=0, dilation=1,"
-            f" ceil_mode=False) -> F.max_pool{dims}d(input, {tuple_of}(kernel_size), {tuple_of}(stride or kernel_size),"
-            f" {tuple_of}(padding), {tuple_of}(dilation), ceil_mode, return_indices=True)",
-            f"aten.adaptive_avg_pool{dims}d(input, output_size)"
-            f" -> F.adaptive_avg_pool{dims}d(input, {tuple_of}(output_size))",
-            f"aten.adaptive_max_pool{dims}d(input, output_size)"
-            f" -> F.adaptive_max_pool{dims}d(input, {tuple_of}(output_size), return_indices=True)",
-            _resampling(dims, "nearest", "nearest", corners=False),
-            _resampling(dims, "nearest_exact", "nearest-exact", corners=False).replace("aten.u", "aten._u"),
-        )
-    ),
-    _resampling(1, "linear", "linear", corners=True),
-    _resampling(2, "bilinear", "bilinear", corners=True),
-    _resampling(2, "bicubic", "bicubic", corners=True),
-    _resampling(3, "trilinear", "trilinear", corners=True),
-    _resampling(2, "bilinear", "bilinear", corners=True, antialias=True),
-    _resampling(2, "bicubic", "bicubic", corners=True, antialias=True),
-    "aten.pad(input, pad, mode='constant', value=None) -> F.pad(input, sequence(pad), mode, value)",
+    _max_pool(aten.max_pool1d_with_indices, F.max_pool1d, single),
+    _max_pool(aten.max_pool2d_with_indices, F.max_pool2d, pair),
+    _max_pool(aten.max_pool3d_with_indices, F.max_pool3d, triple),
+    row(aten.adaptive_avg_pool1d, to=lambda input, output_size:
+        call(F.adaptive_avg_pool1d, input, single(output_size))),
+    row(aten.adaptive_avg_pool2d, to=lambda input, output_size:
+        call(F.adaptive_avg_pool2d, input, pair(output_size))),
+    row(aten.adaptive_avg_pool3d, to=lambda input, output_size:
+        call(F.adaptive_avg_pool3d, input, triple(output_size))),
+    row(aten.adaptive_max_pool1d, to=lambda input, output_size:
+        call(F.adaptive_max_pool1d, input, single(output_size), return_indices=True)),
+    row(aten.adaptive_max_pool2d, to=lambda input, output_size:
+        call(F.adaptive_max_pool2d, input, pair(output_size), return_indices=True)),
+    row(aten.adaptive_max_pool3d, to=lambda input, output_size:
+        call(F.adaptive_max_pool3d, input, triple(output_size), return_indices=True)),
+    _nearest(aten.upsample_nearest1d.vec, "nearest", SIZE1),
+    _nearest(aten.upsample_nearest2d.vec, "nearest", SIZE2),
+    _nearest(aten.upsample_nearest3d.vec, "nearest", SIZE3),
+    _nearest(aten._upsample_nearest_exact1d.vec, "nearest-exact", SIZE1),
+    _nearest(aten._upsample_nearest_exact2d.vec, "nearest-exact", SIZE2),
+    _nearest(aten._upsample_nearest_exact3d.vec, "nearest-exact", SIZE3),
+    _interpolation(aten.upsample_linear1d.vec, "linear", SIZE1),
+    _interpolation(aten.upsample_bilinear2d.vec, "bilinear", SIZE2),
+    _interpolation(aten.upsample_bicubic2d.vec, "bicubic", SIZE2),
+    _interpolation(aten.upsample_trilinear3d.vec, "trilinear", SIZE3),
+    _interpolation(aten._upsample_bilinear2d_aa.vec, "bilinear", SIZE2, antialias=True),
+    _interpolation(aten._upsample_bicubic2d_aa.vec, "bicubic", SIZE2, antialias=True),
+    row(aten.pad, to=lambda input, pad, mode="constant", value=None: call(F.pad, input, sequence(pad), mode, value)),
     # Parts, sizes, conversions.
-    "aten.split.Tensor(input, split_size, dim=0)"
-    " -> torch.split(tensor=input, split_size_or_sections=split_size, dim=dim)",
-    "aten.split.sizes(input, split_size, dim=0)"
-    " -> torch.split(tensor=input, split_size_or_sections=sequence(split_size), dim=dim)",
-    "aten.split_with_sizes(input, split_sizes, dim=0)"
-    " -> torch.split(tensor=input, split_size_or_sections=sequence(split_sizes), dim=dim)",
-    "aten.sym_size.int(self, dim) -> Tensor.size(self, dim=dim)",
-    "aten.sym_stride.int(self, dim) -> Tensor.stride(self, dim=dim)",
-    "aten._to_copy(self, *, dtype=None, layout: None = None, device=None, pin_memory: None = None, non_blocking=False,"
-    " memory_format=None) -> Tensor.to(self, device=device, dtype=dtype, non_blocking=non_blocking, copy=True,"
-    " memory_format=memory_format)",
-)
-"""The rows, as text."""
+    row(aten.split.Tensor, to=lambda input, split_size, dim=0:
+        call(torch.split, tensor=input, split_size_or_sections=split_size, dim=dim)),
+    row(aten.split.sizes, to=lambda input, split_size, dim=0:
+        call(torch.split, tensor=input, split_size_or_sections=sequence(split_size), dim=dim)),
+    row(aten.split_with_sizes, to=lambda input, split_sizes, dim=0:
+        call(torch.split, tensor=input, split_size_or_sections=sequence(split_sizes), dim=dim)),
+    row(aten.sym_size.int, to=lambda self, dim: call(Tensor.size, self, dim)),
+    row(aten.sym_stride.int, to=lambda self, dim: call(Tensor.stride, self, dim)),
+    row(aten._to_copy, to=lambda self, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False,
+        memory_format=None:
+        call(Tensor.to, self, device, dtype, non_blocking, copy=True, memory_format=memory_format),
+        only={"layout": None, "pin_memory": None}),
+)  # fmt: skip
+"""The rows."""

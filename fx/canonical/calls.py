@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -22,7 +21,7 @@ from fx.canonical.call_binding import (
     shapes_of,
     shapes_of_method,
 )
-from fx.canonical.equal_spellings import FUNCTION_ALIASES, METHOD_ALIASES
+from fx.canonical.equal_spellings import FUNCTION_ALIASES, METHOD_ALIASES, Call
 from fx.canonical.rows import SpellingRow, rows_by_method, rows_by_target
 from fx.modules.attributes import find_attribute
 from fx.node import Argument, Node
@@ -45,18 +44,6 @@ _ARITHMETIC = frozenset(
 )
 _Builtin = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _Arguments: TypeAlias = Mapping[str, Argument]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """A call of a function."""
-
-    target: Callable[..., Any]
-    """The function."""
-    args: tuple[Argument, ...]
-    """Its positional arguments."""
-    kwargs: dict[str, Argument]
-    """Its keyword arguments."""
 
 
 _Spelling: TypeAlias = Callable[[tuple[Argument, ...], dict[str, Argument], IsTensor], Call | None]
@@ -318,10 +305,9 @@ def _by_row(row: SpellingRow) -> _Spelling:
     general = _general_spelling(row.target)
 
     def spell(args: tuple[Argument, ...], kwargs: dict[str, Argument], is_tensor: IsTensor) -> Call | None:
-        applied = row.apply(args, kwargs, is_tensor)
-        if applied is None:
+        call = row.apply(args, kwargs, is_tensor)
+        if call is None:
             return None
-        call = Call(*applied)
         # the values as the signature of the canonical function has them, but no arguments that the row leaves out
         tidied = None if general is None else general(call.args, call.kwargs, is_tensor)
         if tidied is None or tidied.target is not call.target or not call.kwargs.keys() <= tidied.kwargs.keys():

@@ -1,56 +1,196 @@
 """The table of equal spellings: which calls are the same operation, and what the one spelling of it is.
 
-A row reads ``spelling -> canonical call``. The left side names a function, or a method as ``Tensor.name``, with its
-parameters; a parameter annotated with a literal must have that value (``alpha: 1 = 1``), and one with a star takes
-either several numbers or one sequence of them. On the right, functions of ``operator`` take their operands by
-position, methods of ``Tensor`` the tensor itself; all other arguments go by keyword under the names that stand there.
-``pair(n)`` means that one number stands for ``(n, n)``, ``real(n)`` that it is a float.
+A row has functions and unbound methods of tensors, and a lambda with the parameters that they have, which returns the
+canonical call. There, functions of ``operator`` take their operands by position, methods of ``Tensor`` the tensor
+itself. All other arguments go by keyword: one without a keyword has the name of the parameter that it is made of.
 
 What has no row follows from the operator schemas and signatures; see :mod:`fx.canonical`.
 """
 
 from __future__ import annotations
 
+import builtins
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from fx.node import Argument
 from fx.operators.families import CASTS, operators
 
-
-def _binary(function: str, names: str, operands: str = "input other", options: str = "") -> list[str]:
-    """Rows for an operator and the names that torch's functions and methods have for it, with options at defaults."""
-    left, right = operands.split()
-    return [
-        row
-        for name in names.split()
-        for row in (
-            f"torch.{name}({left}, {right}{options}) -> operator.{function}({left}, {right})",
-            f"Tensor.{name}(self, {right}{options}) -> operator.{function}(self, {right})",
-        )
-    ]
-
-
-def _unary(target: str, names: str) -> list[str]:
-    return [
-        row
-        for name in names.split()
-        for row in (f"torch.{name}(input) -> {target}", f"Tensor.{name}(input) -> {target}")
-    ]
-
-
-def activation(name: str, namespaces: str, options: str = "", passed: str = "") -> list[str]:
-    """Rows for the spellings of an activation that ``torch.nn.functional`` has with a flag for in place."""
-    return [
-        f"{namespace}.{name}{suffix}(input{options}) -> F.{name}(input{passed}, inplace={suffix == '_'})"
-        for namespace in namespaces.split()
-        for suffix in ("", "_")
-    ]
-
-
 _torch: Any = torch  # for the functions that torch leaves without types
+_F: Any = F
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call of a function."""
+
+    target: Callable[..., Any]
+    """The function."""
+    args: tuple[Argument, ...]
+    """Its positional arguments."""
+    kwargs: dict[str, Argument]
+    """Its keyword arguments."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EqualSpellings:
+    """One row of the table."""
+
+    sources: tuple[Any, ...]
+    """Functions, unbound methods and operators of ATen: all overloads, or one."""
+    canonical: Callable[..., Call]
+    """The canonical call, of the arguments of a source by name; its parameters have the defaults of the source."""
+    only: Mapping[str, Any]
+    """Values that arguments must have."""
+    kinds: Mapping[str, tuple[str, ...]]
+    """Kinds of literals that arguments must be of."""
+
+
+def row(
+    *sources: Any,
+    to: Callable[..., Call],
+    only: Mapping[str, Any] | None = None,
+    kinds: Mapping[str, tuple[str, ...]] | None = None,
+) -> EqualSpellings:
+    """A row: ``sources``, called with values ``only`` and literals of these ``kinds``, are the call ``to``."""
+    return EqualSpellings(sources, to, only or {}, kinds or {})
+
+
+def call(target: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
+    """A call of ``target``; in a row, arguments without a keyword still have a name."""
+    return Call(target, args, kwargs)
+
+
+# Kinds of arguments.
+
+DIMS = ("int", "ints", "none")
+SIZE1, SIZE2, SIZE3 = ("literal", "size1"), ("literal", "size2"), ("literal", "size3")
+_TENSOR = ("known",)
+_DTYPE = ("literal", "dtype")
+_DEVICE = ("literal", "device", "str", "int", "none")
+_INDEX = ("literal", "index")
+
+
+# Forms of arguments. What is computed keeps its form, as do the names by which a row is read.
+
+
+def sequence(value: Any) -> Any:
+    """A list as a tuple."""
+    return tuple(value) if isinstance(value, (tuple, list)) else value
+
+
+def single(value: Any) -> Any:
+    """Sizes for one dimension, for which one number may stand."""
+    return (value,) if type(value) is int else sequence(value)
+
+
+def pair(value: Any) -> Any:
+    """Sizes for two dimensions, for which one number may stand."""
+    return (value,) * 2 if type(value) is int else sequence(value)
+
+
+def triple(value: Any) -> Any:
+    """Sizes for three dimensions, for which one number may stand."""
+    return (value,) * 3 if type(value) is int else sequence(value)
+
+
+def or_default(value: Any, default: Any) -> Any:
+    """``value``, or ``default`` where that is None."""
+    return default if value is None else value
+
+
+def _real(value: Any) -> Any:
+    return float(value) if type(value) is int else value
+
+
+# Rows that differ in functions only.
+
+
+def _unary(function: Callable[..., Any], *sources: Any) -> EqualSpellings:
+    return row(*sources, to=lambda input: call(function, input))
+
+
+def _binary(function: Callable[..., Any], *sources: Any) -> EqualSpellings:
+    return row(*sources, to=lambda input, other: call(function, input, other))
+
+
+def _scaled(function: Callable[..., Any], *sources: Any) -> EqualSpellings:
+    return row(*sources, to=lambda input, other, *, alpha=1: call(function, input, other), only={"alpha": 1})
+
+
+def activation(function: Callable[..., Any], *sources: Any, inplace: bool) -> EqualSpellings:
+    """A row for the spellings of an activation without options."""
+    return row(*sources, to=lambda input: call(function, input, inplace=inplace))
+
+
+def _deviations(function: Callable[..., Any], *sources: Any) -> tuple[EqualSpellings, ...]:
+    """Rows for standard deviations and variances, in which a flag stands for a correction of 0 or 1."""
+    return (
+        row(*sources, to=lambda input, dim=None, *, correction=None, keepdim=False:
+            call(function, input, single(dim), correction=or_default(correction, 1), keepdim=keepdim),
+            kinds={"dim": DIMS}),
+        row(*sources, to=lambda input, dim, unbiased=True, keepdim=False:
+            call(function, input, single(dim), correction=1, keepdim=keepdim), only={"unbiased": True},
+            kinds={"dim": DIMS}),
+        row(*sources, to=lambda input, dim, unbiased, keepdim=False:
+            call(function, input, single(dim), correction=0, keepdim=keepdim), only={"unbiased": False},
+            kinds={"dim": DIMS}),
+        row(*sources, to=lambda input, unbiased=True:
+            call(function, input, dim=None, correction=1, keepdim=False), only={"unbiased": True}),
+        row(*sources, to=lambda input, unbiased:
+            call(function, input, dim=None, correction=0, keepdim=False), only={"unbiased": False}),
+    )  # fmt: skip
+
+
+def _cast(method: Callable[..., Any], dtype: torch.dtype) -> EqualSpellings:
+    return row(method, to=lambda self, *, memory_format=None: call(Tensor.to, self, device=None, dtype=dtype,
+        non_blocking=False, copy=False, memory_format=memory_format))  # fmt: skip
+
+
+def _max_pool(
+    function: Callable[..., Any], of_torch: Any, with_indices: Any, sizes: Callable[[Any], Any]
+) -> tuple[EqualSpellings, ...]:
+    """Rows for pooling: sizes are tuples, and a stride that is left out is the size of the window."""
+
+    def pool(input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: Any, indices: Any) -> Call:
+        sized = {"stride": sizes(or_default(stride, kernel)), "padding": sizes(padding), "dilation": sizes(dilation)}
+        return call(function, input, kernel_size=sizes(kernel), **sized, ceil_mode=ceil, return_indices=indices)
+
+    return (
+        row(of_torch, to=lambda input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False:
+            pool(input, kernel_size, stride, padding, dilation, ceil_mode, False)),
+        row(function, to=lambda input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
+            return_indices=False:
+            pool(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)),
+        row(with_indices, to=lambda input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False,
+            return_indices=False:
+            pool(input, kernel_size, stride, padding, dilation, ceil_mode, True)),
+    )  # fmt: skip
+
+
+def _adaptive_pool(average: Any, maximum: Any, sizes: Callable[[Any], Any]) -> tuple[EqualSpellings, ...]:
+    return (
+        row(average, to=lambda input, output_size: call(average, input, sizes(output_size))),
+        row(maximum, to=lambda input, output_size, return_indices=False:
+            call(maximum, input, sizes(output_size), return_indices)),
+    )  # fmt: skip
+
+
+def _avg_pool(function: Callable[..., Any], sizes: Callable[[Any], Any]) -> EqualSpellings:
+    return row(function, to=lambda input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,
+        divisor_override=None:
+        call(function, input, sizes(kernel_size), sizes(or_default(stride, kernel_size)), sizes(padding), ceil_mode,
+        count_include_pad, divisor_override))  # fmt: skip
+
+
 _ALIASES: tuple[tuple[Any, Any], ...] = (
-    *((alias, row.function) for row in operators() for alias in row.aliases),
+    *((alias, operator.function) for operator in operators() for alias in operator.aliases),
     (_torch.subtract, _torch.sub),
     (_torch.multiply, _torch.mul),
     (_torch.divide, _torch.div),
@@ -69,168 +209,130 @@ METHOD_ALIASES: dict[str, str] = {
 }
 """Methods that are another one by a different name, with the same parameters."""
 
-ROWS: tuple[str, ...] = (
+ROWS: tuple[EqualSpellings, ...] = (
     # Arithmetic, comparisons and logic: the operators of Python.
-    *_binary("add", "add", options=", *, alpha: 1 = 1"),
-    *_binary("sub", "sub subtract", options=", *, alpha: 1 = 1"),
-    "torch.rsub(input, other, *, alpha: 1 = 1) -> operator.sub(other, input)",
-    *_binary("mul", "mul multiply"),
-    *_binary("truediv", "true_divide"),
-    *_binary("truediv", "div divide", options=", *, rounding_mode: None = None"),
-    *_binary("floordiv", "floor_divide"),
-    *_binary("mod", "remainder"),
-    *_binary("pow", "pow", "input exponent"),
-    *_binary("matmul", "matmul"),
-    *_binary("and_", "bitwise_and"),
-    *_binary("or_", "bitwise_or"),
-    *_binary("xor", "bitwise_xor"),
-    *_binary("eq", "eq"),
-    *_binary("ne", "ne not_equal"),
-    *_binary("lt", "lt less"),
-    *_binary("le", "le less_equal"),
-    *_binary("gt", "gt greater"),
-    *_binary("ge", "ge greater_equal"),
-    *_unary("operator.neg(input)", "neg negative"),
-    *_unary("operator.abs(input)", "abs absolute"),
-    *_unary("operator.invert(input)", "bitwise_not"),
-    *_unary("operator.pos(input)", "positive"),
-    "builtins.abs(input) -> operator.abs(input)",
+    _scaled(operator.add, torch.add, Tensor.add),
+    _scaled(operator.sub, torch.sub, Tensor.sub, torch.subtract, Tensor.subtract),
+    row(torch.rsub, to=lambda input, other, *, alpha=1: call(operator.sub, other, input), only={"alpha": 1}),
+    _binary(operator.mul, torch.mul, Tensor.mul, torch.multiply, Tensor.multiply),
+    _binary(operator.truediv, torch.true_divide, Tensor.true_divide),
+    row(torch.div, Tensor.div, torch.divide, Tensor.divide, to=lambda input, other, *, rounding_mode=None:
+        call(operator.truediv, input, other), only={"rounding_mode": None}),
+    _binary(operator.floordiv, torch.floor_divide, Tensor.floor_divide),
+    _binary(operator.mod, torch.remainder, Tensor.remainder),
+    row(torch.pow, Tensor.pow, to=lambda input, exponent: call(operator.pow, input, exponent)),
+    _binary(operator.matmul, torch.matmul, Tensor.matmul),
+    _binary(operator.and_, torch.bitwise_and, Tensor.bitwise_and),
+    _binary(operator.or_, torch.bitwise_or, Tensor.bitwise_or),
+    _binary(operator.xor, torch.bitwise_xor, Tensor.bitwise_xor),
+    _binary(operator.eq, torch.eq, Tensor.eq),
+    _binary(operator.ne, torch.ne, Tensor.ne, torch.not_equal, Tensor.not_equal),
+    _binary(operator.lt, torch.lt, Tensor.lt, torch.less, Tensor.less),
+    _binary(operator.le, torch.le, Tensor.le, torch.less_equal, Tensor.less_equal),
+    _binary(operator.gt, torch.gt, Tensor.gt, torch.greater, Tensor.greater),
+    _binary(operator.ge, torch.ge, Tensor.ge, torch.greater_equal, Tensor.greater_equal),
+    _unary(operator.neg, torch.neg, Tensor.neg, torch.negative, Tensor.negative),
+    _unary(operator.abs, torch.abs, Tensor.abs, torch.absolute, Tensor.absolute),
+    _unary(operator.invert, torch.bitwise_not, Tensor.bitwise_not),
+    _unary(operator.pos, torch.positive, Tensor.positive),
+    _unary(operator.abs, builtins.abs),
     # Activations: torch.nn.functional, which has a flag for in place.
-    *activation("relu", "torch Tensor"),
-    *activation("selu", "torch"),
-    *activation("celu", "torch", ", alpha=1.0", ", alpha"),
-    "torch.rrelu(input, lower=0.125, upper=0.3333333333333333, training=False, generator: None = None)"
-    " -> F.rrelu(input, lower, upper, training, inplace=False)",
-    "torch.threshold(input, threshold, value) -> F.threshold(input, threshold, value, inplace=False)",
-    "torch.threshold_(input, threshold, value) -> F.threshold(input, threshold, value, inplace=True)",
-    "F.relu_(input) -> F.relu(input, inplace=True)",
-    "F.selu_(input) -> F.selu(input, inplace=True)",
-    "F.celu_(input, alpha=1.0) -> F.celu(input, alpha, inplace=True)",
-    "F.elu_(input, alpha=1.0, scale: 1 = 1, input_scale: 1 = 1) -> F.elu(input, alpha, inplace=True)",
-    "F.leaky_relu_(input, negative_slope=0.01) -> F.leaky_relu(input, negative_slope, inplace=True)",
-    "F.hardtanh_(input, min_val=-1.0, max_val=1.0) -> F.hardtanh(input, min_val, max_val, inplace=True)",
-    "F.threshold_(input, threshold, value) -> F.threshold(input, threshold, value, inplace=True)",
-    "F.relu6(input, inplace=False) -> F.hardtanh(input, min_val=0.0, max_val=6.0, inplace=inplace)",
-    "F.softplus(input, beta=1, threshold=20) -> F.softplus(input, real(beta), real(threshold))",
-    "F.sigmoid(input) -> torch.sigmoid(input)",
-    "F.tanh(input) -> torch.tanh(input)",
-    *(
-        f"{path}.{name}({first}, dim, {star}dtype=None) -> F.{name}(input={first}, dim=dim, dtype=dtype)"
-        for name in ("softmax", "log_softmax")
-        for path, first, star in (("torch", "input", ""), ("Tensor", "self", ""))
-    ),
-    *(
-        f"F.{name}(input, dim=None, _stacklevel=3, dtype=None) -> F.{name}(input, dim, dtype)"
-        for name in ("softmax", "log_softmax", "softmin")
-    ),
-    "torch.dropout(input, p, train) -> F.dropout(input, p, training=train, inplace=False)",
-    "torch.dropout_(input, p, train) -> F.dropout(input, p, training=train, inplace=True)",
-    "torch.alpha_dropout(input, p, train) -> F.alpha_dropout(input, p, training=train, inplace=False)",
-    "torch.alpha_dropout_(input, p, train) -> F.alpha_dropout(input, p, training=train, inplace=True)",
+    activation(F.relu, torch.relu, Tensor.relu, inplace=False),
+    activation(F.relu, torch.relu_, Tensor.relu_, F.relu_, inplace=True),
+    activation(F.selu, torch.selu, inplace=False),
+    activation(F.selu, torch.selu_, F.selu_, inplace=True),
+    row(torch.celu, to=lambda input, alpha=1.0: call(F.celu, input, alpha, inplace=False)),
+    row(torch.celu_, F.celu_, to=lambda input, alpha=1.0: call(F.celu, input, alpha, inplace=True)),
+    row(torch.rrelu, to=lambda input, lower=0.125, upper=0.3333333333333333, training=False, generator=None:
+        call(F.rrelu, input, lower, upper, training, inplace=False), only={"generator": None}),
+    row(torch.threshold, to=lambda input, threshold, value: call(F.threshold, input, threshold, value, inplace=False)),
+    row(torch.threshold_, _F.threshold_, to=lambda input, threshold, value:
+        call(F.threshold, input, threshold, value, inplace=True)),
+    row(F.elu_, to=lambda input, alpha=1.0, scale=1, input_scale=1:
+        call(F.elu, input, alpha, inplace=True), only={"scale": 1, "input_scale": 1}),
+    row(F.leaky_relu_, to=lambda input, negative_slope=0.01: call(F.leaky_relu, input, negative_slope, inplace=True)),
+    row(F.hardtanh_, to=lambda input, min_val=-1.0, max_val=1.0:
+        call(F.hardtanh, input, min_val, max_val, inplace=True)),
+    row(F.relu6, to=lambda input, inplace=False: call(F.hardtanh, input, min_val=0.0, max_val=6.0, inplace=inplace)),
+    row(F.softplus, to=lambda input, beta=1, threshold=20: call(F.softplus, input, _real(beta), _real(threshold))),
+    _unary(torch.sigmoid, F.sigmoid),
+    _unary(torch.tanh, F.tanh),
+    row(torch.softmax, Tensor.softmax, to=lambda input, dim, dtype=None: call(F.softmax, input, dim, dtype)),
+    row(torch.log_softmax, Tensor.log_softmax, to=lambda input, dim, dtype=None:
+        call(F.log_softmax, input, dim, dtype)),
+    row(F.softmax, to=lambda input, dim=None, _stacklevel=3, dtype=None: call(F.softmax, input, dim, dtype)),
+    row(F.log_softmax, to=lambda input, dim=None, _stacklevel=3, dtype=None: call(F.log_softmax, input, dim, dtype)),
+    row(F.softmin, to=lambda input, dim=None, _stacklevel=3, dtype=None: call(F.softmin, input, dim, dtype)),
+    row(torch.dropout, to=lambda input, p, train: call(F.dropout, input, p, training=train, inplace=False)),
+    row(torch.dropout_, to=lambda input, p, train: call(F.dropout, input, p, training=train, inplace=True)),
+    row(torch.alpha_dropout, to=lambda input, p, train: call(F.alpha_dropout, input, p, training=train, inplace=False)),
+    row(torch.alpha_dropout_, to=lambda input, p, train: call(F.alpha_dropout, input, p, training=train, inplace=True)),
     # Normalization.
-    "torch.batch_norm(input, weight, bias, running_mean, running_var, training: False, momentum, eps,"
-    " cudnn_enabled: True) -> F.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)",
-    "torch.layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable: True = True)"
-    " -> F.layer_norm(input, sequence(normalized_shape), weight, bias, eps)",
-    "F.layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-05)"
-    " -> F.layer_norm(input, sequence(normalized_shape), weight, bias, eps)",
-    *(
-        f"{path}.{name}{parameters} -> torch.{name}(input, {dim}, correction={correction}, keepdim={keepdim})"
-        for name in ("std", "var", "std_mean", "var_mean")
-        for path in (("torch", "Tensor") if len(name) == 3 else ("torch",))
-        for parameters, dim, correction, keepdim in (
-            ("(input, dim: dims = None, *, correction=None, keepdim=False)", "dims(dim)", "correction or 1", "keepdim"),
-            ("(input, dim: dims, unbiased: True = True, keepdim=False)", "dims(dim)", 1, "keepdim"),
-            ("(input, dim: dims, unbiased: False, keepdim=False)", "dims(dim)", 0, "keepdim"),
-            ("(input, unbiased: True = True)", "dim=None", 1, False),
-            ("(input, unbiased: False)", "dim=None", 0, False),
-        )
-    ),
-    *(f"{path}.max(input, other: tensor) -> torch.maximum(input, other)" for path in ("torch", "Tensor")),
-    *(f"{path}.min(input, other: tensor) -> torch.minimum(input, other)" for path in ("torch", "Tensor")),
-    *(
-        f"Tensor.{name}(self, *, memory_format=None)"
-        f" -> Tensor.to(self, device=None, dtype={dtype}, non_blocking=False, copy=False, memory_format=memory_format)"
-        for name, dtype in CASTS.items()
-    ),
-    "torch.det(input) -> torch.linalg.det(A=input)",
-    "torch.inverse(input) -> torch.linalg.inv(A=input)",
-    "Tensor.det(input) -> torch.linalg.det(A=input)",
-    "Tensor.inverse(input) -> torch.linalg.inv(A=input)",
-    "torch.rms_norm(input, normalized_shape, weight=None, eps=None)"
-    " -> F.rms_norm(input, sequence(normalized_shape), weight, eps)",
-    "F.rms_norm(input, normalized_shape, weight=None, eps=None)"
-    " -> F.rms_norm(input, sequence(normalized_shape), weight, eps)",
-    "Tensor.to(self, dtype: dtype, non_blocking=False, copy=False, *, memory_format=None)"
-    " -> Tensor.to(self, device=None, dtype=dtype, non_blocking=non_blocking, copy=copy, memory_format=memory_format)",
-    "Tensor.to(self, device: device = None, dtype=None, non_blocking=False, copy=False, *, memory_format=None)"
-    " -> Tensor.to(self, device, dtype, non_blocking, copy, memory_format)",
-    "Tensor.to(self, other: tensor, non_blocking=False, copy=False, *, memory_format=None)"
-    " -> Tensor.to(self, tensor=other, non_blocking=non_blocking, copy=copy, memory_format=memory_format)",
-    "Tensor.norm(self, p='fro', dim=None, keepdim=False, dtype=None)"
-    " -> torch.norm(input=self, p=p, dim=sequence(dim), keepdim=keepdim, out=None, dtype=dtype)",
-    "torch.unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None)"
-    " -> torch.unique(input, sorted, return_inverse, return_counts, dim)",
-    "torch.nonzero(input, *, as_tuple=False) -> torch.nonzero(input, as_tuple=as_tuple)",
-    "Tensor.nonzero(input, *, as_tuple=False) -> torch.nonzero(input, as_tuple=as_tuple)",
-    "Tensor.unique(self, sorted=True, return_inverse=False, return_counts=False, dim=None)"
-    " -> torch.unique(input=self, sorted=sorted, return_inverse=return_inverse, return_counts=return_counts, dim=dim)",
-    # Pooling: sizes are tuples, and a stride that is left out is the size of the window.
-    *(
-        row
-        for dims, tuple_of in ((1, "single"), (2, "pair"), (3, "triple"))
-        for row in (
-            *(
-                f"{path}(input, kernel_size, stride=None, padding=0, dilation=1, ceil_mode=False{more})"
-                f" -> F.max_pool{dims}d(input, {tuple_of}(kernel_size), {tuple_of}(stride or kernel_size),"
-                f" {tuple_of}(padding), {tuple_of}(dilation), ceil_mode, return_indices={indices})"
-                for path, more, indices in (
-                    (f"torch.max_pool{dims}d", "", False),
-                    (f"F.max_pool{dims}d", ", return_indices=False", "return_indices"),
-                    (f"F.max_pool{dims}d_with_indices", ", return_indices=False", True),
-                )
-            ),
-            f"F.adaptive_avg_pool{dims}d(input, output_size)"
-            f" -> F.adaptive_avg_pool{dims}d(input, {tuple_of}(output_size))",
-            f"F.adaptive_max_pool{dims}d(input, output_size, return_indices=False)"
-            f" -> F.adaptive_max_pool{dims}d(input, {tuple_of}(output_size), return_indices)",
-        )
-    ),
-    "F.avg_pool1d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True)"
-    " -> F.avg_pool1d(input, single(kernel_size), single(stride or kernel_size), single(padding), ceil_mode,"
-    " count_include_pad)",
-    *(
-        f"F.avg_pool{dims}d(input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True,"
-        f" divisor_override=None) -> F.avg_pool{dims}d(input, {tuple_of}(kernel_size), {tuple_of}(stride or"
-        f" kernel_size), {tuple_of}(padding), ceil_mode, count_include_pad, divisor_override)"
-        for dims, tuple_of in ((2, "pair"), (3, "triple"))
-    ),
+    row(torch.batch_norm, to=lambda input, weight, bias, running_mean, running_var, training, momentum, eps,
+        cudnn_enabled:
+        call(F.batch_norm, input, running_mean, running_var, weight, bias, training, momentum, eps),
+        only={"training": False, "cudnn_enabled": True}),
+    row(torch.layer_norm, to=lambda input, normalized_shape, weight=None, bias=None, eps=1e-05, cudnn_enable=True:
+        call(F.layer_norm, input, sequence(normalized_shape), weight, bias, eps), only={"cudnn_enable": True}),
+    row(F.layer_norm, to=lambda input, normalized_shape, weight=None, bias=None, eps=1e-05:
+        call(F.layer_norm, input, sequence(normalized_shape), weight, bias, eps)),
+    *_deviations(torch.std, torch.std, Tensor.std),
+    *_deviations(torch.var, torch.var, Tensor.var),
+    *_deviations(torch.std_mean, torch.std_mean),
+    *_deviations(torch.var_mean, torch.var_mean),
+    row(torch.max, Tensor.max, to=lambda input, other: call(torch.maximum, input, other), kinds={"other": _TENSOR}),
+    row(torch.min, Tensor.min, to=lambda input, other: call(torch.minimum, input, other), kinds={"other": _TENSOR}),
+    *(_cast(getattr(Tensor, name), dtype) for name, dtype in CASTS.items()),
+    row(torch.det, Tensor.det, to=lambda input: call(torch.linalg.det, A=input)),
+    row(torch.inverse, Tensor.inverse, to=lambda input: call(torch.linalg.inv, A=input)),
+    row(torch.rms_norm, F.rms_norm, to=lambda input, normalized_shape, weight=None, eps=None:
+        call(F.rms_norm, input, sequence(normalized_shape), weight, eps)),
+    row(Tensor.to, to=lambda self, dtype, non_blocking=False, copy=False, *, memory_format=None:
+        call(Tensor.to, self, device=None, dtype=dtype, non_blocking=non_blocking, copy=copy,
+        memory_format=memory_format), kinds={"dtype": _DTYPE}),
+    row(Tensor.to, to=lambda self, device=None, dtype=None, non_blocking=False, copy=False, *, memory_format=None:
+        call(Tensor.to, self, device, dtype, non_blocking, copy, memory_format), kinds={"device": _DEVICE}),
+    row(Tensor.to, to=lambda self, other, non_blocking=False, copy=False, *, memory_format=None:
+        call(Tensor.to, self, tensor=other, non_blocking=non_blocking, copy=copy, memory_format=memory_format),
+        kinds={"other": _TENSOR}),
+    row(Tensor.norm, to=lambda input, p="fro", dim=None, keepdim=False, dtype=None:
+        call(torch.norm, input, p, sequence(dim), keepdim, out=None, dtype=dtype)),
+    row(torch.unique, Tensor.unique, to=lambda input, sorted=True, return_inverse=False, return_counts=False, dim=None:
+        call(torch.unique, input, sorted, return_inverse, return_counts, dim)),
+    row(torch.nonzero, Tensor.nonzero, to=lambda input, *, as_tuple=False: call(torch.nonzero, input, as_tuple)),
+    # Pooling.
+    *_max_pool(F.max_pool1d, torch.max_pool1d, F.max_pool1d_with_indices, single),
+    *_max_pool(F.max_pool2d, torch.max_pool2d, F.max_pool2d_with_indices, pair),
+    *_max_pool(F.max_pool3d, torch.max_pool3d, F.max_pool3d_with_indices, triple),
+    *_adaptive_pool(F.adaptive_avg_pool1d, F.adaptive_max_pool1d, single),
+    *_adaptive_pool(F.adaptive_avg_pool2d, F.adaptive_max_pool2d, pair),
+    *_adaptive_pool(F.adaptive_avg_pool3d, F.adaptive_max_pool3d, triple),
+    row(F.avg_pool1d, to=lambda input, kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True:
+        call(F.avg_pool1d, input, single(kernel_size), single(or_default(stride, kernel_size)), single(padding),
+        ceil_mode, count_include_pad)),
+    _avg_pool(F.avg_pool2d, pair),
+    _avg_pool(F.avg_pool3d, triple),
     # The rest.
-    "torch.embedding(weight, indices, padding_idx: index = -1, scale_grad_by_freq=False, sparse=False)"
-    " -> F.embedding(input=indices, weight=weight, padding_idx=unless_negative(padding_idx), max_norm=None,"
-    " norm_type=2.0, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)",
-    "F.pad(input, pad, mode='constant', value=None) -> F.pad(input, sequence(pad), mode, value)",
-    "torch.concat(tensors, dim=0) -> torch.cat(tensors=sequence(tensors), dim=dim)",
-    "torch.concatenate(tensors, dim=0) -> torch.cat(tensors=sequence(tensors), dim=dim)",
-    *(
-        f"{path}.swapaxes(input, axis0, axis1) -> torch.transpose(input, dim0=axis0, dim1=axis1)"
-        for path in ("torch", "Tensor")
-    ),
-    *(f"{path}.swapdims(input, dim0, dim1) -> torch.transpose(input, dim0, dim1)" for path in ("torch", "Tensor")),
-    *(
-        f"{path}(input, min=None, max=None) -> torch.clamp(input, min, max)"
-        for path in ("torch.clip", "Tensor.clip", "Tensor.clamp", "torch.clamp")
-    ),
-    *(
-        f"{path}.{name}(input, dim=None, keepdim=False, *, dtype=None)"
-        f" -> torch.{name}(input, dims(dim), keepdim, dtype=dtype)"
-        for path in ("torch", "Tensor")
-        for name in ("sum", "mean")
-    ),
-    "torch.split(tensor, split_size_or_sections, dim=0) -> torch.split(tensor, sequence(split_size_or_sections), dim)",
-    "Tensor.split(self, split_size, dim=0)"
-    " -> torch.split(tensor=self, split_size_or_sections=sequence(split_size), dim=dim)",
-    "Tensor.unflatten(input, dim, sizes) -> torch.unflatten(input, dim, sequence(sizes))",
-    "Tensor.__getitem__(self, index) -> operator.getitem(self, index)",
-)
-"""The rows, as text."""
+    row(torch.embedding, to=lambda weight, indices, padding_idx=-1, scale_grad_by_freq=False, sparse=False:
+        call(F.embedding, input=indices, weight=weight, padding_idx=None if padding_idx == -1 else padding_idx,
+        max_norm=None, norm_type=2.0, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse),
+        kinds={"padding_idx": _INDEX}),
+    row(F.pad, to=lambda input, pad, mode="constant", value=None: call(F.pad, input, sequence(pad), mode, value)),
+    row(torch.concat, torch.concatenate, to=lambda tensors, dim=0: call(torch.cat, sequence(tensors), dim)),
+    row(torch.swapaxes, Tensor.swapaxes, to=lambda input, axis0, axis1:
+        call(torch.transpose, input, dim0=axis0, dim1=axis1)),
+    row(torch.swapdims, Tensor.swapdims, to=lambda input, dim0, dim1: call(torch.transpose, input, dim0, dim1)),
+    row(torch.clip, Tensor.clip, Tensor.clamp, torch.clamp, to=lambda input, min=None, max=None:
+        call(torch.clamp, input, min, max)),
+    row(torch.sum, Tensor.sum, to=lambda input, dim=None, keepdim=False, *, dtype=None:
+        call(torch.sum, input, single(dim), keepdim, dtype)),
+    row(torch.mean, Tensor.mean, to=lambda input, dim=None, keepdim=False, *, dtype=None:
+        call(torch.mean, input, single(dim), keepdim, dtype)),
+    row(torch.split, to=lambda tensor, split_size_or_sections, dim=0:
+        call(torch.split, tensor, sequence(split_size_or_sections), dim)),
+    row(Tensor.split, to=lambda input, split_size, dim=0:
+        call(torch.split, tensor=input, split_size_or_sections=sequence(split_size), dim=dim)),
+    row(Tensor.unflatten, to=lambda input, dim, sizes: call(torch.unflatten, input, dim, sequence(sizes))),
+    row(Tensor.__getitem__, to=lambda input, index: call(operator.getitem, input, index)),
+)  # fmt: skip
+"""The rows."""

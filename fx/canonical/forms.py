@@ -14,7 +14,8 @@ import torch
 
 from fx.canonical.aten import arguments_for, candidates, is_of_aten, overloads_of
 from fx.canonical.call_binding import Shape, shape_of_function, shapes_of, shapes_of_method
-from fx.canonical.calls import Call, CallSpeller
+from fx.canonical.calls import CallSpeller
+from fx.canonical.equal_spellings import Call
 from fx.errors import InteropError
 from fx.graph_module import GraphModule, expect_program
 from fx.node import Argument, Node

@@ -1,22 +1,18 @@
 """Programs on disk as a readable Python package (paper, section 5.4: ``GraphModule.to_folder``).
 
-The package holds ``module.py`` (the generated code and a class that rebuilds the state), ``weights.safetensors`` or,
-where safetensors is not installed or cannot hold a tensor, ``state_dict.pt``, and ``objects.pt`` for what is neither
-source nor a tensor. It imports torch, the modules of the functions that the program calls, and ``fx`` only where the
-program has wrapped functions or structured inputs. Weights load onto the CPU.
+The package holds ``module.py``, the generated code and a class that makes the modules, and ``state_dict.pt``, what they
+hold by path: tensors, and modules and attributes that are not source. Weights load onto the CPU.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import importlib.util
-import math
+import io
 import os
-import shutil
 import sys
-import uuid
-from collections import Counter
+import tempfile
+import textwrap
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,223 +21,251 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.arguments import shown
-from fx.code.folder_state import FolderState, statement
-from fx.code.pytree_codegen import PyTreeCodeGen
+from fx.container_kinds import leaves_of
 from fx.errors import CodegenError, type_in_words
+from fx.modules.attributes import LEFT_BY_SCRIPTING, has_hooks
 from fx.modules.calibrated_values import FixedNumbers
+from fx.modules.containers import Container
 from fx.modules.pickling import imported_name
 from fx.naming.names import GENERATED_GLOBALS, NoneType, is_identifier
 from fx.naming.printing import describe
-from fx.node import map_aggregate
 
 if TYPE_CHECKING:
     from fx.graph_module import GraphModule
-    from fx.node import Node
 
-_HEADER = '"""A captured program, written by fx.GraphModule.to_folder; edit it freely."""\n'
-_SAFE_DTYPES = frozenset(
-    {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
-     torch.uint8, torch.bool}
-)  # fmt: skip
+_MODULE = '''"""A captured program, written by fx.GraphModule.to_folder; edit it freely."""
+
+{imports}
 
 
-def write_folder(module: GraphModule, folder: Any, module_name: str) -> None:
-    """Write ``module`` as the package ``folder``, whose class ``module_name`` rebuilds it without tracing.
+{forward}
 
-    Tensors and modules that are one object under several names stay one; views of one storage become tensors of their
-    own. Nothing is written unless everything can be; files of an earlier package are replaced, others are left alone.
-    What is written is the program as of its last ``recompile``.
+
+class {name}(torch.nn.Module):
+    """The captured program with its weights."""
+
+    def __init__(self) -> None:
+        {statements}
+
+    forward = forward
+'''
+_PACKAGE = '"""A captured program."""\n\nfrom .module import {name}\n\n__all__ = ["{name}"]\n'
+_LOADING = """state = torch.load(pathlib.Path(__file__).parent / "state_dict.pt", "cpu", weights_only={is_plain})
+for path, value in state.items():
+    owner, _, name = path.rpartition(".")
+    setattr(self.get_submodule(owner), name, value)"""
+
+
+def write_folder(program: GraphModule, folder: str, module_name: str) -> None:
+    """Write ``program``, as of its last ``recompile``, as a package whose class ``module_name`` needs no tracing.
+
+    An object that has several names stays one object. Nothing is written unless everything can be; files of an earlier
+    package are replaced, others are left alone.
 
     Raises:
         CodegenError: the name is not an identifier, the code uses something that cannot be imported (the message names
-            the node), or the module holds something that cannot be stored.
+            the node), or the program holds something that cannot be stored.
     """
-    lines = [*_imports(module, module_name), "", "", module._python_code.src.strip(), "", ""]
-    state = FolderState(module)
-    objects = state.pickled_objects()
-    in_safetensors = _fits_safetensors(state.tensors)
-    lines += [f"class {module_name}(torch.nn.Module):", '    """The captured program with its weights."""', ""]
-    lines.append("    def __init__(self) -> None:")
-    lines += [f"        {line}" if line else "" for line in _init(module, state, in_safetensors)]
-    lines += ["", "    forward = forward", ""]
-    source = _HEADER + "\n" + "\n".join(lines)
+    imports = _imports(program, module_name)
+    statements, values = _state(program)
+    source = _MODULE.format(
+        imports=imports, forward=program._python_code.src.strip(), name=module_name,
+        statements=textwrap.indent("\n".join(statements), " " * 8).lstrip(),
+    )  # fmt: skip
     compile(source, "module.py", "exec", dont_inherit=True)
     target = Path(os.path.abspath(folder))
     target.parent.mkdir(parents=True, exist_ok=True)
-    staging = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
-    staging.mkdir()
-    try:
-        package = f'"""A captured program."""\n\nfrom .module import {module_name}\n\n__all__ = ["{module_name}"]\n'
-        _write_tensors(staging, state.tensors, in_safetensors)
-        if objects is not None:
-            (staging / "objects.pt").write_bytes(objects)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
+        staging = Path(temporary)
+        if values:
+            torch.save(values, staging / "state_dict.pt")
         (staging / "module.py").write_text(source, encoding="utf-8")
-        (staging / "__init__.py").write_text(package, encoding="utf-8")
-        _move_into_place(staging, target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        (staging / "__init__.py").write_text(_PACKAGE.format(name=module_name), encoding="utf-8")
+        target.mkdir(exist_ok=True)
+        # weights come first, so that source never stands beside weights it does not know
+        for path in sorted(staging.iterdir(), key=lambda path: path.suffix == ".py"):
+            path.replace(target / path.name)
 
 
-def _move_into_place(staging: Path, target: Path) -> None:
-    if not target.exists():
-        staging.rename(target)
-        return
-    # weights come first, so that source never stands beside weights it does not know
-    for name in sorted((entry.name for entry in staging.iterdir()), key=lambda name: name.endswith(".py")):
-        (staging / name).replace(target / name)
-
-
-def _fits_safetensors(tensors: dict[str, torch.Tensor]) -> bool:
-    """Return whether every tensor is one that safetensors stores with all that matters here."""
-    return importlib.util.find_spec("safetensors") is not None and all(
-        tensor.dtype in _SAFE_DTYPES and tensor.device.type != "meta" and tensor.is_contiguous()
-        for tensor in tensors.values()
-    )
-
-
-def _write_tensors(folder: Path, tensors: dict[str, torch.Tensor], in_safetensors: bool) -> None:
-    if not tensors:
-        return
-    if in_safetensors:
-        from safetensors.torch import save_file  # noqa: PLC0415  an optional dependency
-
-        # safetensors refuses views of one storage; copies hold the same values
-        storages = {name: tensor.untyped_storage().data_ptr() for name, tensor in tensors.items()}
-        views = Counter(storages.values())
-        apart = {name: tensor.clone() for name, tensor in tensors.items() if views[storages[name]] > 1}
-        save_file(tensors | apart, folder / "weights.safetensors")
-    else:
-        torch.save(tensors, folder / "state_dict.pt")
-
-
-# The source.
-
-
-def _init(module: GraphModule, state: FolderState, in_safetensors: bool) -> list[str]:
-    """The lines of ``__init__`` below its ``def``."""
-    # imported inside, since names at the top belong to the program
-    imports: list[str] = []
+def _state(program: GraphModule) -> tuple[list[str], dict[str, Any]]:
+    """The statements of ``__init__``, and the values that it loads, by path."""
+    modules, modes, values = _modules(program)
+    for node in program.graph.find_nodes(op="get_attr"):
+        path, _, name = str(node.target).rpartition(".")
+        attributes = vars(program.get_submodule(path)) if path in modules else {}
+        if name in attributes and name != "training" and not isinstance(attributes[name], torch.nn.Module):
+            values[str(node.target)] = attributes[name]
+    others = {path: value for path, value in values.items() if not _is_plain(value)}
+    try:
+        torch.save(others, io.BytesIO())
+    except Exception as error:
+        raise _refused(f"one of its attributes {', '.join(others)} cannot be pickled", error) from error
     lines = ["super().__init__()"]
-    if state.tensors or state.objects:
-        imports.append("import pathlib")
-        lines.append("folder = pathlib.Path(__file__).parent")
-    if state.shapes:
-        lines.append('with torch.device("meta"):  # shapes only: the values are loaded below')
-        lines += [f"    {line}" for line in state.shapes]
-    lines += state.flags
-    if state.tensors and in_safetensors:
-        imports += ["", "from safetensors.torch import load_file"]
-        lines.append('tensors = load_file(folder / "weights.safetensors")')
-    elif state.tensors:
-        lines.append('tensors = torch.load(folder / "state_dict.pt", map_location="cpu", weights_only=True)')
-    if state.tensors:
-        lines.append("self.load_state_dict(tensors, strict=False, assign=True)")
-        lines += state.transient
-    if state.objects:
-        lines.append('objects = torch.load(folder / "objects.pt", map_location="cpu", weights_only=False)')
-        lines += state.attached
-    numbers = FixedNumbers.of_program(module)
-    if numbers is not None:
-        imports += ["", "from fx.modules.calibrated_values import FixedNumbers"]
-    hooks = [] if numbers is None else [f"{numbers!r}.hold(self)"]
-    return [*imports, *([""] if imports else []), *lines, *state.ties, *_specs(module), *hooks]
+    if indented := [f"    {line}" for statements in modules.values() for line in statements]:
+        lines += ['with torch.device("meta"):  # the values are loaded below', *indented]
+    lines += modes
+    if values:  # the import is inside, since names at the top belong to the program
+        lines = ["import pathlib", "", *lines, *_LOADING.format(is_plain=not others).splitlines()]
+    lines += [
+        f"self.{name} = {_spec(vars(program)[name])}" for name in ("_in_spec", "_out_spec") if name in vars(program)
+    ]
+    if (numbers := FixedNumbers.of_program(program)) is not None:
+        lines = ["from fx.modules.calibrated_values import FixedNumbers", "", *lines, f"{numbers!r}.hold(self)"]
+    return lines, values
 
 
-def _specs(module: GraphModule) -> list[str]:
-    codegen = module.graph._codegen
-    if not isinstance(codegen, PyTreeCodeGen):
-        return []
+def _modules(program: GraphModule) -> tuple[dict[str, list[str]], list[str], dict[str, Any]]:
+    """Statements that make each module, by path; statements that set modes; and the values to load, by path."""
+    statements: dict[str, list[str]] = {}
+    modes = [] if program.training else ["self.eval()"]
+    values: dict[str, Any] = {}
+    paths: dict[int, str] = {}
+    holders = {""}
+    for path, module in program.named_modules(remove_duplicate=False):
+        if path.rpartition(".")[0] not in holders:
+            continue  # a part of a module that is made, or pickled, as a whole
+        is_holder = not path or type(module) is torch.nn.Module or isinstance(module, Container)
+        call = "torch.nn.Module()" if is_holder else constructor_call(module)
+        known = paths.setdefault(id(module), path)
+        if call is not None and known != path:
+            call = f"self.get_submodule({known!r})"
+        statements[path] = [f"self.set_submodule({path!r}, {call or 'torch.nn.Module()'})"] if path else []
+        if call is None:
+            values[path] = module
+        elif known == path:
+            if module.training != program.training:
+                modes.append(f"self.get_submodule({path!r}).training = {bool(module.training)}")
+            tensors = {**module._parameters, **module._buffers}
+            values.update((f"{path}.{name}".lstrip("."), value) for name, value in tensors.items() if value is not None)
+            if is_holder:
+                holders.add(path)
+                statements[path] += _registrations(path, module)
+    return statements, modes, values
+
+
+def _registrations(path: str, module: torch.nn.Module) -> list[str]:
+    """Statements that give ``module``, which is at ``path``, the names of its parameters and buffers."""
+    if has_hooks(module):
+        raise _refused(f"{path or 'the module'} has hooks", "they would be lost")
+    owner = f"self.get_submodule({path!r})" if path else "self"
     lines: list[str] = []
-    for name, spec in (("_in_spec", codegen.pytree_info.in_spec), ("_out_spec", codegen.pytree_info.out_spec)):
-        try:
-            value = "None" if spec is None else f"pytree.treespec_loads({str(pytree.treespec_dumps(spec))!r})"
-        except (NotImplementedError, TypeError, ValueError) as error:
-            raise CodegenError(
-                "cannot write the program: its inputs or output have a structure that cannot be stored",
-                value=spec,
-                why=f"{type(error).__name__}: {error}",
-                remedy="register the container with a serialized_type_name in torch.utils._pytree",
-            ) from error
-        lines.append(statement("self", name, value))
+    for name, value in (*module._parameters.items(), *module._buffers.items()):
+        kind = "parameter" if name in module._parameters else "buffer"
+        more = ", persistent=False" if name in module._non_persistent_buffers_set else ""
+        comment = "" if value is None else f"  # {value.dtype} of shape {list(value.shape)}"
+        # as a plain string: a subclass could put anything into its repr
+        lines.append(f"{owner}.register_{kind}({str.__str__(name)!r}, None{more}){comment}")
     return lines
 
 
-def _imports(module: GraphModule, module_name: str) -> list[str]:
+def constructor_call(module: torch.nn.Module) -> str | None:
+    """Source of a call that makes ``module`` anew, its values aside; None where its ``repr`` is no such call."""
+    kind = type(module)
+    if getattr(torch.nn, kind.__name__, None) is not kind or module._modules:
+        return None
+    try:
+        call: Any = ast.parse(repr(module), mode="eval").body
+        args = [ast.literal_eval(value) for value in call.args]
+        kwargs = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
+        with torch.device("meta"):
+            is_same = _described(kind(*args, **kwargs)) == _described(module)
+    except Exception:  # whatever goes wrong, the module is pickled instead
+        return None
+    # put together from literals: a repr could say anything
+    arguments = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
+    return f"torch.nn.{kind.__name__}({', '.join(arguments)})" if is_same else None
+
+
+def _described(module: torch.nn.Module) -> dict[str, Any]:
+    """The attributes of a module with their types; of tensors their names, types and shapes."""
+    skipped = ("training", "_parameters", "_buffers", *LEFT_BY_SCRIPTING)
+    tensors = [*module._parameters.items(), *module._buffers.items()]
+    described: dict[str, Any] = {
+        name: (type(value), value) for name, value in vars(module).items() if name not in skipped
+    }
+    return described | {"": [(name, type(value), getattr(value, "shape", None)) for name, value in tensors]}
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether ``torch.load`` gives ``value`` without running code."""
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and not vars(value)
+
+
+def _spec(spec: pytree.TreeSpec | None) -> str:
+    """Source of the structure of inputs or an output."""
+    try:
+        return "None" if spec is None else f"pytree.treespec_loads({str(pytree.treespec_dumps(spec))!r})"
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise _refused("its inputs or output have a structure that cannot be stored", error) from error
+
+
+def _refused(what: str, why: Exception | str) -> CodegenError:
+    return CodegenError(
+        f"cannot write the program: {what}",
+        why=why if isinstance(why, str) else f"{type(why).__name__}: {why}",
+        remedy="fx.save(program, file), or keep tensors, and modules of classes at the top level of a Python module",
+    )
+
+
+# Imports.
+
+
+def _imports(module: GraphModule, module_name: str) -> str:
     """A line or two for each global that the code uses."""
     code = module._python_code
     used = {part.id for part in ast.walk(ast.parse(code.src)) if isinstance(part, ast.Name)} & code.globals.keys()
-    taken = used | GENERATED_GLOBALS.keys() | {"forward", "wrap"}
-    if (
-        type(module_name) is not str
-        or not is_identifier(module_name)
-        or module_name in taken
-        or hasattr(builtins, module_name)
-    ):
+    taken = used | GENERATED_GLOBALS.keys() | {"forward", "wrap", *dir(builtins)}
+    if not is_identifier(module_name) or module_name in taken:
         raise CodegenError(
             f"module_name is not a name for the class: {shown(module_name)}",
             why="it is a Python identifier that the generated code does not use for something else",
             remedy='pass another: to_folder(folder, module_name="FxModule")',
         )
-    if isinstance(module.graph._codegen, PyTreeCodeGen):
-        used.add("pytree")
     lines = {"import torch"}
+    if "_in_spec" in vars(module):
+        used.add("pytree")
     for name in used - {"torch"}:
         value = code.globals[name]
-        found = ["from fx import wrap"] if name == "wrap" and value is None else _import(name, value)
-        if found is None:
+        line = "from fx import wrap" if name == "wrap" and value is None else _import(name, value)
+        if line is None:
             raise _not_importable(module, name, value)
-        lines.add("\n".join(found))
-    return sorted(lines)
+        lines.add(line)
+    return "\n".join(sorted(lines))
 
 
-def _import(name: str, value: Any) -> list[str] | None:
+def _import(name: str, value: Any) -> str | None:
     """Source that binds ``name`` to ``value``, or None where there is none."""
     if isinstance(value, ModuleType):
         path = value.__name__
-        if not _is_dotted(path) or sys.modules.get(path) is not value:
-            return None
-        return [f"import {path}" if path == name else f"import {path} as {name}"]
-    if type(value) is float and not math.isfinite(value):
-        return [_from_import("math", "nan" if math.isnan(value) else "inf", name)]
+        is_found = _is_dotted(path) and sys.modules.get(path) is value
+        return (f"import {path}" if path == name else f"import {path} as {name}") if is_found else None
+    if type(value) is float:  # nan or inf
+        return f'{name} = float("{value}")'
     if value is NoneType:
-        return [f"{name} = type(None)"]
+        return f"{name} = type(None)"
     if type(value) is str:
-        return [f"{name} = {value!r}"]
-    found = imported_name(value)
-    if found is None or not (_is_dotted(found.module) and _is_dotted(found.path)) or found.module == "__main__":
+        return f"{name} = {value!r}"
+    imported = imported_name(value)
+    if imported is None or not _is_dotted(f"{imported.module}.{imported.path}") or imported.module == "__main__":
         return None
-    first, _, rest = found.path.partition(".")
-    line = _from_import(found.module, first, name)
-    return [line, f"{name} = {name}.{rest}"] if rest else [line]
+    first, _, rest = imported.path.partition(".")
+    line = f"from {imported.module} import {first}" + ("" if first == name else f" as {name}")
+    return f"{line}\n{name} = {name}.{rest}" if rest else line
 
 
-def _from_import(module: str, attribute: str, name: str) -> str:
-    return f"from {module} import {attribute}" if attribute == name else f"from {module} import {attribute} as {name}"
-
-
-def _is_dotted(path: Any) -> bool:
-    return type(path) is str and all(map(is_identifier, path.split(".")))
+def _is_dotted(path: str) -> bool:
+    return all(map(is_identifier, path.split(".")))
 
 
 def _not_importable(module: GraphModule, name: str, value: Any) -> CodegenError:
-    node = next((node for node in module.graph.nodes if _mentions(node, value)), None)
+    parts = {node: (node.target, node.type, *leaves_of((node.args, node.kwargs))) for node in module.graph.nodes}
+    users = [node for node, leaves in parts.items() if any(leaf is value or type(leaf) is value for leaf in leaves)]
     return CodegenError(
-        f"cannot write the program: {f'node {node.name}' if node is not None else 'its code'} uses {name}, "
+        f"cannot write the program: {f'node {users[0].name}' if users else 'its code'} uses {name}, "
         "which a package cannot import",
-        where=node.source if node is not None else None,
-        value=describe(node) if node is not None else None,
+        where=users[0].source if users else None,
+        value=describe(users[0]) if users else None,
         why=f"{name} stands for {type_in_words(value)} that is not an attribute of an importable module (the main "
         "program is none)",
         remedy="define it at the top level of a module, or make it an attribute of the module that is traced",
     )
-
-
-def _mentions(node: Node, value: Any) -> bool:
-    found = [node.target is value or node.type is value]
-
-    def look(leaf: Any) -> Any:
-        found.append(leaf is value or type(leaf) is value)
-        return leaf
-
-    map_aggregate((node.args, node.kwargs), look)
-    return any(found)

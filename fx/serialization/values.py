@@ -8,11 +8,12 @@ classes are names that :mod:`fx.serialization.allow_list` resolves.
 from __future__ import annotations
 
 import base64
-import binascii
 import enum
 import json
 import math
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
@@ -31,9 +32,9 @@ LONGEST_NAME = 1000
 """Most characters that the name of a node or attribute may have in a file."""
 
 _MOST_TAGGED_KEYS = 1000
-
-_TORCH_VALUES: dict[str, type] = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_HEXADECIMAL = re.compile(r"-?(0x)?[0-9a-f]+")
+_INT64 = range(-(1 << 63), 1 << 63)
 
 
 class TensorPlaces(Protocol):
@@ -54,50 +55,22 @@ class ValueWriter:
 
     def value(self, value: Any, depth: int = 0) -> Json:
         """``value`` as JSON."""
-        kind = type(value)
-        if kind is Node:
-            if value not in self._numbers:
-                raise Refused(f"node {value} is used where it is not computed yet")
-            return {"node": self._numbers[value]}
-        if kind is str or kind is bool or value is None:
+        of = type(value)
+        if of is str or of is bool or value is None:
             return value
-        if depth > DEPTH:
+        if depth > DEPTH and of is not Node:
             raise Refused(f"a value nests more than {DEPTH} levels deep")
-        if (write := _WRITERS.get(kind)) is not None:
-            return write(self, value, depth + 1)
-        if (container := held_kind(value)) is not None and container.tag is not None:
-            return self._container(container, value, depth + 1)
-        return self._by_class(value, depth + 1)
-
-    def _by_class(self, value: Any, depth: int) -> Json:
-        if isinstance(value, enum.Enum):
-            member = value._name_
-            if type(member) is not str or type(value).__members__.get(member) is not value:
-                raise Refused(f"{value!r} is not a named member of its enum")
-            return {"enum": [name_of(type(value)), member]}
-        if isinstance(value, torch.Tensor):
-            if self._tensors is None:
-                raise Refused("a tensor stands where only plain values can")
-            return {"tensor": self._tensors.index(value, "constant")}
-        for name, torch_kind in _TORCH_VALUES.items():
-            if isinstance(value, torch_kind):
-                return {name: str(value).removeprefix("torch.")}
-        if isinstance(value, type) or callable(value):
-            if value is getattr:
-                raise Refused("the function getattr stands as a value")
-            return {"name": name_of(value)}
-        raise Refused(
-            with_article(f"{type(value).__module__}.{type(value).__qualname__} is not data"),
-            remedy="make it an input of the program, or compute it in a function: fx.serialization.allow(function)",
-        )
-
-    def _int(self, value: int, depth: int) -> Json:
-        return value if -(1 << 63) <= value < 1 << 63 else {"int": hex(value)}
-
-    def _float(self, value: float, depth: int) -> Json:
-        if math.isfinite(value):
+        if (of is int and value in _INT64) or (of is float and math.isfinite(value)):
             return value
-        return {"float": "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"}
+        kind = _BY_CLASS.get(of)
+        if kind is None and (container := held_kind(value)) is not None and container.tag is not None:
+            return self._container(container, value, depth + 1)
+        if kind is None and (kind := next((kind for kind in _OTHERS if kind.is_of(value)), None)) is None:
+            raise Refused(
+                with_article(f"{of.__module__}.{of.__qualname__} is not data"),
+                remedy="make it an input of the program, or compute it in a function: fx.serialization.allow(function)",
+            )
+        return {kind.tag: kind.encode(self, value, depth + 1)}
 
     def _container(self, kind: ContainerKind, value: Any, depth: int) -> Json:
         stored = self._items(kind.parts(value), depth)
@@ -107,28 +80,27 @@ class ValueWriter:
             return stored
         return {kind.tag: [name_of(type(value)), stored] if kind.family is not None else stored}
 
-    def _items(self, value: Iterable[Any], depth: int) -> list[Json]:
-        return [self.value(item, depth) for item in value]
+    def _items(self, values: Iterable[Any], depth: int) -> list[Json]:
+        return [self.value(value, depth) for value in values]
 
-    def _set(self, value: Any, depth: int) -> list[Json]:
-        return sorted(self._items(value, depth), key=json.dumps)  # in an order that does not depend on hashes
+    def _elements(self, values: Any, depth: int) -> list[Json]:
+        return sorted(self._items(values, depth), key=json.dumps)  # in an order that does not depend on hashes
 
+    def _node(self, node: Node, depth: int) -> int:
+        if node not in self._numbers:
+            raise Refused(f"node {node} is used where it is not computed yet")
+        return self._numbers[node]
 
-def _tagged(tag: str, write: Callable[[ValueWriter, Any, int], Json]) -> Callable[[ValueWriter, Any, int], Json]:
-    return lambda writer, value, depth: {tag: write(writer, value, depth)}
+    def _tensor(self, tensor: torch.Tensor, depth: int) -> int:
+        if self._tensors is None:
+            raise Refused("a tensor stands where only plain values can")
+        return self._tensors.index(tensor, "constant")
 
-
-_WRITERS: dict[type, Callable[[ValueWriter, Any, int], Json]] = {
-    int: ValueWriter._int,
-    float: ValueWriter._float,
-    set: _tagged("set", ValueWriter._set),
-    frozenset: _tagged("frozenset", ValueWriter._set),
-    range: _tagged("range", lambda w, v, d: w._items((v.start, v.stop, v.step), d)),
-    complex: _tagged("complex", lambda w, v, d: w._items((v.real, v.imag), d)),
-    bytes: _tagged("bytes", lambda w, v, d: base64.b64encode(v).decode("ascii")),
-    type(Ellipsis): _tagged("ellipsis", lambda w, v, d: True),
-    torch.device: _tagged("device", lambda w, v, d: str(v)),
-}
+    def _member(self, value: enum.Enum, depth: int) -> Json:
+        member = value._name_
+        if type(member) is not str or type(value).__members__.get(member) is not value:
+            raise Refused(f"{value!r} is not a named member of its enum")
+        return [name_of(type(value)), member]
 
 
 class ValueReader:
@@ -141,23 +113,23 @@ class ValueReader:
 
     def value(self, stored: Json, depth: int = 0) -> Any:
         """The value that ``stored`` stands for."""
-        kind = type(stored)
-        if kind is str or kind is int or kind is bool or stored is None:
+        of = type(stored)
+        if of is str or of is int or of is bool or stored is None:
             return stored
-        if kind is float:
+        if of is float:
             if not math.isfinite(stored):
                 raise Refused("a number is out of range")
             return stored
         if depth > DEPTH + 1:
             raise Refused(f"a value nests more than {DEPTH} levels deep")
-        if kind is list:
+        if of is list:
             return [self.value(item, depth + 1) for item in stored]
         if len(stored) == 1:
-            ((tag, payload),) = stored.items()
-            if (read := _READERS.get(tag)) is not None:
-                return read(self, payload, depth + 1)
+            ((tag, content),) = stored.items()
+            if (kind := _BY_TAG.get(tag)) is not None:
+                return kind.decode(self, content, depth + 1)
             if (container := kind_by_tag(tag)) is not None:
-                return self._container(container, payload, depth + 1)
+                return self._container(container, content, depth + 1)
         raise Refused(f"an object with the keys {shown(list(stored))} stands for no value")
 
     def items(self, stored: Json, depth: int) -> list[Any]:
@@ -168,65 +140,25 @@ class ValueReader:
 
     def _container(self, kind: ContainerKind, stored: Json, depth: int) -> Any:
         if kind.is_keyed:
-            made = self._pairs(stored, depth)
-            return kind.rebuild(made, list(made.values()))
+            pairs = self._pairs(stored, depth)
+            return kind.rebuild(pairs, list(pairs.values()))
         parts = self.items(stored, depth)
         try:
-            made = kind.rebuild(parts, parts)
-            if len(kind.parts(made)) == len(parts):
-                return made
+            container = kind.rebuild(parts, parts)
+            if len(kind.parts(container)) == len(parts):
+                return container
         except Exception:  # the class may be the user's
             pass
         raise Refused(f"a {kind.tag} is not made of {len(parts)} values")
-
-    def _int(self, stored: Json, depth: int) -> int:
-        text = _text(stored)
-        digits = text.removeprefix("-").removeprefix("0x")
-        if not digits or not set(digits) <= set("0123456789abcdef"):
-            raise Refused("an integer is not in base 16")
-        return int(digits, 16) * (-1 if text.startswith("-") else 1)
-
-    def _float(self, stored: Json, depth: int) -> float:
-        if (value := _FLOATS.get(_text(stored))) is None:
-            raise Refused(f"{shown(stored)} is not a number")
-        return value
-
-    def _complex(self, stored: Json, depth: int) -> complex:
-        parts = self.items(stored, depth)
-        if len(parts) != 2 or not all(type(part) is float for part in parts):
-            raise Refused("a complex number is not two floats")
-        return complex(*parts)
-
-    def _integers(self, stored: Json, count: int | None = None) -> list[int]:
-        if type(stored) is not list or (count is not None and len(stored) != count):
-            raise Refused(f"{shown(stored)} are not the integers that are expected")
-        integers = [self.value(item) if type(item) is dict else item for item in stored]
-        if not all(type(integer) is int for integer in integers):
-            raise Refused(f"{shown(stored)} are not the integers that are expected")
-        return integers
-
-    def _range(self, stored: Json, depth: int) -> range:
-        start, stop, step = self._integers(stored, 3)
-        if step == 0:
-            raise Refused("a range has the step 0")
-        return range(start, stop, step)
-
-    def _size(self, stored: Json, depth: int) -> torch.Size:
-        sizes = self._integers(stored)
-        if not all(-(1 << 63) <= size < 1 << 63 for size in sizes):
-            raise Refused("a size is out of range")
-        return torch.Size(sizes)
 
     def _pairs(self, stored: Json, depth: int) -> dict[Any, Any]:
         if type(stored) is not list or not all(type(pair) is list and len(pair) == 2 for pair in stored):
             raise Refused("a dict is not a list of pairs")
         _check_keys([key for key, _ in stored])
-        made: dict[Any, Any] = {}
-        for key, item in stored:
-            made[self._hashable(key, depth)] = self.value(item, depth)
-        if len(made) != len(stored):
+        pairs = {self._hashable(key, depth): self.value(item, depth) for key, item in stored}
+        if len(pairs) != len(stored):
             raise Refused("a dict has a key twice")
-        return made
+        return pairs
 
     def _hashable(self, stored: Json, depth: int) -> Any:
         value = self.value(stored, depth)
@@ -236,38 +168,32 @@ class ValueReader:
             raise Refused(f"{type_in_words(value)} is a key of a dict or an element of a set") from error
         return value
 
-    def _set(self, stored: Json, depth: int) -> set[Any]:
+    def _text(self, stored: Json, depth: int) -> str:
+        if type(stored) is not str:
+            raise Refused(f"a string is expected, not {shown(stored)}")
+        return stored
+
+    def _integers(self, stored: Json, depth: int, count: int | None = None) -> list[int]:
+        if type(stored) is list and count in (None, len(stored)):
+            integers = [self.value(number) if type(number) is dict else number for number in stored]
+            if all(type(number) is int for number in integers):
+                return integers
+        raise Refused(f"{shown(stored)} are not the integers that are expected")
+
+    def _elements(self, stored: Json, depth: int) -> set[Any]:
         if type(stored) is not list:
             raise Refused("a set is not a list of its elements")
         _check_keys(stored)
         return {self._hashable(item, depth) for item in stored}
 
-    def _bytes(self, stored: Json, depth: int) -> bytes:
-        try:
-            return base64.b64decode(_text(stored), validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise Refused("bytes are not in base 64") from error
-
-    def _device(self, stored: Json, depth: int) -> torch.device:
-        try:
-            return torch.device(_text(stored))
-        except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-            raise Refused(f"{shown(stored)} is not a device") from error
-
-    def _name(self, stored: Json, depth: int) -> Any:
-        value = find(stored)
-        if value is getattr:
-            raise Refused("the function getattr stands as a value")
-        return value
-
-    def _enum(self, stored: Json, depth: int) -> Any:
+    def _member(self, stored: Json, depth: int) -> Any:
         owner, member = pair(stored)
         kind = find_class(owner)
         if not issubclass(kind, enum.Enum) or type(member) is not str or member not in kind.__members__:
             raise Refused(f"{shown(owner)} is not an enum with a member {shown(member)}")
         return kind.__members__[member]
 
-    def _namedtuple(self, stored: Json, depth: int) -> Any:
+    def _named_tuple(self, stored: Json, depth: int) -> Any:
         owner, parts = pair(stored)
         kind: Any = find_class(owner)
         values = self.items(parts, depth)
@@ -277,34 +203,102 @@ class ValueReader:
         return kind(*values)
 
 
-def _torch_value(tag: str) -> Callable[[ValueReader, Json, int], Any]:
-    def read(reader: ValueReader, stored: Json, depth: int) -> Any:
-        value = getattr(torch, _text(stored), None) if _text(stored).isidentifier() else None
-        if not isinstance(value, _TORCH_VALUES[tag]):
-            raise Refused(f"{shown(stored)} is not {with_article(tag)}")
+@dataclass(frozen=True, slots=True)
+class ValueKind:
+    """How files hold one kind of value: as an object whose only key is the tag."""
+
+    tag: str
+    """The key."""
+    is_of: type | Callable[[Any], bool]
+    """The class of the values, without subclasses; or returns whether a value without a row of its own is of the
+    kind."""
+    encode: Callable[[ValueWriter, Any, int], Json]
+    """Returns the JSON behind the key."""
+    read: Callable[[ValueReader, Json, int], Any]
+    """Returns the value, or its parts for ``make``; refuses JSON of another form."""
+    make: Callable[[Any], Any] | None = None
+    """Returns the value of these parts, or raises an error where they are out of its limits."""
+    limit: str = ""
+    """The limit, for messages, with the JSON in the place of braces."""
+
+    def decode(self, reader: ValueReader, stored: Json, depth: int) -> Any:
+        """The value for the JSON behind the key."""
+        parts = self.read(reader, stored, depth)
+        try:
+            return parts if self.make is None else self.make(parts)
+        except (LookupError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+            raise Refused(self.limit.format(shown(stored))) from error
+
+
+def _require(holds: bool) -> None:
+    if not holds:
+        raise ValueError("out of limits")
+
+
+def _integer(text: str) -> int:
+    _require(_HEXADECIMAL.fullmatch(text) is not None)
+    return int(text, 16)
+
+
+def _complex(parts: list[Any]) -> complex:
+    _require(len(parts) == 2 and all(type(part) is float for part in parts))
+    return complex(*parts)
+
+
+def _size(sizes: list[int]) -> torch.Size:
+    _require(all(size in _INT64 for size in sizes))
+    return torch.Size(sizes)
+
+
+def _constant(tag: str, kind: type) -> ValueKind:
+    """A row for constants of torch, which are stored by name."""
+
+    def make(name: str) -> Any:
+        value = getattr(torch, name, None) if name.isidentifier() else None
+        _require(isinstance(value, kind))
         return value
 
-    return read
+    limit = f"{{}} is not {with_article(tag)}"
+    return ValueKind(tag, kind, lambda w, v, d: str(v).removeprefix("torch."), ValueReader._text, make, limit)
 
 
-_READERS: dict[str, Callable[[ValueReader, Json, int], Any]] = {
-    "node": lambda r, s, d: entry(r._nodes, s, "node number {} is used before it is computed"),
-    "tensor": lambda r, s, d: entry(r._tensors, s, "there is no tensor number {}"),
-    "int": ValueReader._int,
-    "float": ValueReader._float,
-    "complex": ValueReader._complex,
-    "set": ValueReader._set,
-    "frozenset": lambda r, s, d: frozenset(r._set(s, d)),
-    "size": ValueReader._size,
-    "range": ValueReader._range,
-    "bytes": ValueReader._bytes,
-    "ellipsis": lambda r, s, d: Ellipsis,
-    "device": ValueReader._device,
-    "name": ValueReader._name,
-    "enum": ValueReader._enum,
-    "namedtuple": ValueReader._namedtuple,
-    **{tag: _torch_value(tag) for tag in _TORCH_VALUES},
-}
+def _no_getattr(value: T) -> T:
+    if value is getattr:
+        raise Refused("the function getattr stands as a value")
+    return value
+
+
+VALUE_KINDS: tuple[ValueKind, ...] = (
+    ValueKind("node", Node, ValueWriter._node,
+              lambda r, s, d: entry(r._nodes, s, "node number {} is used before it is computed")),
+    ValueKind("tensor", lambda value: isinstance(value, torch.Tensor), ValueWriter._tensor,
+              lambda r, s, d: entry(r._tensors, s, "there is no tensor number {}")),
+    ValueKind("int", int, lambda w, v, d: hex(v), ValueReader._text, _integer, "an integer is not in base 16"),
+    ValueKind("float", float, lambda w, v, d: str(v), ValueReader._text, _FLOATS.__getitem__, "{} is not a number"),
+    ValueKind("complex", complex, lambda w, v, d: w._items((v.real, v.imag), d), ValueReader.items, _complex,
+              "a complex number is not two floats"),
+    ValueKind("set", set, ValueWriter._elements, ValueReader._elements),
+    ValueKind("frozenset", frozenset, ValueWriter._elements, ValueReader._elements, frozenset),
+    ValueKind("size", torch.Size, ValueWriter._items, ValueReader._integers, _size, "a size is out of range"),
+    ValueKind("range", range, lambda w, v, d: w._items((v.start, v.stop, v.step), d),
+              lambda r, s, d: r._integers(s, d, 3), lambda parts: range(*parts), "a range has the step 0"),
+    ValueKind("bytes", bytes, lambda w, v, d: base64.b64encode(v).decode("ascii"), ValueReader._text,
+              lambda text: base64.b64decode(text, validate=True), "bytes are not in base 64"),
+    ValueKind("ellipsis", type(Ellipsis), lambda w, v, d: True, lambda r, s, d: Ellipsis),
+    ValueKind("device", torch.device, lambda w, v, d: str(v), ValueReader._text, torch.device, "{} is not a device"),
+    _constant("dtype", torch.dtype),
+    _constant("layout", torch.layout),
+    _constant("memory_format", torch.memory_format),
+    ValueKind("enum", lambda value: isinstance(value, enum.Enum), ValueWriter._member, ValueReader._member),
+    # written as a container
+    ValueKind("namedtuple", lambda value: False, ValueWriter._items, ValueReader._named_tuple),
+    ValueKind("name", lambda value: isinstance(value, type) or callable(value),
+              lambda w, v, d: name_of(_no_getattr(v)), lambda r, s, d: _no_getattr(find(s))),
+)  # fmt: skip
+"""Every kind of value but containers (:mod:`fx.container_kinds`) and those that JSON has itself."""
+_BY_TAG = {kind.tag: kind for kind in VALUE_KINDS}
+_BY_CLASS: dict[Any, ValueKind] = {kind.is_of: kind for kind in VALUE_KINDS}
+_OTHERS = [kind for kind in VALUE_KINDS if not isinstance(kind.is_of, type)]
 
 
 def is_name(text: object) -> bool:
@@ -343,12 +337,6 @@ def pair(stored: Json) -> list[Json]:
     """``stored`` as a list of two."""
     if type(stored) is not list or len(stored) != 2:
         raise Refused(f"a pair is expected, not {shown(stored)}")
-    return stored
-
-
-def _text(stored: Json) -> str:
-    if type(stored) is not str:
-        raise Refused(f"a string is expected, not {shown(stored)}")
     return stored
 
 

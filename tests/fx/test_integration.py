@@ -113,7 +113,7 @@ def test_a_package_of_resnet50_runs_without_the_library(tmp_path: Path) -> None:
     with torch.no_grad():
         torch.save((x, module(x)), tmp_path / "expected.pt")
     module.to_folder(tmp_path / "stored_resnet", "ResNet")
-    assert not (tmp_path / "stored_resnet" / "objects.pt").exists()
+    assert "weights_only=True" in (tmp_path / "stored_resnet" / "module.py").read_text()
     program = (
         "import sys, torch\n"
         "sys.modules['fx'] = None\n"

@@ -47,7 +47,7 @@ def test_a_program_that_was_scripted_is_saved_and_written_as_before(tmp_path):
     assert torch.equal(fx.load(tmp_path / "scripted.fx")(X), program(X))
     program.to_folder(tmp_path / "scripted", "Scripted")
     assert sorted(file.name for file in (tmp_path / "scripted").iterdir()) == [
-        "__init__.py", "module.py", "weights.safetensors"
+        "__init__.py", "module.py", "state_dict.pt"
     ]  # fmt: skip
 
 

@@ -292,7 +292,7 @@ def test_the_file_fails_alone_until_the_pass_is_right(pytester):
     path = pytester.path / re.search(r"a test of \d nodes that shows it alone:\s+(.*)\n", str(result.stdout))[1]
     assert path.parent.parent == pytester.path / ".pytest_fx"
     assert sorted(file.name for file in path.parent.iterdir()) == sorted(
-        ["failure.md", "inputs.safetensors", "weights.safetensors", path.name]
+        ["failure.md", "inputs.safetensors", "state_dict.pt", path.name]
     )
     assert "fuse changes what resnet_tiny computes, cut out of resnet_tiny at" in path.read_text()
     alone = pytester.runpytest(path)

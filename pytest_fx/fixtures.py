@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from fx import GraphModule
     from fx.passes import Pass
+    from pytest_fx.candidates.verdict import Verdict
     from pytest_fx.checks.equality_check import EqualityCheck
     from pytest_fx.checks.timing_check import TimingCheck
     from pytest_fx.harness.evaluation import Arguments
@@ -133,6 +134,15 @@ def fx_equal(request: pytest.FixtureRequest, fx_model: Subject) -> EqualityCheck
 def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
     """Times a pass, or a program, in pairs with eager: ``fx_timing(my_pass).speedup``. It is a benchmark, too."""
     return _module("checks.timing_check").TimingCheck(fx_model, request.node, getattr(request, "param", None))
+
+
+@pytest.fixture
+def fx_judge() -> Callable[..., Verdict]:
+    """Judges a candidate in the place of a reference: ``fx_judge(F.gelu, my_gelu, torch.randn(4, 8))``.
+
+    It is :func:`pytest_fx.judge`, and raises ``RefusedCandidate`` for any other verdict than right.
+    """
+    return _module("candidates.judge").require_right
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 import fx
-from fx.analysis import python_overheads
-from fx.analysis.kernel_replay import Replay
-from fx.analysis.python_overheads import FUNCTIONS, MODULES, measure_overheads
-from fx.analysis.simulation import name_of_function, python_around
+from fx.simulation import python_overheads
+from fx.simulation.python_overheads import FUNCTIONS, MODULES, measure_overheads
+from fx.simulation.replay import Replay
+from fx.simulation.run_times import name_of_function, python_around
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.analysis.cost import module_of
-from fx.analysis.devices import Device
-from fx.analysis.node_times import KernelTimes
-from fx.analysis.simulation import Simulation, simulate
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import Interpreter
 from fx.naming.tables import in_seconds, table_lines
 from fx.node import Argument, Node, Target
+from fx.simulation.devices import Device
+from fx.simulation.kernel_times import KernelTimes
+from fx.simulation.run_times import Simulation, simulate
 
 _SHOWN = 15
 _WARM_UP = 2
@@ -127,7 +127,7 @@ def profile(
     Args:
         gm: the program.
         args: its inputs; each run is given the same ones.
-        device: also estimate the times on this device, as :func:`~fx.analysis.simulation.simulate` does.
+        device: also estimate the times on this device, as :func:`~fx.simulation.run_times.simulate` does.
         times: the source of the estimated times of kernels.
         rounds: pairs of runs, after two for warm-up.
         clock: what times are read from, in seconds.

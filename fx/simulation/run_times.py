@@ -10,16 +10,16 @@ from typing import Any, Literal
 import torch
 from torch.nn.utils.parametrize import ParametrizationList
 
-from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import KernelCall, ProgramCalls, record_calls
-from fx.analysis.known_devices import get_device
 from fx.analysis.memory import NO_MEMORY, MemoryReport, activation_memory
-from fx.analysis.node_times import LAUNCH, MEMORY, PYTHON, KernelTimes, Roofline
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, in_seconds, table_lines
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
+from fx.simulation.devices import Device
+from fx.simulation.kernel_times import LAUNCH, MEMORY, PYTHON, KernelTimes, Roofline
+from fx.simulation.known_devices import get_device
 
 _SHOWN = 10
 _QUANTILE = 1.645

@@ -15,7 +15,10 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from fx.analysis.devices import (
+from fx.analysis.kernel_calls import record_calls
+from fx.capture.tracer import symbolic_trace
+from fx.errors import AnalysisError
+from fx.simulation.devices import (
     Calibration,
     Curve,
     Device,
@@ -25,11 +28,9 @@ from fx.analysis.devices import (
     this_machine,
     write_json,
 )
-from fx.analysis.kernel_calls import record_calls
-from fx.analysis.kernel_replay import Replay, seconds_of
-from fx.analysis.measured_times import MeasuredTimes
-from fx.analysis.node_times import Roofline
-from fx.analysis.probes import (
+from fx.simulation.kernel_times import Roofline
+from fx.simulation.measured_times import MeasuredTimes
+from fx.simulation.probes import (
     CHECKS,
     Probe,
     operator_probes,
@@ -37,11 +38,10 @@ from fx.analysis.probes import (
     smallest_products,
     streaming_probes,
 )
-from fx.analysis.product_sizes import ProductSizes, Surface, product_sizes
-from fx.analysis.python_overheads import measure_overheads
-from fx.analysis.simulation import estimate_calls
-from fx.capture.tracer import symbolic_trace
-from fx.errors import AnalysisError
+from fx.simulation.product_sizes import ProductSizes, Surface, product_sizes
+from fx.simulation.python_overheads import measure_overheads
+from fx.simulation.replay import Replay, seconds_of
+from fx.simulation.run_times import estimate_calls
 
 FORMAT = 3
 """The version of the file."""
@@ -61,7 +61,7 @@ def calibrate(path: str | Path | None = None) -> Device:
         path: a file to keep the result in. If it is there and of this machine, it is read instead.
 
     Returns:
-        The machine as a device for :func:`~fx.analysis.simulation.simulate`.
+        The machine as a device for :func:`~fx.simulation.run_times.simulate`.
 
     Raises:
         AnalysisError: the file is of another machine, another number of threads or another version of PyTorch.

@@ -15,8 +15,8 @@ from typing import Literal
 
 import torch
 
-from fx.analysis.product_sizes import Surface
 from fx.errors import AnalysisError
+from fx.simulation.product_sizes import Surface
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What :func:`~fx.analysis.calibration.calibrate` measured on one machine."""
+    """What :func:`~fx.simulation.calibration.calibrate` measured on one machine."""
 
     machine: Machine
     """The machine."""

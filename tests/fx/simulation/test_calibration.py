@@ -12,20 +12,20 @@ import torch
 from torch import nn
 
 import fx
-from fx.analysis import kernel_replay
-from fx.analysis.calibration import _products, calibrate, load_device, save_device
 from fx.analysis.kernel_calls import KernelCall, record_calls
-from fx.analysis.kernel_replay import Replay, distances_of
-from fx.analysis.known_devices import get_device
-from fx.analysis.measured_times import MEASURED, MeasuredTimes
-from fx.analysis.node_times import Roofline
-from fx.analysis.probes import Probe, operator_probes, product_probes
-from fx.analysis.product_sizes import product_sizes
-from fx.analysis.simulation import name_of_function, simulate
 from fx.errors import AnalysisError
+from fx.simulation import replay as replaying
+from fx.simulation.calibration import _products, calibrate, load_device, save_device
+from fx.simulation.kernel_times import Roofline
+from fx.simulation.known_devices import get_device
+from fx.simulation.measured_times import MEASURED, MeasuredTimes
+from fx.simulation.probes import Probe, operator_probes, product_probes
+from fx.simulation.product_sizes import product_sizes
+from fx.simulation.replay import Replay, distances_of
+from fx.simulation.run_times import name_of_function, simulate
 from model_zoo import get_model
 from pytest_fx.harness.evaluation import threads
-from tests.fx.analysis.calibrated import calibrated
+from tests.fx.simulation.calibrated import calibrated
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_kernel_that_cannot_run_alone_takes_what_the_roofline_says(monkeypatch
 @pytest.mark.parametrize("name", ["dlrm_small", "lstm_classifier_small", "vit_small", "llama_small", "unet_small"])
 def test_the_kernels_of_models_run_on_operands_that_are_made_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replay, "_overload_cost", lambda self, call: 0.0)
-    monkeypatch.setattr(kernel_replay, "seconds_of", lambda call, **_: float(call() is not None))
+    monkeypatch.setattr(replaying, "seconds_of", lambda call, **_: float(call() is not None))
     model, replay = get_model(name), Replay()
     calls = record_calls(fx.symbolic_trace(model.build()), *model.example_inputs(batch=2)).calls
     before = torch.get_rng_state()
@@ -182,7 +182,7 @@ def test_the_kernels_of_models_run_on_operands_that_are_made_up(name: str, monke
 
 def test_what_calling_by_overload_takes_longer_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = iter([10.0, 3.0, 2.0, 14.0, 5.0])  # the call; relu, and a convolution of nine arguments
-    monkeypatch.setattr(kernel_replay, "seconds_of", lambda call, **_: next(taken, 10.0))
+    monkeypatch.setattr(replaying, "seconds_of", lambda call, **_: next(taken, 10.0))
     replay = Replay()
     one, two = (
         record_calls(fx.symbolic_trace(function), torch.empty(3)).calls[0]
@@ -205,7 +205,7 @@ def test_operands_from_far_away_are_spread_over_memory(monkeypatch: pytest.Monke
     addmm = calls[-1]
     assert max(distances_of(addmm)) == 2
     monkeypatch.setattr(Replay, "_overload_cost", lambda self, call: 0.0)
-    monkeypatch.setattr(kernel_replay, "seconds_of", look)
+    monkeypatch.setattr(replaying, "seconds_of", look)
     look_at = replace(addmm, func=_Both(addmm.func))
     Replay().seconds(look_at)
     assert len(weights) >= 4
@@ -260,7 +260,7 @@ def test_this_machine_is_measured_in_seconds(tmp_path: Path) -> None:
     model = get_model("resnet_tiny")
     program, inputs = fx.symbolic_trace(model.build()), model.example_inputs(batch=8)
     with torch.no_grad():
-        seconds = kernel_replay.seconds_of(lambda: program(*inputs))
+        seconds = replaying.seconds_of(lambda: program(*inputs))
     times = MeasuredTimes(device)
     assert seconds / 3 < simulate(program, device, *inputs).seconds < 3 * seconds
     assert seconds / 2 < simulate(program, device, *inputs, times=times).seconds < 2 * seconds

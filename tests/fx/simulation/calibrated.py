@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from fx.analysis.devices import Calibration, Curve, Device, Figure, this_machine
-from fx.analysis.product_sizes import Surface
+from fx.simulation.devices import Calibration, Curve, Device, Figure, this_machine
+from fx.simulation.product_sizes import Surface
 
 
 def calibrated(**changes: object) -> Device:

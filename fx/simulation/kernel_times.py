@@ -1,6 +1,6 @@
 """What one call of a kernel takes: by a roofline of a device, as measured, or as read from a profile.
 
-The three sources have one interface, :class:`KernelTimes`, and :func:`~fx.analysis.simulation.simulate` takes any.
+The three sources have one interface, :class:`KernelTimes`, and :func:`~fx.simulation.run_times.simulate` takes any.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fx.analysis.devices import Calibration, Device
 from fx.analysis.kernel_calls import KernelCall
-from fx.analysis.product_sizes import ProductSizes, is_gradient, product_sizes
+from fx.simulation.devices import Calibration, Device
+from fx.simulation.product_sizes import ProductSizes, is_gradient, product_sizes
 
 LAUNCH, MEMORY, PYTHON = "launch of kernels", "bandwidth of memory", "Python between kernels"
 """Assumptions that parts of a time rest on."""

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from fx.analysis.kernel_calls import record_calls
-from fx.analysis.kernel_replay import Replay, seconds_of
-from fx.analysis.simulation import ARGUMENT, PARAMETRIZATION, arguments_of, name_of_function
 from fx.capture.tracer import symbolic_trace
 from fx.graph_module import GraphModule
 from fx.passes.canonicalize import Canonicalize
+from fx.simulation.replay import Replay, seconds_of
+from fx.simulation.run_times import ARGUMENT, PARAMETRIZATION, arguments_of, name_of_function
 
 _GET_ATTR = 1e-7
 """Seconds to fetch a parameter, which are nearly nothing, however deep it is."""

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import ProgramCalls, record_calls
 from fx.analysis.kernel_run import tensors_held
-from fx.analysis.known_devices import get_device
 from fx.analysis.memory import MemoryReport, Storage, activation_memory
-from fx.analysis.node_times import KernelTimes
-from fx.analysis.simulation import NodeTime, Simulation, estimate_run
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, in_seconds, table_lines
 from fx.node import Node
+from fx.simulation.devices import Device
+from fx.simulation.kernel_times import KernelTimes
+from fx.simulation.known_devices import get_device
+from fx.simulation.run_times import NodeTime, Simulation, estimate_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def simulate_deployments(
 
     Raises:
         AnalysisError: a deployment makes no sense, or has more stages than a program has nodes that take time.
-        Exception: as of :func:`~fx.analysis.simulation.simulate`.
+        Exception: as of :func:`~fx.simulation.run_times.simulate`.
 
     >>> import fx, torch
     >>> served = Served("linear", fx.symbolic_trace(torch.nn.Linear(64, 64)), lambda batch: [torch.empty(batch, 64)])

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fx.analysis.devices import Device, Machine, refuse_other_machine, this_machine, write_json
 from fx.analysis.kernel_calls import KernelCall
-from fx.analysis.kernel_replay import Replay, distances_of
-from fx.analysis.node_times import LAUNCH, KernelTime, Roofline
 from fx.errors import AnalysisError
+from fx.simulation.devices import Device, Machine, refuse_other_machine, this_machine, write_json
+from fx.simulation.kernel_times import LAUNCH, KernelTime, Roofline
+from fx.simulation.replay import Replay, distances_of
 
 MEASURED = "measured kernels"
 """The assumption that a kernel takes in a program what it takes alone."""
@@ -22,8 +22,8 @@ _SPREAD = 0.05
 class MeasuredTimes:
     """Runs each kernel of a program once for each set of sizes, and remembers what it took.
 
-    >>> from fx.analysis.calibration import calibrate
-    >>> from fx.analysis.simulation import simulate
+    >>> from fx.simulation.calibration import calibrate
+    >>> from fx.simulation.run_times import simulate
     >>> device = calibrate()                                              # doctest: +SKIP
     >>> times = MeasuredTimes(device, "times.json")                       # doctest: +SKIP
     >>> simulate(program, device, *inputs, times=times).seconds           # doctest: +SKIP
@@ -36,7 +36,7 @@ class MeasuredTimes:
         """A memory of times.
 
         Args:
-            device: this machine, as :func:`~fx.analysis.calibration.calibrate` returns it. What cannot be run alone
+            device: this machine, as :func:`~fx.simulation.calibration.calibrate` returns it. What cannot be run alone
                 takes what its roofline says.
             path: a file to remember in; :meth:`save` writes it.
 

@@ -7,13 +7,13 @@ import json
 import math
 import os
 import statistics
+from collections import abc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import torch
-from torch import nn
 
 from fx.analysis.kernel_calls import record_calls
 from fx.capture.tracer import symbolic_trace
@@ -23,7 +23,6 @@ from fx.simulation.devices import (
     Curve,
     Device,
     Figure,
-    Machine,
     refuse_other_machine,
     this_machine,
     write_json,
@@ -36,14 +35,13 @@ from fx.simulation.probes import (
     operator_probes,
     product_probes,
     smallest_products,
-    streaming_probes,
 )
 from fx.simulation.product_sizes import ProductSizes, Surface, product_sizes
 from fx.simulation.python_overheads import measure_overheads
 from fx.simulation.replay import Replay, seconds_of
 from fx.simulation.run_times import estimate_calls
 
-FORMAT = 3
+FORMAT = 4
 """The version of the file."""
 _LEAST_COMMON = 0.12
 """Relative standard deviation of whole programs that is never undercut: what six programs agree on may be chance."""
@@ -103,10 +101,8 @@ def _measure() -> Device:
             products,
             operators,
             launches,
-            _streaming(replay),
             _typical(operators),
-            _nested(replay),
-            *_unknown(operators),
+            _unknown(operators),
         )
         device = Device(
             name="this machine",
@@ -157,28 +153,26 @@ def _typical(operators: Mapping[str, Curve]) -> Curve:
     return _curve({size: statistics.median(curve.beyond(size) for curve in curves) for size in sizes})
 
 
-def _unknown(operators: Mapping[str, Curve]) -> tuple[float, float]:
-    """Return the relative standard deviation of operators from the typical one, and of those that were timed."""
+def _unknown(operators: Mapping[str, Curve]) -> float:
+    """Return the relative standard deviation of operators from the typical one."""
     typical = _typical(operators)
     curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
     logs = [math.log(curve.beyond(size) / typical.at(size)) for curve in curves for size in (2.0**12, 2.0**17, 2.0**22)]
-    return statistics.pstdev(logs), 0.15
+    return statistics.pstdev(logs)
 
 
 def _products(timed: Iterable[tuple[Probe, float]], launches: Mapping[str, float]) -> tuple[dict[str, Surface], float]:
     """Seconds of an operation by the sizes of products, and how far the sizes that were left out are from it."""
     by_kind: dict[str, list[tuple[ProductSizes, int, float]]] = {}
     for probe, seconds in timed:
-        sizes = product_sizes(probe.call)
-        if sizes is not None:
+        if (sizes := product_sizes(probe.call)) is not None:
             by_kind.setdefault(sizes.kind, []).append((sizes, probe.call.work.flops, seconds))
     surfaces: dict[str, Surface] = {}
     for kind, found in by_kind.items():
         least = min(seconds / flops for _, flops, seconds in found) / 1.05  # with the launch, which is taken off below
         each = [max((seconds - launches[kind]) / flops, least) for _, flops, seconds in found]
         surfaces[kind] = Surface.fit([(one[0].features, math.log2(of)) for one, of in zip(found, each, strict=True)])
-    left = [off for surface in surfaces.values() for off in surface.leave_out()]
-    return surfaces, statistics.median(map(abs, left)) * math.log(2) * 1.48
+    return surfaces, statistics.median(surface.spread for surface in surfaces.values()) * math.log(2)
 
 
 def _rates() -> Iterable[tuple[torch.dtype, float]]:
@@ -190,33 +184,11 @@ def _rates() -> Iterable[tuple[torch.dtype, float]]:
 
 
 def _bandwidth() -> Curve:
-    """Bytes a second by how many bytes are read in turn."""
+    """Bytes a second by how many bytes are read in turn; a curve that does not rise."""
     whole = torch.ones(_READS[-1] // 4)
-    parts = {size: whole[: size // 4] for size in _READS}
-    return _falling({size: seconds_of(lambda part=part: part.sum(), longest=0.1) for size, part in parts.items()})
-
-
-def _streaming(replay: Replay) -> Curve:
-    """Bytes a second of products with one row."""
-    calls = [probe.call for probe in streaming_probes()]
-    return _falling({sum(one.size for one in call.touched): replay.seconds(call) for call in calls})
-
-
-def _falling(seconds: Mapping[int, float]) -> Curve:
-    """Bytes a second by bytes, of which the seconds are given; a curve that does not rise."""
-    sizes = sorted(seconds)
-    rates = [size / seconds[size] for size in sizes]
-    return Curve(tuple(map(float, sizes)), tuple(max(rates[place:]) for place in range(len(rates))))
-
-
-def _nested(replay: Replay) -> float:
-    """Return what a kernel saves of its launch where a function calls it after another one."""
-    layer, given = nn.Linear(4, 4), torch.ones(1, 4)
-    calls = record_calls(symbolic_trace(layer), given).calls
-    alone = sum(replay.seconds(call) for call in calls)
-    weight, bias = layer.weight, layer.bias
-    together = seconds_of(lambda: nn.functional.linear(given, weight, bias))
-    return min(max((alone - together) / (len(calls) - 1), 0.0), 1e-6)
+    parts = [whole[: size // 4] for size in _READS]
+    rates = [4 * part.numel() / seconds_of(lambda part=part: part.sum(), longest=0.1) for part in parts]
+    return Curve(tuple(map(float, _READS)), tuple(max(rates[place:]) for place in range(len(rates))))
 
 
 def _memory() -> float:
@@ -277,7 +249,7 @@ def load_device(path: str | Path) -> Device:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ValueError(f"its format is {data['format']}, not {FORMAT}")
-        device = _from_data(data["device"])
+        device: Device = _from_data(Device, data["device"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AnalysisError(
             f"{path} is not a calibration that can be read",
@@ -297,42 +269,18 @@ def _as_data(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _from_data(data: Mapping[str, Any]) -> Device:
-    figure = lambda one: Figure(**one)  # noqa: E731
-    rates = lambda known: {_dtype(name): Figure(**one) for name, one in known.items()}  # noqa: E731
-    kept = data["calibration"]
-    calibration = Calibration(
-        Machine(**kept["machine"]),
-        {kind: _surface(one) for kind, one in kept["products"].items()},
-        {name: _read_curve(one) for name, one in kept["operators"].items()},
-        {kind: float(seconds) for kind, seconds in kept["launches"].items()},
-        _read_curve(kept["streaming"]),
-        _read_curve(kept["typical"]),
-        *(float(kept[name]) for name in ("nested", "unknown", "timed", "longer", "measured")),
-    )
-    figures = {name: figure(data[name]) for name in ("memory", "capacity", "launch", "efficiency", "fill", "link")}
-    plain = {
-        name: data[name]
-        for name in ("name", "kind", "bandwidth_source", "overheads", "cores", "core_bandwidth", "common")
-    }
-    return Device(
-        arithmetic=rates(data["arithmetic"]), convolutions=rates(data["convolutions"]),
-        bandwidth=_read_curve(data["bandwidth"]), calibration=calibration, **figures, **plain,
-    )  # fmt: skip
-
-
-def _dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name.removeprefix("torch."))
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{name} is not a dtype")
-    return dtype
-
-
-def _read_curve(data: Mapping[str, Any]) -> Curve:
-    return Curve(tuple(map(float, data["sizes"])), tuple(map(float, data["values"])))
-
-
-def _surface(data: Mapping[str, Any]) -> Surface:
-    points = tuple(tuple(map(float, point)) for point in data["points"])
-    values, reach = (tuple(map(float, data[name])) for name in ("values", "reach"))
-    return Surface(points, values, reach, float(data["height"]), float(data["noise"]))
+def _from_data(kind: Any, data: Any) -> Any:
+    """Lists and dicts as the records and containers that an annotation names."""
+    if is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return cast("Any", kind)(**{one.name: _from_data(kinds[one.name], data[one.name]) for one in fields(kind)})
+    parts = get_args(kind)
+    if get_origin(kind) is abc.Mapping:
+        return {_from_data(parts[0], key): _from_data(parts[1], one) for key, one in data.items()}
+    if get_origin(kind) is tuple:
+        return tuple(_from_data(parts[0], one) for one in data)
+    if type(None) in parts:
+        return None if data is None else _from_data(parts[0], data)
+    if kind is torch.dtype:
+        return getattr(torch, data.removeprefix("torch."))
+    return kind(data) if kind in (int, float, str) else data

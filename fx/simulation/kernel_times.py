@@ -6,7 +6,7 @@ The three sources have one interface, :class:`KernelTimes`, and :func:`~fx.simul
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from fx.analysis.kernel_calls import KernelCall
@@ -25,6 +25,8 @@ _IN_WORDS = {
 }
 _GRADIENT_SPREAD = 0.15
 """How much less is known of the gradient of a product, which is two, than of the product."""
+_TIMED_SPREAD = 0.15
+"""Relative standard deviation of operators that were timed, between and outside of the sizes at which they were."""
 _STRIDED = frozenset({"aten.clone", "aten.copy_", "aten._to_copy"})
 
 
@@ -40,8 +42,6 @@ class KernelTime:
     """Its relative standard deviation."""
     launch: float = 0.0
     """Seconds of the host to launch it, where they are not in ``seconds``."""
-    saves: float = 0.0
-    """Seconds that it takes less where the same function has called another kernel before it."""
 
 
 class KernelTimes(Protocol):
@@ -94,12 +94,8 @@ class Roofline:
             return self._by_rates(call, sizes)
         if call.cost is None:
             view = calibration.operators.get(call.name) or calibration.operators["aten.view"]
-            found = KernelTime(view.values[0], LAUNCH, launch.spread)
-        elif sizes is not None:
-            found = self._product(call, sizes, calibration)
-        else:
-            found = self._operator(call, calibration)
-        return replace(found, saves=calibration.nested)
+            return KernelTime(view.values[0], LAUNCH, launch.spread)
+        return self._operator(call, calibration) if sizes is None else self._product(call, sizes, calibration)
 
     def _by_rates(self, call: KernelCall, sizes: ProductSizes | None) -> KernelTime:
         device = self.device
@@ -126,8 +122,7 @@ class Roofline:
         mean, spread = surface.at(sizes.features)
         kind = sizes.kind if sizes.kind in calibration.products else "matrix"
         computing = call.work.flops * 2.0 ** max(mean, min(surface.values)) * self._width(call)
-        at = calibration.streaming.at
-        moving = sum(one.size / at(one.distance) for one in call.touched)
+        moving = self.transfer(call)
         launch = calibration.launches[kind]
         if moving > computing:
             return KernelTime(moving + launch, MEMORY, self.device.memory.spread)
@@ -146,7 +141,7 @@ class Roofline:
         curve = calibration.operators.get(_probe_of(call, calibration))
         size = sum(one.size for one in call.touched)
         far = max(self.transfer(call) - self.transfer(call, near=True), 0.0)
-        spread = calibration.timed if curve is not None else calibration.unknown
+        spread = _TIMED_SPREAD if curve is not None else calibration.unknown
         seconds = (curve or calibration.typical).beyond(size)
         launch = (curve or calibration.typical).values[0]
         if far > seconds:

@@ -78,11 +78,9 @@ class MeasuredTimes:
                 self.refused[key] = str(error)
                 return self._roofline.time_of(call)
         seconds = self._known[key]
-        calibration = self.device.calibration
-        saves = 0.0 if calibration is None else calibration.nested
         if call.cost is None:
-            return KernelTime(seconds, LAUNCH, self.device.launch.spread, saves=saves)
-        return KernelTime(seconds, MEASURED, _SPREAD, saves=saves)
+            return KernelTime(seconds, LAUNCH, self.device.launch.spread)
+        return KernelTime(seconds, MEASURED, _SPREAD)
 
     def save(self) -> None:
         """Write what is remembered to the file, whole or not at all.

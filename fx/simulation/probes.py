@@ -110,12 +110,6 @@ def _convolution_probes() -> Iterator[Probe]:
         yield _greatest("depthwise", module, torch.empty(1, channels, side, side))
 
 
-def streaming_probes() -> Iterator[Probe]:
-    """Products of one row with weights of ever more bytes, which are read once each."""
-    for columns, depth in ((64, 64), (256, 256), (512, 1024), (1024, 2048), (4096, 2048), (4096, 4096)):
-        yield _greatest("streaming", nn.Linear(depth, columns), torch.empty(1, depth))
-
-
 def smallest_products() -> Iterator[Probe]:
     """A product of each kind that takes little more than its launch."""
     yield _greatest("matrix", nn.Linear(2, 2), torch.empty(1, 2))

@@ -272,15 +272,12 @@ class _Sum:
         self._add(PYTHON, python, _PYTHON_SPREAD, on_host=True)
         spent = {False: python, True: 0.0}
         assumptions = {PYTHON: python}
-        for place, call in enumerate(calls):
+        for call in calls:
             time = self.times.time_of(call)
-            seconds = time.seconds
-            if place and not call.is_backward:
-                seconds = max(seconds - time.saves, seconds / 4)
-            self._add(time.assumption, seconds, time.spread, on_host=False)
+            self._add(time.assumption, time.seconds, time.spread, on_host=False)
             self._add(LAUNCH, time.launch, self.device.launch.spread, on_host=True)
-            spent[call.is_backward] += seconds + (time.launch if self.device.kind == "cpu" else 0.0)
-            assumptions[time.assumption] = assumptions.get(time.assumption, 0.0) + seconds
+            spent[call.is_backward] += time.seconds + (time.launch if self.device.kind == "cpu" else 0.0)
+            assumptions[time.assumption] = assumptions.get(time.assumption, 0.0) + time.seconds
         kernels = sum(call.cost is not None for call in calls)
         return NodeTime(node, spent[False], spent[True], kernels, max(assumptions, key=assumptions.__getitem__))
 

@@ -16,6 +16,7 @@ from fx.analysis.kernel_calls import KernelCall, record_calls
 from fx.errors import AnalysisError
 from fx.simulation import replay as replaying
 from fx.simulation.calibration import _products, calibrate, load_device, save_device
+from fx.simulation.devices import Curve
 from fx.simulation.kernel_times import Roofline
 from fx.simulation.known_devices import get_device
 from fx.simulation.measured_times import MEASURED, MeasuredTimes
@@ -72,7 +73,7 @@ def test_another_number_of_threads_is_another_machine(tmp_path: Path) -> None:
         load_device(tmp_path / "machine.json")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 3, "device": {"calibration": 3}}'])
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 4, "device": {"calibration": 3}}'])
 def test_a_file_that_is_no_calibration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "machine.json").write_text(text)
     message = r"machine.json is not a calibration that can be read\n  why .*\n  try    remove it"
@@ -87,7 +88,7 @@ def test_what_was_not_measured_cannot_be_saved(tmp_path: Path) -> None:
 
 def test_a_calibrated_device_takes_measured_rates_launches_and_python() -> None:
     program = fx.symbolic_trace(nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()))
-    result = simulate(program, calibrated(), torch.empty(1024, 1024))
+    result = simulate(program, calibrated(bandwidth=Curve((1.0,), (1e12,))), torch.empty(1024, 1024))
     linear, relu = result.nodes
     assert linear.seconds == pytest.approx(2 * 1024**3 / 2.0**40 + 1e-6 + 2e-6 + 5e-7, rel=0.01)
     assert relu.seconds == pytest.approx(8.39e-3 + 3e-6, rel=0.02)

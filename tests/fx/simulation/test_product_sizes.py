@@ -43,13 +43,11 @@ def test_a_surface_goes_through_what_it_knows_and_is_unsure_far_away() -> None:
 
 def test_leaving_points_out_is_what_fitting_without_them_gives() -> None:
     known = [((float(x),), math.sqrt(x)) for x in range(8)]
+    others = Surface.fit(known[:3] + known[4:])
+    assert Surface.fit(known).leave_out()[3] == pytest.approx(known[3][1] - others.at(known[3][0])[0])
+
+
+def test_nine_in_ten_points_are_within_the_spread_that_the_others_give_them() -> None:
+    known = [((float(x), float(y)), math.sin(3 * x) + y) for x in range(8) for y in range(8)]
     surface = Surface.fit(known)
-    others = Surface(
-        surface.points[:3] + surface.points[4:],
-        surface.values[:3] + surface.values[4:],
-        surface.reach,
-        surface.height,
-        surface.noise,
-    )
-    found = surface.leave_out()[3]
-    assert abs(found - (known[3][1] - others.at(known[3][0])[0])) < 0.05
+    assert sum(abs(off) <= 1.65 * surface.spread for off in surface.leave_out()) >= 0.9 * len(known)

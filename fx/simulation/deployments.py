@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fx.analysis.kernel_calls import ProgramCalls, record_calls
-from fx.analysis.kernel_run import tensors_held
+from fx.analysis.kernel_calls import ProgramCalls, record_calls, tensors_held
 from fx.analysis.memory import MemoryReport, Storage, activation_memory
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule, expect_program

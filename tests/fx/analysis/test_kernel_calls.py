@@ -6,13 +6,23 @@ import torch
 from torch import nn
 
 import fx
-from fx.analysis.kernel_calls import record_calls
-from fx.analysis.kernel_run import KernelRun
+from fx.analysis.kernel_calls import KernelRun, record_calls
 
 
 def test_a_view_of_a_parameter_is_the_parameter() -> None:
     calls = record_calls(fx.symbolic_trace(nn.Linear(4, 8)), torch.empty(2, 4)).calls
     assert [one.is_state for one in calls[-1].given] == [True, False, True]
+
+
+class Names(KernelRun):
+    """A run that keeps the names of its kernels."""
+
+    def __init__(self, program: fx.GraphModule) -> None:
+        super().__init__(program)
+        self.names: list[str] = []
+
+    def record(self, func: object, *_: object) -> None:
+        self.names.append(str(func))
 
 
 def test_copies_that_are_made_of_a_module_are_not_calls_of_the_program() -> None:
@@ -30,9 +40,9 @@ def test_copies_that_are_made_of_a_module_are_not_calls_of_the_program() -> None
 
     model = nn.Sequential(Scaling())
     program = fx.GraphModule(model, Leaves().trace(model))
-    calls: list[str] = []
-    KernelRun(program, lambda kernel, *_: calls.append(str(kernel))).run(torch.ones(2, 4))
-    assert calls == ["aten.mul.Tensor"]
+    run = Names(program)
+    run.run(torch.ones(2, 4))
+    assert run.names == ["aten.mul.Tensor"]
 
 
 def test_calls_of_the_same_sizes_have_one_key_and_others_do_not() -> None:

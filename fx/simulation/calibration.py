@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import torch
 
-from fx.analysis.kernel_calls import record_calls
+from fx.analysis.kernel_calls import KernelCall, record_calls
 from fx.capture.tracer import symbolic_trace
 from fx.errors import AnalysisError
 from fx.simulation.devices import (
@@ -27,15 +28,9 @@ from fx.simulation.devices import (
     this_machine,
     write_json,
 )
-from fx.simulation.kernel_times import Roofline
+from fx.simulation.kernel_times import Roofline, family_of
 from fx.simulation.measured_times import MeasuredTimes
-from fx.simulation.probes import (
-    CHECKS,
-    Probe,
-    operator_probes,
-    product_probes,
-    smallest_products,
-)
+from fx.simulation.probes import CHECKS, operator_probes, product_probes, smallest_products
 from fx.simulation.product_sizes import ProductSizes, Surface, product_sizes
 from fx.simulation.python_overheads import measure_overheads
 from fx.simulation.replay import Replay, seconds_of
@@ -89,21 +84,15 @@ def file_of_machine(folder: str | Path, kind: str) -> Path:
 def _measure() -> Device:
     machine, replay = this_machine(), Replay()
     with torch.no_grad():
-        timed = [(probe, replay.seconds(probe.call)) for probe in (*operator_probes(), *product_probes())]
+        timed = [(call, replay.seconds(call)) for call in (*operator_probes(), *product_probes())]
         operators = _operators(timed)
         launch = statistics.median(curve.values[0] for curve in operators.values())
         rates = {dtype: Figure(rate, _MEASURED, 0.05) for dtype, rate in _rates()}
         bandwidth = _bandwidth()
-        launches = {probe.family: replay.seconds(probe.call) for probe in smallest_products()}
-        products, spread = _products(timed, launches)
-        calibration = Calibration(
-            machine,
-            products,
-            operators,
-            launches,
-            _typical(operators),
-            _unknown(operators),
-        )
+        launches = {sizes.kind: replay.seconds(call) for call in smallest_products() if (sizes := product_sizes(call))}
+        products = _products(timed, launches)
+        spread = statistics.median(surface.spread for surface in products.values()) * math.log(2)
+        calibration = Calibration(machine, products, operators, launches, *_typical(operators))
         device = Device(
             name="this machine",
             kind="cpu",
@@ -124,55 +113,45 @@ def _measure() -> Device:
         return _checked(device)
 
 
-def _operators(timed: Iterable[tuple[Probe, float]]) -> dict[str, Curve]:
+def _operators(timed: Iterable[tuple[KernelCall, float]]) -> dict[str, Curve]:
     """Seconds by bytes, for each operator that is not a product."""
     found: dict[str, dict[float, list[float]]] = {}
-    for probe, seconds in timed:
-        if product_sizes(probe.call) is None:
-            size = float(max(sum(one.size for one in probe.call.touched), 1))
-            found.setdefault(probe.family, {}).setdefault(size, []).append(seconds)
-    return {
-        name: _curve({size: statistics.median(all_of) for size, all_of in sizes.items()})
-        for name, sizes in found.items()
-    }
+    for call, seconds in timed:
+        if product_sizes(call) is None:
+            size = float(max(sum(one.size for one in call.touched), 1))
+            found.setdefault(family_of(call), {}).setdefault(size, []).append(seconds)
+    return {name: _curve({size: statistics.median(of) for size, of in sizes.items()}) for name, sizes in found.items()}
 
 
 def _curve(points: Mapping[float, float]) -> Curve:
     """A curve through points, which does not fall."""
     sizes = sorted(points)
-    values = [points[size] for size in sizes]
-    for place in range(1, len(values)):
-        values[place] = max(values[place], values[place - 1])
-    return Curve(tuple(sizes), tuple(values))
+    return Curve(tuple(sizes), tuple(itertools.accumulate((points[size] for size in sizes), max)))
 
 
-def _typical(operators: Mapping[str, Curve]) -> Curve:
-    """The median curve of the operators that were timed at several sizes."""
+def _typical(operators: Mapping[str, Curve]) -> tuple[Curve, float]:
+    """The median curve of the operators that were timed at several sizes, and how far they are from it, in logs."""
     curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
     sizes = [float(1 << power) for power in range(3, 25)]
-    return _curve({size: statistics.median(curve.beyond(size) for curve in curves) for size in sizes})
-
-
-def _unknown(operators: Mapping[str, Curve]) -> float:
-    """Return the relative standard deviation of operators from the typical one."""
-    typical = _typical(operators)
-    curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
+    typical = _curve({size: statistics.median(curve.beyond(size) for curve in curves) for size in sizes})
     logs = [math.log(curve.beyond(size) / typical.at(size)) for curve in curves for size in (2.0**12, 2.0**17, 2.0**22)]
-    return statistics.pstdev(logs)
+    return typical, statistics.pstdev(logs)
 
 
-def _products(timed: Iterable[tuple[Probe, float]], launches: Mapping[str, float]) -> tuple[dict[str, Surface], float]:
-    """Seconds of an operation by the sizes of products, and how far the sizes that were left out are from it."""
+def _products(timed: Iterable[tuple[KernelCall, float]], launches: Mapping[str, float]) -> dict[str, Surface]:
+    """Seconds of an operation by the sizes of products, as a power of two."""
     by_kind: dict[str, list[tuple[ProductSizes, int, float]]] = {}
-    for probe, seconds in timed:
-        if (sizes := product_sizes(probe.call)) is not None:
-            by_kind.setdefault(sizes.kind, []).append((sizes, probe.call.work.flops, seconds))
+    for call, seconds in timed:
+        if (sizes := product_sizes(call)) is not None:
+            by_kind.setdefault(sizes.kind, []).append((sizes, call.work.flops, seconds))
     surfaces: dict[str, Surface] = {}
     for kind, found in by_kind.items():
         least = min(seconds / flops for _, flops, seconds in found) / 1.05  # with the launch, which is taken off below
-        each = [max((seconds - launches[kind]) / flops, least) for _, flops, seconds in found]
-        surfaces[kind] = Surface.fit([(one[0].features, math.log2(of)) for one, of in zip(found, each, strict=True)])
-    return surfaces, statistics.median(surface.spread for surface in surfaces.values()) * math.log(2)
+        surfaces[kind] = Surface.fit([
+            (sizes.features, math.log2(max((seconds - launches[kind]) / flops, least)))
+            for sizes, flops, seconds in found
+        ])  # fmt: skip
+    return surfaces
 
 
 def _rates() -> Iterable[tuple[torch.dtype, float]]:

@@ -138,7 +138,8 @@ class Roofline:
         return next(iter(known.values())).value / self.device.rate(dtype).value
 
     def _operator(self, call: KernelCall, calibration: Calibration) -> KernelTime:
-        curve = calibration.operators.get(_probe_of(call, calibration))
+        family = family_of(call)
+        curve = calibration.operators.get(family, calibration.operators.get(family.removesuffix("_")))
         size = sum(one.size for one in call.touched)
         far = max(self.transfer(call) - self.transfer(call, near=True), 0.0)
         spread = _TIMED_SPREAD if curve is not None else calibration.unknown
@@ -156,9 +157,8 @@ class Roofline:
         return sum(one.size / at(total if near else max(one.distance, total)) for one in call.touched)
 
 
-def _probe_of(call: KernelCall, known: Calibration) -> str:
-    """The operator whose times are looked up: without the mark of in-place ones; apart where it changes strides."""
+def family_of(call: KernelCall) -> str:
+    """Return what the times of an operator are known by: apart where it changes strides."""
     name = call.name
-    if name in _STRIDED and call.given and call.made and call.given[0].stride != call.made[0].stride:
-        return f"{name}, strided"
-    return name if name in known.operators else name.removesuffix("_")
+    changes_strides = name in _STRIDED and call.given and call.made and call.given[0].stride != call.made[0].stride
+    return f"{name}, strided" if changes_strides else name

@@ -17,10 +17,10 @@ from fx.errors import AnalysisError
 from fx.simulation import replay as replaying
 from fx.simulation.calibration import _products, calibrate, load_device, save_device
 from fx.simulation.devices import Curve
-from fx.simulation.kernel_times import Roofline
+from fx.simulation.kernel_times import Roofline, family_of
 from fx.simulation.known_devices import get_device
 from fx.simulation.measured_times import MEASURED, MeasuredTimes
-from fx.simulation.probes import Probe, operator_probes, product_probes
+from fx.simulation.probes import operator_probes, product_probes
 from fx.simulation.product_sizes import product_sizes
 from fx.simulation.replay import Replay, distances_of
 from fx.simulation.run_times import name_of_function, simulate
@@ -225,17 +225,17 @@ class _Both:
 
 def test_products_take_what_was_measured_without_their_launch() -> None:
     calls = [record_calls(fx.symbolic_trace(nn.Linear(n, n)), torch.empty(n, n)).calls[-1] for n in (16, 32, 64, 128)]
-    timed = [(Probe("matrix", call), 1e-6 + call.work.flops * 2.0**-30) for call in calls]
-    surfaces, spread = _products(timed, {"matrix": 1e-6})
+    timed = [(call, 1e-6 + call.work.flops * 2.0**-30) for call in calls]
+    surfaces = _products(timed, {"matrix": 1e-6})
     for sizes in map(product_sizes, calls):
         assert sizes is not None
         assert surfaces["matrix"].at(sizes.features)[0] == pytest.approx(-30, abs=0.1)
-    assert spread < 0.1
+    assert surfaces["matrix"].spread < 0.1
 
 
 @pytest.mark.thorough
 def test_products_that_are_timed_cover_the_sizes_of_the_models() -> None:
-    probes = [product_sizes(probe.call) for probe in product_probes()]
+    probes = [*map(product_sizes, product_probes())]
     for name in ("unet_small", "vit_small", "lstm_classifier_small", "gpt2_small"):
         model = get_model(name)
         for call in record_calls(fx.symbolic_trace(model.build()), *model.example_inputs(batch=1)).calls:
@@ -248,10 +248,8 @@ def test_products_that_are_timed_cover_the_sizes_of_the_models() -> None:
 @pytest.mark.thorough
 def test_operators_that_are_timed_are_no_products() -> None:
     probes = list(operator_probes())
-    assert all(product_sizes(probe.call) is None for probe in probes)
-    assert {"aten.relu", "aten.native_layer_norm", "aten._softmax", "aten.clone, strided"} <= {
-        one.family for one in probes
-    }
+    assert all(product_sizes(call) is None for call in probes)
+    assert {"aten.relu", "aten.native_layer_norm", "aten._softmax", "aten.clone, strided"} <= {*map(family_of, probes)}
 
 
 @pytest.mark.thorough

@@ -29,11 +29,10 @@ from fx.simulation.devices import (
     write_json,
 )
 from fx.simulation.kernel_times import Roofline, family_of
-from fx.simulation.measured_times import MeasuredTimes
+from fx.simulation.measured_times import MeasuredTimes, Replay, seconds_of
 from fx.simulation.probes import CHECKS, operator_probes, product_probes, smallest_products
 from fx.simulation.product_sizes import ProductSizes, Surface, product_sizes
 from fx.simulation.python_overheads import measure_overheads
-from fx.simulation.replay import Replay, seconds_of
 from fx.simulation.run_times import estimate_calls
 
 FORMAT = 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import time
@@ -173,6 +174,8 @@ class _Timer(Interpreter):
         self._clock = clock
         self._began = 0.0
         self._node: Node | None = None
+        for op in ("call_function", "call_method", "call_module", "get_attr"):
+            setattr(self, op, functools.partial(self._timed, getattr(self, op)))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program once."""
@@ -195,22 +198,6 @@ class _Timer(Interpreter):
         assert self._node is not None
         self.taken.setdefault(self._node, []).append((start - self._began, seconds))
         return result
-
-    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function and time it."""
-        return self._timed(super().call_function, target, args, kwargs)
-
-    def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method and time it."""
-        return self._timed(super().call_method, target, args, kwargs)
-
-    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a module and time it."""
-        return self._timed(super().call_module, target, args, kwargs)
-
-    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """Fetch an attribute and time it."""
-        return self._timed(super().get_attr, target, args, kwargs)
 
 
 def _wait_for(result: Any) -> None:

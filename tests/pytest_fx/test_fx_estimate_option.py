@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fx.simulation.replay import Replay
+from fx.simulation.measured_times import Replay
 from tests.fx.simulation.calibrated import calibrated
 
 TIME = """

@@ -14,15 +14,14 @@ from torch import nn
 import fx
 from fx.analysis.kernel_calls import KernelCall, record_calls
 from fx.errors import AnalysisError
-from fx.simulation import replay as replaying
+from fx.simulation import measured_times
 from fx.simulation.calibration import _products, calibrate, load_device, save_device
 from fx.simulation.devices import Curve
 from fx.simulation.kernel_times import Roofline, family_of
 from fx.simulation.known_devices import get_device
-from fx.simulation.measured_times import MEASURED, MeasuredTimes
+from fx.simulation.measured_times import MEASURED, MeasuredTimes, Replay, distances_of
 from fx.simulation.probes import operator_probes, product_probes
 from fx.simulation.product_sizes import product_sizes
-from fx.simulation.replay import Replay, distances_of
 from fx.simulation.run_times import name_of_function, simulate
 from model_zoo import get_model
 from pytest_fx.harness.evaluation import threads
@@ -173,7 +172,7 @@ def test_a_kernel_that_cannot_run_alone_takes_what_the_roofline_says(monkeypatch
 @pytest.mark.parametrize("name", ["dlrm_small", "lstm_classifier_small", "vit_small", "llama_small", "unet_small"])
 def test_the_kernels_of_models_run_on_operands_that_are_made_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replay, "_overload_cost", lambda self, call: 0.0)
-    monkeypatch.setattr(replaying, "seconds_of", lambda call, **_: float(call() is not None))
+    monkeypatch.setattr(measured_times, "seconds_of", lambda call, **_: float(call() is not None))
     model, replay = get_model(name), Replay()
     calls = record_calls(fx.symbolic_trace(model.build()), *model.example_inputs(batch=2)).calls
     before = torch.get_rng_state()
@@ -183,7 +182,7 @@ def test_the_kernels_of_models_run_on_operands_that_are_made_up(name: str, monke
 
 def test_what_calling_by_overload_takes_longer_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = iter([10.0, 3.0, 2.0, 14.0, 5.0])  # the call; relu, and a convolution of nine arguments
-    monkeypatch.setattr(replaying, "seconds_of", lambda call, **_: next(taken, 10.0))
+    monkeypatch.setattr(measured_times, "seconds_of", lambda call, **_: next(taken, 10.0))
     replay = Replay()
     one, two = (
         record_calls(fx.symbolic_trace(function), torch.empty(3)).calls[0]
@@ -206,7 +205,7 @@ def test_operands_from_far_away_are_spread_over_memory(monkeypatch: pytest.Monke
     addmm = calls[-1]
     assert max(distances_of(addmm)) == 2
     monkeypatch.setattr(Replay, "_overload_cost", lambda self, call: 0.0)
-    monkeypatch.setattr(replaying, "seconds_of", look)
+    monkeypatch.setattr(measured_times, "seconds_of", look)
     look_at = replace(addmm, func=_Both(addmm.func))
     Replay().seconds(look_at)
     assert len(weights) >= 4
@@ -259,7 +258,7 @@ def test_this_machine_is_measured_in_seconds(tmp_path: Path) -> None:
     model = get_model("resnet_tiny")
     program, inputs = fx.symbolic_trace(model.build()), model.example_inputs(batch=8)
     with torch.no_grad():
-        seconds = replaying.seconds_of(lambda: program(*inputs))
+        seconds = measured_times.seconds_of(lambda: program(*inputs))
     times = MeasuredTimes(device)
     assert seconds / 3 < simulate(program, device, *inputs).seconds < 3 * seconds
     assert seconds / 2 < simulate(program, device, *inputs, times=times).seconds < 2 * seconds

@@ -12,7 +12,7 @@ from torch import nn
 from fx.__main__ import main
 from fx.simulation import time_commands
 from fx.simulation.calibration import save_device
-from fx.simulation.replay import Replay
+from fx.simulation.measured_times import Replay
 from tests.fx.simulation.calibrated import calibrated
 
 

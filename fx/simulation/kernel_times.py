@@ -11,7 +11,7 @@ from typing import Protocol
 
 from fx.analysis.kernel_calls import KernelCall
 from fx.simulation.devices import Calibration, Device
-from fx.simulation.product_sizes import ProductSizes, is_gradient, product_sizes
+from fx.simulation.product_sizes import ProductSizes, product_sizes
 
 LAUNCH, MEMORY, PYTHON = "launch of kernels", "bandwidth of memory", "Python between kernels"
 """Assumptions that parts of a time rest on."""
@@ -127,7 +127,7 @@ class Roofline:
         if moving > computing:
             return KernelTime(moving + launch, MEMORY, self.device.memory.spread)
         spread *= math.log(2.0)
-        if is_gradient(call):
+        if call.name.endswith("_backward"):
             spread = math.hypot(spread, _GRADIENT_SPREAD)
         return KernelTime(computing + launch, f"rate of {_IN_WORDS[kind]}", spread)
 

@@ -25,7 +25,6 @@ _SOFT = 0.1
 _HOLDS_90 = 1.645
 """Standard deviations on each side that hold 90 % of a normal distribution."""
 _LEAST_SPREAD = 0.05
-_GRADIENTS = frozenset({"aten.convolution_backward", "aten.mkldnn_rnn_layer_backward"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +110,6 @@ def _by_work(call: KernelCall) -> ProductSizes:
     columns = shape[-1]
     rows = max(math.prod(shape) // max(columns, 1), 1)
     return ProductSizes("matrix", rows, columns, max(call.work.multiply_adds / max(math.prod(shape), 1), 1))
-
-
-def is_gradient(call: KernelCall) -> bool:
-    """Return whether a kernel computes several products: the gradients of one."""
-    return call.name in _GRADIENTS or call.name.endswith("_backward")
 
 
 @dataclass(frozen=True, slots=True)

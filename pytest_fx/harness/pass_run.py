@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fx import GraphModule, Node
-from fx.analysis.kernel_run import KernelMode
+from fx.analysis.kernel_calls import KernelMode
 from fx.errors import FxError, PassError
 from fx.naming.printing import describe
 from fx.operators.effects import effect_of

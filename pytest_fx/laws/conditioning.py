@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 from fx import Interpreter, Node
-from fx.analysis.kernel_run import KernelMode
+from fx.analysis.kernel_calls import KernelMode
 from fx.operators.families import find_in_place, find_operator
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.layouts import uncompiled

@@ -1,17 +1,17 @@
 """What one call of a kernel takes: by a roofline of a device, as measured, or as read from a profile.
 
-The three sources have one interface, :class:`KernelTimes`, and :func:`~fx.analysis.simulation.simulate` takes any.
+The three sources have one interface, :class:`KernelTimes`, and :func:`~fx.simulation.run_times.simulate` takes any.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
-from fx.analysis.devices import Calibration, Device
 from fx.analysis.kernel_calls import KernelCall
-from fx.analysis.product_sizes import ProductSizes, is_gradient, product_sizes
+from fx.simulation.devices import Calibration, Device
+from fx.simulation.product_sizes import ProductSizes, product_sizes
 
 LAUNCH, MEMORY, PYTHON = "launch of kernels", "bandwidth of memory", "Python between kernels"
 """Assumptions that parts of a time rest on."""
@@ -25,6 +25,8 @@ _IN_WORDS = {
 }
 _GRADIENT_SPREAD = 0.15
 """How much less is known of the gradient of a product, which is two, than of the product."""
+_TIMED_SPREAD = 0.15
+"""Relative standard deviation of operators that were timed, between and outside of the sizes at which they were."""
 _STRIDED = frozenset({"aten.clone", "aten.copy_", "aten._to_copy"})
 
 
@@ -40,8 +42,6 @@ class KernelTime:
     """Its relative standard deviation."""
     launch: float = 0.0
     """Seconds of the host to launch it, where they are not in ``seconds``."""
-    saves: float = 0.0
-    """Seconds that it takes less where the same function has called another kernel before it."""
 
 
 class KernelTimes(Protocol):
@@ -94,12 +94,8 @@ class Roofline:
             return self._by_rates(call, sizes)
         if call.cost is None:
             view = calibration.operators.get(call.name) or calibration.operators["aten.view"]
-            found = KernelTime(view.values[0], LAUNCH, launch.spread)
-        elif sizes is not None:
-            found = self._product(call, sizes, calibration)
-        else:
-            found = self._operator(call, calibration)
-        return replace(found, saves=calibration.nested)
+            return KernelTime(view.values[0], LAUNCH, launch.spread)
+        return self._operator(call, calibration) if sizes is None else self._product(call, sizes, calibration)
 
     def _by_rates(self, call: KernelCall, sizes: ProductSizes | None) -> KernelTime:
         device = self.device
@@ -126,13 +122,12 @@ class Roofline:
         mean, spread = surface.at(sizes.features)
         kind = sizes.kind if sizes.kind in calibration.products else "matrix"
         computing = call.work.flops * 2.0 ** max(mean, min(surface.values)) * self._width(call)
-        at = calibration.streaming.at
-        moving = sum(one.size / at(one.distance) for one in call.touched)
+        moving = self.transfer(call)
         launch = calibration.launches[kind]
         if moving > computing:
             return KernelTime(moving + launch, MEMORY, self.device.memory.spread)
         spread *= math.log(2.0)
-        if is_gradient(call):
+        if call.name.endswith("_backward"):
             spread = math.hypot(spread, _GRADIENT_SPREAD)
         return KernelTime(computing + launch, f"rate of {_IN_WORDS[kind]}", spread)
 
@@ -143,10 +138,11 @@ class Roofline:
         return next(iter(known.values())).value / self.device.rate(dtype).value
 
     def _operator(self, call: KernelCall, calibration: Calibration) -> KernelTime:
-        curve = calibration.operators.get(_probe_of(call, calibration))
+        family = family_of(call)
+        curve = calibration.operators.get(family, calibration.operators.get(family.removesuffix("_")))
         size = sum(one.size for one in call.touched)
         far = max(self.transfer(call) - self.transfer(call, near=True), 0.0)
-        spread = calibration.timed if curve is not None else calibration.unknown
+        spread = _TIMED_SPREAD if curve is not None else calibration.unknown
         seconds = (curve or calibration.typical).beyond(size)
         launch = (curve or calibration.typical).values[0]
         if far > seconds:
@@ -161,9 +157,8 @@ class Roofline:
         return sum(one.size / at(total if near else max(one.distance, total)) for one in call.touched)
 
 
-def _probe_of(call: KernelCall, known: Calibration) -> str:
-    """The operator whose times are looked up: without the mark of in-place ones; apart where it changes strides."""
+def family_of(call: KernelCall) -> str:
+    """Return what the times of an operator are known by: apart where it changes strides."""
     name = call.name
-    if name in _STRIDED and call.given and call.made and call.given[0].stride != call.made[0].stride:
-        return f"{name}, strided"
-    return name if name in known.operators else name.removesuffix("_")
+    changes_strides = name in _STRIDED and call.given and call.made and call.given[0].stride != call.made[0].stride
+    return f"{name}, strided" if changes_strides else name

@@ -1,16 +1,16 @@
 """Devices that are known from public documents: accelerators of NVIDIA, servers' processors of Intel and AMD.
 
 Rates are the greatest ones that their makers name, without sparsity. What programs reach of them and what a call costs
-are assumptions, and the figures say so; :func:`~fx.analysis.calibration.calibrate` measures them where it can.
+are assumptions, and the figures say so; :func:`~fx.simulation.calibration.calibrate` measures them where it can.
 """
 
 from __future__ import annotations
 
 import torch
 
-from fx.analysis.devices import Device, Figure, steps
 from fx.errors import AnalysisError
 from fx.registry import Registry
+from fx.simulation.devices import Device, Figure, steps
 
 _GIB, _GB, _TERA = 1024**3, 1e9, 1e12
 

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
 from fx.analysis.kernel_calls import record_calls
-from fx.analysis.kernel_replay import Replay, seconds_of
-from fx.analysis.simulation import ARGUMENT, PARAMETRIZATION, arguments_of, name_of_function
 from fx.capture.tracer import symbolic_trace
 from fx.graph_module import GraphModule
 from fx.passes.canonicalize import Canonicalize
+from fx.simulation.measured_times import Replay, seconds_of
+from fx.simulation.run_times import PARAMETRIZATION, name_of_function
 
 _GET_ATTR = 1e-7
 """Seconds to fetch a parameter, which are nearly nothing, however deep it is."""
@@ -60,24 +60,20 @@ FUNCTIONS: tuple[tuple[Callable[..., Any], tuple[Any, ...]], ...] = (
 def measure_overheads(replay: Replay) -> Iterable[tuple[str, float]]:
     """Yield the seconds of Python for a call of each kind, beside its kernels.
 
-    What a function in C++ takes for its arguments is left out of its own time, which may be less than nothing: with
-    them it is what was measured. A module takes what its function takes, and as much more as programs with the one and
-    with the other differ by, which is timed in turns: passes that replace modules by functions gain this difference.
+    A module takes what its function takes, and as much more as programs with the one and with the other differ by,
+    which is timed in turns: passes that replace modules by functions gain this difference.
     """
     measured = _Overheads(replay)
     yield "program", measured.fixed
     yield "get_attr", _GET_ATTR
-    yield ARGUMENT, measured.argument
-    method = measured.of_program(_repeating(operator.methodcaller("neg")), _FLAT)
-    builtin = measured.of_program(_repeating(torch.neg), _FLAT) - measured.argument
-    yield "call_method", method - measured.argument
+    builtin = measured.of_calls(torch.neg, _FLAT)
     yield "call_function", builtin
-    yield "operator", measured.of_program(_repeating(operator.neg), _FLAT)
-    functions: dict[str, float] = {}
-    for function, rest in FUNCTIONS:
-        read = 0 if hasattr(function, "__code__") else 1 + len(rest)
-        seconds = measured.of_program(_repeating(function, *rest), _FLAT)
-        functions[name_of_function(function)] = seconds - read * measured.argument
+    yield "call_method", measured.of_calls(operator.methodcaller("neg"), _FLAT)
+    yield "operator", measured.of_calls(operator.neg, _FLAT)
+    functions = {
+        name_of_function(function): measured.of_calls(lambda x, f=function, r=rest: f(x, *r), _FLAT)
+        for function, rest in FUNCTIONS
+    }
     calls: list[float] = []
     modules: dict[str, float] = {}
     for name, make in MODULES.items():
@@ -87,9 +83,9 @@ def measure_overheads(replay: Replay) -> Iterable[tuple[str, float]]:
     yield from functions.items()
     yield from modules.items()
     yield "python function", statistics.median(functions.values())
-    yield "call_module", builtin + measured.argument + statistics.median(calls)
+    yield "call_module", builtin + statistics.median(calls)
     convolution, given = MODULES["Conv2d"]()
-    whole = measured.of_program(_Repeated(parametrizations.weight_norm(convolution)), given)
+    whole = measured.of_calls(parametrizations.weight_norm(convolution).eval(), given)
     yield PARAMETRIZATION, max(whole - modules["Conv2d"], 0.0)
 
 
@@ -101,17 +97,10 @@ class _Overheads:
         empty = symbolic_trace(lambda x: x)
         self.fixed = seconds_of(lambda: empty(_FLAT))
         """Seconds of Python around a whole program."""
-        weight = torch.ones(2, 2, 1, 1)
-        rest: dict[str, Any] = {"bias": None, "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
-        few, many = _in_turns(
-            lambda: torch.conv2d(_IMAGE, weight), lambda: torch.conv2d(input=_IMAGE, weight=weight, **rest)
-        )
-        self.argument = max(many - few, 0.0) / len(rest)
-        """Seconds that a function in C++ takes to read each argument."""
 
-    def of_program(self, made: Callable[..., Any], given: torch.Tensor) -> float:
+    def of_calls(self, function: Callable[..., Any], given: torch.Tensor) -> float:
         """Return the seconds of Python for each call in a program that repeats one."""
-        return self._beside_kernels(symbolic_trace(made), given)
+        return self._beside_kernels(symbolic_trace(_Repeated(function)), given)
 
     def _beside_kernels(self, program: GraphModule, given: torch.Tensor) -> float:
         calls = record_calls(program, given).calls
@@ -126,45 +115,29 @@ class _Overheads:
 
         No function where the module is none in the canonical form.
         """
-        program, canonical = (symbolic_trace(_Repeated(module)) for _ in range(2))
+        program, canonical = (symbolic_trace(_Repeated(module.eval())) for _ in range(2))
         Canonicalize()(canonical)
         nodes = canonical.graph.find_nodes(op="call_function")
         if not nodes:
             return self._beside_kernels(program, given), 0.0, {}
-        as_module, as_function = _in_turns(lambda: program(given), lambda: canonical(given))
+        turns = [(seconds_of(lambda: program(given)), seconds_of(lambda: canonical(given))) for _ in range(_TURNS)]
+        as_module, as_function = (min(seconds) for seconds in zip(*turns, strict=True))
         call = max((as_module - as_function) / _REPEATED, 0.0)
-        all_of_it = self._beside_kernels(canonical, given)
-        each = len(nodes) // _REPEATED
-        checks = sum(builtin + arguments_of(node) * self.argument for node in nodes[: each - 1])
+        whole = self._beside_kernels(canonical, given)
+        checks = (len(nodes) // _REPEATED - 1) * builtin
         fetched = len(canonical.graph.find_nodes(op="get_attr")) / _REPEATED * _GET_ATTR
-        last = nodes[-1]
-        function = all_of_it - checks - fetched - arguments_of(last) * self.argument
-        return all_of_it + call, call, {name_of_function(last.target): function}
-
-
-def _in_turns(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
-    """Time two calls in turns, and return the least of each."""
-    found = [(seconds_of(first), seconds_of(second)) for _ in range(_TURNS)]
-    return min(one for one, _ in found), min(other for _, other in found)
+        return whole + call, call, {name_of_function(nodes[-1].target): whole - checks - fetched}
 
 
 class _Repeated(nn.Module):
-    """Calls a module some times on the same input."""
+    """Calls a module or function some times on the same input."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self.module = module
-        self.eval()
+        self.function = function
 
     def forward(self, x: torch.Tensor) -> Any:
-        return _repeating(self.module)(x)
-
-
-def _repeating(function: Callable[..., Any], *rest: Any) -> Callable[[torch.Tensor], Any]:
-    def repeated(x: torch.Tensor) -> Any:
         result: Any = None
         for _ in range(_REPEATED):
-            result = function(x, *rest)
+            result = self.function(x)
         return result
-
-    return repeated

@@ -3,47 +3,39 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
 import statistics
+from collections import abc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import torch
-from torch import nn
 
-from fx.analysis.devices import (
+from fx.analysis.kernel_calls import KernelCall, record_calls
+from fx.capture.tracer import symbolic_trace
+from fx.errors import AnalysisError
+from fx.simulation.devices import (
     Calibration,
     Curve,
     Device,
     Figure,
-    Machine,
     refuse_other_machine,
     this_machine,
     write_json,
 )
-from fx.analysis.kernel_calls import record_calls
-from fx.analysis.kernel_replay import Replay, seconds_of
-from fx.analysis.measured_times import MeasuredTimes
-from fx.analysis.node_times import Roofline
-from fx.analysis.probes import (
-    CHECKS,
-    Probe,
-    operator_probes,
-    product_probes,
-    smallest_products,
-    streaming_probes,
-)
-from fx.analysis.product_sizes import ProductSizes, Surface, product_sizes
-from fx.analysis.python_overheads import measure_overheads
-from fx.analysis.simulation import estimate_calls
-from fx.capture.tracer import symbolic_trace
-from fx.errors import AnalysisError
+from fx.simulation.kernel_times import Roofline, family_of
+from fx.simulation.measured_times import MeasuredTimes, Replay, seconds_of
+from fx.simulation.probes import CHECKS, operator_probes, product_probes, smallest_products
+from fx.simulation.product_sizes import ProductSizes, Surface, product_sizes
+from fx.simulation.python_overheads import measure_overheads
+from fx.simulation.run_times import estimate_calls
 
-FORMAT = 3
+FORMAT = 4
 """The version of the file."""
 _LEAST_COMMON = 0.12
 """Relative standard deviation of whole programs that is never undercut: what six programs agree on may be chance."""
@@ -61,7 +53,7 @@ def calibrate(path: str | Path | None = None) -> Device:
         path: a file to keep the result in. If it is there and of this machine, it is read instead.
 
     Returns:
-        The machine as a device for :func:`~fx.analysis.simulation.simulate`.
+        The machine as a device for :func:`~fx.simulation.run_times.simulate`.
 
     Raises:
         AnalysisError: the file is of another machine, another number of threads or another version of PyTorch.
@@ -91,23 +83,15 @@ def file_of_machine(folder: str | Path, kind: str) -> Path:
 def _measure() -> Device:
     machine, replay = this_machine(), Replay()
     with torch.no_grad():
-        timed = [(probe, replay.seconds(probe.call)) for probe in (*operator_probes(), *product_probes())]
+        timed = [(call, replay.seconds(call)) for call in (*operator_probes(), *product_probes())]
         operators = _operators(timed)
         launch = statistics.median(curve.values[0] for curve in operators.values())
         rates = {dtype: Figure(rate, _MEASURED, 0.05) for dtype, rate in _rates()}
         bandwidth = _bandwidth()
-        launches = {probe.family: replay.seconds(probe.call) for probe in smallest_products()}
-        products, spread = _products(timed, launches)
-        calibration = Calibration(
-            machine,
-            products,
-            operators,
-            launches,
-            _streaming(replay),
-            _typical(operators),
-            _nested(replay),
-            *_unknown(operators),
-        )
+        launches = {sizes.kind: replay.seconds(call) for call in smallest_products() if (sizes := product_sizes(call))}
+        products = _products(timed, launches)
+        spread = statistics.median(surface.spread for surface in products.values()) * math.log(2)
+        calibration = Calibration(machine, products, operators, launches, *_typical(operators))
         device = Device(
             name="this machine",
             kind="cpu",
@@ -128,57 +112,45 @@ def _measure() -> Device:
         return _checked(device)
 
 
-def _operators(timed: Iterable[tuple[Probe, float]]) -> dict[str, Curve]:
+def _operators(timed: Iterable[tuple[KernelCall, float]]) -> dict[str, Curve]:
     """Seconds by bytes, for each operator that is not a product."""
     found: dict[str, dict[float, list[float]]] = {}
-    for probe, seconds in timed:
-        if product_sizes(probe.call) is None:
-            size = float(max(sum(one.size for one in probe.call.touched), 1))
-            found.setdefault(probe.family, {}).setdefault(size, []).append(seconds)
-    return {
-        name: _curve({size: statistics.median(all_of) for size, all_of in sizes.items()})
-        for name, sizes in found.items()
-    }
+    for call, seconds in timed:
+        if product_sizes(call) is None:
+            size = float(max(sum(one.size for one in call.touched), 1))
+            found.setdefault(family_of(call), {}).setdefault(size, []).append(seconds)
+    return {name: _curve({size: statistics.median(of) for size, of in sizes.items()}) for name, sizes in found.items()}
 
 
 def _curve(points: Mapping[float, float]) -> Curve:
     """A curve through points, which does not fall."""
     sizes = sorted(points)
-    values = [points[size] for size in sizes]
-    for place in range(1, len(values)):
-        values[place] = max(values[place], values[place - 1])
-    return Curve(tuple(sizes), tuple(values))
+    return Curve(tuple(sizes), tuple(itertools.accumulate((points[size] for size in sizes), max)))
 
 
-def _typical(operators: Mapping[str, Curve]) -> Curve:
-    """The median curve of the operators that were timed at several sizes."""
+def _typical(operators: Mapping[str, Curve]) -> tuple[Curve, float]:
+    """The median curve of the operators that were timed at several sizes, and how far they are from it, in logs."""
     curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
     sizes = [float(1 << power) for power in range(3, 25)]
-    return _curve({size: statistics.median(curve.beyond(size) for curve in curves) for size in sizes})
-
-
-def _unknown(operators: Mapping[str, Curve]) -> tuple[float, float]:
-    """Return the relative standard deviation of operators from the typical one, and of those that were timed."""
-    typical = _typical(operators)
-    curves = [curve for curve in operators.values() if len(curve.sizes) > 2]
+    typical = _curve({size: statistics.median(curve.beyond(size) for curve in curves) for size in sizes})
     logs = [math.log(curve.beyond(size) / typical.at(size)) for curve in curves for size in (2.0**12, 2.0**17, 2.0**22)]
-    return statistics.pstdev(logs), 0.15
+    return typical, statistics.pstdev(logs)
 
 
-def _products(timed: Iterable[tuple[Probe, float]], launches: Mapping[str, float]) -> tuple[dict[str, Surface], float]:
-    """Seconds of an operation by the sizes of products, and how far the sizes that were left out are from it."""
+def _products(timed: Iterable[tuple[KernelCall, float]], launches: Mapping[str, float]) -> dict[str, Surface]:
+    """Seconds of an operation by the sizes of products, as a power of two."""
     by_kind: dict[str, list[tuple[ProductSizes, int, float]]] = {}
-    for probe, seconds in timed:
-        sizes = product_sizes(probe.call)
-        if sizes is not None:
-            by_kind.setdefault(sizes.kind, []).append((sizes, probe.call.work.flops, seconds))
+    for call, seconds in timed:
+        if (sizes := product_sizes(call)) is not None:
+            by_kind.setdefault(sizes.kind, []).append((sizes, call.work.flops, seconds))
     surfaces: dict[str, Surface] = {}
     for kind, found in by_kind.items():
         least = min(seconds / flops for _, flops, seconds in found) / 1.05  # with the launch, which is taken off below
-        each = [max((seconds - launches[kind]) / flops, least) for _, flops, seconds in found]
-        surfaces[kind] = Surface.fit([(one[0].features, math.log2(of)) for one, of in zip(found, each, strict=True)])
-    left = [off for surface in surfaces.values() for off in surface.leave_out()]
-    return surfaces, statistics.median(map(abs, left)) * math.log(2) * 1.48
+        surfaces[kind] = Surface.fit([
+            (sizes.features, math.log2(max((seconds - launches[kind]) / flops, least)))
+            for sizes, flops, seconds in found
+        ])  # fmt: skip
+    return surfaces
 
 
 def _rates() -> Iterable[tuple[torch.dtype, float]]:
@@ -190,33 +162,11 @@ def _rates() -> Iterable[tuple[torch.dtype, float]]:
 
 
 def _bandwidth() -> Curve:
-    """Bytes a second by how many bytes are read in turn."""
+    """Bytes a second by how many bytes are read in turn; a curve that does not rise."""
     whole = torch.ones(_READS[-1] // 4)
-    parts = {size: whole[: size // 4] for size in _READS}
-    return _falling({size: seconds_of(lambda part=part: part.sum(), longest=0.1) for size, part in parts.items()})
-
-
-def _streaming(replay: Replay) -> Curve:
-    """Bytes a second of products with one row."""
-    calls = [probe.call for probe in streaming_probes()]
-    return _falling({sum(one.size for one in call.touched): replay.seconds(call) for call in calls})
-
-
-def _falling(seconds: Mapping[int, float]) -> Curve:
-    """Bytes a second by bytes, of which the seconds are given; a curve that does not rise."""
-    sizes = sorted(seconds)
-    rates = [size / seconds[size] for size in sizes]
-    return Curve(tuple(map(float, sizes)), tuple(max(rates[place:]) for place in range(len(rates))))
-
-
-def _nested(replay: Replay) -> float:
-    """Return what a kernel saves of its launch where a function calls it after another one."""
-    layer, given = nn.Linear(4, 4), torch.ones(1, 4)
-    calls = record_calls(symbolic_trace(layer), given).calls
-    alone = sum(replay.seconds(call) for call in calls)
-    weight, bias = layer.weight, layer.bias
-    together = seconds_of(lambda: nn.functional.linear(given, weight, bias))
-    return min(max((alone - together) / (len(calls) - 1), 0.0), 1e-6)
+    parts = [whole[: size // 4] for size in _READS]
+    rates = [4 * part.numel() / seconds_of(lambda part=part: part.sum(), longest=0.1) for part in parts]
+    return Curve(tuple(map(float, _READS)), tuple(max(rates[place:]) for place in range(len(rates))))
 
 
 def _memory() -> float:
@@ -277,7 +227,7 @@ def load_device(path: str | Path) -> Device:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
             raise ValueError(f"its format is {data['format']}, not {FORMAT}")
-        device = _from_data(data["device"])
+        device: Device = _from_data(Device, data["device"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AnalysisError(
             f"{path} is not a calibration that can be read",
@@ -297,42 +247,18 @@ def _as_data(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _from_data(data: Mapping[str, Any]) -> Device:
-    figure = lambda one: Figure(**one)  # noqa: E731
-    rates = lambda known: {_dtype(name): Figure(**one) for name, one in known.items()}  # noqa: E731
-    kept = data["calibration"]
-    calibration = Calibration(
-        Machine(**kept["machine"]),
-        {kind: _surface(one) for kind, one in kept["products"].items()},
-        {name: _read_curve(one) for name, one in kept["operators"].items()},
-        {kind: float(seconds) for kind, seconds in kept["launches"].items()},
-        _read_curve(kept["streaming"]),
-        _read_curve(kept["typical"]),
-        *(float(kept[name]) for name in ("nested", "unknown", "timed", "longer", "measured")),
-    )
-    figures = {name: figure(data[name]) for name in ("memory", "capacity", "launch", "efficiency", "fill", "link")}
-    plain = {
-        name: data[name]
-        for name in ("name", "kind", "bandwidth_source", "overheads", "cores", "core_bandwidth", "common")
-    }
-    return Device(
-        arithmetic=rates(data["arithmetic"]), convolutions=rates(data["convolutions"]),
-        bandwidth=_read_curve(data["bandwidth"]), calibration=calibration, **figures, **plain,
-    )  # fmt: skip
-
-
-def _dtype(name: str) -> torch.dtype:
-    dtype = getattr(torch, name.removeprefix("torch."))
-    if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{name} is not a dtype")
-    return dtype
-
-
-def _read_curve(data: Mapping[str, Any]) -> Curve:
-    return Curve(tuple(map(float, data["sizes"])), tuple(map(float, data["values"])))
-
-
-def _surface(data: Mapping[str, Any]) -> Surface:
-    points = tuple(tuple(map(float, point)) for point in data["points"])
-    values, reach = (tuple(map(float, data[name])) for name in ("values", "reach"))
-    return Surface(points, values, reach, float(data["height"]), float(data["noise"]))
+def _from_data(kind: Any, data: Any) -> Any:
+    """Lists and dicts as the records and containers that an annotation names."""
+    if is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return cast("Any", kind)(**{one.name: _from_data(kinds[one.name], data[one.name]) for one in fields(kind)})
+    parts = get_args(kind)
+    if get_origin(kind) is abc.Mapping:
+        return {_from_data(parts[0], key): _from_data(parts[1], one) for key, one in data.items()}
+    if get_origin(kind) is tuple:
+        return tuple(_from_data(parts[0], one) for one in data)
+    if type(None) in parts:
+        return None if data is None else _from_data(parts[0], data)
+    if kind is torch.dtype:
+        return getattr(torch, data.removeprefix("torch."))
+    return kind(data) if kind in (int, float, str) else data

@@ -12,20 +12,20 @@ import torch
 from torch import nn
 
 import fx
-from fx.analysis import kernel_replay
-from fx.analysis.calibration import _products, calibrate, load_device, save_device
 from fx.analysis.kernel_calls import KernelCall, record_calls
-from fx.analysis.kernel_replay import Replay, distances_of
-from fx.analysis.known_devices import get_device
-from fx.analysis.measured_times import MEASURED, MeasuredTimes
-from fx.analysis.node_times import Roofline
-from fx.analysis.probes import Probe, operator_probes, product_probes
-from fx.analysis.product_sizes import product_sizes
-from fx.analysis.simulation import name_of_function, simulate
 from fx.errors import AnalysisError
+from fx.simulation import measured_times
+from fx.simulation.calibration import _products, calibrate, load_device, save_device
+from fx.simulation.devices import Curve
+from fx.simulation.kernel_times import Roofline, family_of
+from fx.simulation.known_devices import get_device
+from fx.simulation.measured_times import MEASURED, MeasuredTimes, Replay, distances_of
+from fx.simulation.probes import operator_probes, product_probes
+from fx.simulation.product_sizes import product_sizes
+from fx.simulation.run_times import name_of_function, simulate
 from model_zoo import get_model
 from pytest_fx.harness.evaluation import threads
-from tests.fx.analysis.calibrated import calibrated
+from tests.fx.simulation.calibrated import calibrated
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_another_number_of_threads_is_another_machine(tmp_path: Path) -> None:
         load_device(tmp_path / "machine.json")
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 3, "device": {"calibration": 3}}'])
+@pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', '{"format": 4, "device": {"calibration": 3}}'])
 def test_a_file_that_is_no_calibration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "machine.json").write_text(text)
     message = r"machine.json is not a calibration that can be read\n  why .*\n  try    remove it"
@@ -87,7 +87,7 @@ def test_what_was_not_measured_cannot_be_saved(tmp_path: Path) -> None:
 
 def test_a_calibrated_device_takes_measured_rates_launches_and_python() -> None:
     program = fx.symbolic_trace(nn.Sequential(nn.Linear(1024, 1024), nn.ReLU()))
-    result = simulate(program, calibrated(), torch.empty(1024, 1024))
+    result = simulate(program, calibrated(bandwidth=Curve((1.0,), (1e12,))), torch.empty(1024, 1024))
     linear, relu = result.nodes
     assert linear.seconds == pytest.approx(2 * 1024**3 / 2.0**40 + 1e-6 + 2e-6 + 5e-7, rel=0.01)
     assert relu.seconds == pytest.approx(8.39e-3 + 3e-6, rel=0.02)
@@ -172,7 +172,7 @@ def test_a_kernel_that_cannot_run_alone_takes_what_the_roofline_says(monkeypatch
 @pytest.mark.parametrize("name", ["dlrm_small", "lstm_classifier_small", "vit_small", "llama_small", "unet_small"])
 def test_the_kernels_of_models_run_on_operands_that_are_made_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replay, "_overload_cost", lambda self, call: 0.0)
-    monkeypatch.setattr(kernel_replay, "seconds_of", lambda call, **_: float(call() is not None))
+    monkeypatch.setattr(measured_times, "seconds_of", lambda call, **_: float(call() is not None))
     model, replay = get_model(name), Replay()
     calls = record_calls(fx.symbolic_trace(model.build()), *model.example_inputs(batch=2)).calls
     before = torch.get_rng_state()
@@ -182,7 +182,7 @@ def test_the_kernels_of_models_run_on_operands_that_are_made_up(name: str, monke
 
 def test_what_calling_by_overload_takes_longer_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = iter([10.0, 3.0, 2.0, 14.0, 5.0])  # the call; relu, and a convolution of nine arguments
-    monkeypatch.setattr(kernel_replay, "seconds_of", lambda call, **_: next(taken, 10.0))
+    monkeypatch.setattr(measured_times, "seconds_of", lambda call, **_: next(taken, 10.0))
     replay = Replay()
     one, two = (
         record_calls(fx.symbolic_trace(function), torch.empty(3)).calls[0]
@@ -205,7 +205,7 @@ def test_operands_from_far_away_are_spread_over_memory(monkeypatch: pytest.Monke
     addmm = calls[-1]
     assert max(distances_of(addmm)) == 2
     monkeypatch.setattr(Replay, "_overload_cost", lambda self, call: 0.0)
-    monkeypatch.setattr(kernel_replay, "seconds_of", look)
+    monkeypatch.setattr(measured_times, "seconds_of", look)
     look_at = replace(addmm, func=_Both(addmm.func))
     Replay().seconds(look_at)
     assert len(weights) >= 4
@@ -224,17 +224,17 @@ class _Both:
 
 def test_products_take_what_was_measured_without_their_launch() -> None:
     calls = [record_calls(fx.symbolic_trace(nn.Linear(n, n)), torch.empty(n, n)).calls[-1] for n in (16, 32, 64, 128)]
-    timed = [(Probe("matrix", call), 1e-6 + call.work.flops * 2.0**-30) for call in calls]
-    surfaces, spread = _products(timed, {"matrix": 1e-6})
+    timed = [(call, 1e-6 + call.work.flops * 2.0**-30) for call in calls]
+    surfaces = _products(timed, {"matrix": 1e-6})
     for sizes in map(product_sizes, calls):
         assert sizes is not None
         assert surfaces["matrix"].at(sizes.features)[0] == pytest.approx(-30, abs=0.1)
-    assert spread < 0.1
+    assert surfaces["matrix"].spread < 0.1
 
 
 @pytest.mark.thorough
 def test_products_that_are_timed_cover_the_sizes_of_the_models() -> None:
-    probes = [product_sizes(probe.call) for probe in product_probes()]
+    probes = [*map(product_sizes, product_probes())]
     for name in ("unet_small", "vit_small", "lstm_classifier_small", "gpt2_small"):
         model = get_model(name)
         for call in record_calls(fx.symbolic_trace(model.build()), *model.example_inputs(batch=1)).calls:
@@ -247,10 +247,8 @@ def test_products_that_are_timed_cover_the_sizes_of_the_models() -> None:
 @pytest.mark.thorough
 def test_operators_that_are_timed_are_no_products() -> None:
     probes = list(operator_probes())
-    assert all(product_sizes(probe.call) is None for probe in probes)
-    assert {"aten.relu", "aten.native_layer_norm", "aten._softmax", "aten.clone, strided"} <= {
-        one.family for one in probes
-    }
+    assert all(product_sizes(call) is None for call in probes)
+    assert {"aten.relu", "aten.native_layer_norm", "aten._softmax", "aten.clone, strided"} <= {*map(family_of, probes)}
 
 
 @pytest.mark.thorough
@@ -260,7 +258,7 @@ def test_this_machine_is_measured_in_seconds(tmp_path: Path) -> None:
     model = get_model("resnet_tiny")
     program, inputs = fx.symbolic_trace(model.build()), model.example_inputs(batch=8)
     with torch.no_grad():
-        seconds = kernel_replay.seconds_of(lambda: program(*inputs))
+        seconds = measured_times.seconds_of(lambda: program(*inputs))
     times = MeasuredTimes(device)
     assert seconds / 3 < simulate(program, device, *inputs).seconds < 3 * seconds
     assert seconds / 2 < simulate(program, device, *inputs, times=times).seconds < 2 * seconds

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import fx
-from fx.analysis.profile import profile
 from fx.errors import AnalysisError
+from fx.simulation.node_profiles import profile
 from model_zoo import get_model
-from tests.fx.analysis.calibrated import calibrated
+from tests.fx.simulation.calibrated import calibrated
 
 
 def ticking(step: float = 1.0) -> Callable[[], float]:

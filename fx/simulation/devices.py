@@ -15,8 +15,8 @@ from typing import Literal
 
 import torch
 
-from fx.analysis.product_sizes import Surface
 from fx.errors import AnalysisError
+from fx.simulation.product_sizes import Surface
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What :func:`~fx.analysis.calibration.calibrate` measured on one machine."""
+    """What :func:`~fx.simulation.calibration.calibrate` measured on one machine."""
 
     machine: Machine
     """The machine."""
@@ -91,16 +91,10 @@ class Calibration:
     """Seconds of a call by the bytes that it touches, for operators that were timed; their launch is in it."""
     launches: Mapping[str, float]
     """Seconds of the smallest product, for each kind of product."""
-    streaming: Curve
-    """Bytes a second of products that read each weight once, by how many bytes are touched in between."""
     typical: Curve
     """The same for an operator that was not: the median of those that work on each element."""
-    nested: float
-    """Seconds of its launch that a kernel saves when the same function has called another one before it."""
     unknown: float
     """Relative standard deviation of operators that were not timed."""
-    timed: float
-    """That of operators that were, between and outside of the sizes at which they were."""
     longer: float = 1.0
     """How many times as long whole programs take as their kernels, timed alone, and the Python between them."""
     measured: float = 0.05

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import fx
-from fx.analysis.known_devices import get_device
-from fx.analysis.simulation import simulate
-from fx.analysis.traces import BETWEEN, IN_TRACE, TraceTimes, read_trace
 from fx.errors import AnalysisError
+from fx.simulation.known_devices import get_device
+from fx.simulation.run_times import simulate
+from fx.simulation.traces import BETWEEN, IN_TRACE, TraceTimes, read_trace
 from model_zoo import get_model
 
 

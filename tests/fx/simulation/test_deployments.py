@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import fx
-from fx.analysis.deployments import Deployment, Served, simulate_deployments
-from fx.analysis.devices import Curve, Figure
-from fx.analysis.known_devices import get_device
 from fx.errors import AnalysisError
+from fx.simulation.deployments import Deployment, Served, simulate_deployments
+from fx.simulation.devices import Curve, Figure
+from fx.simulation.known_devices import get_device
 
 
 def layers(*widths: int) -> Served:

@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fx.analysis.devices import Device
-from fx.analysis.kernel_calls import ProgramCalls, record_calls
-from fx.analysis.kernel_run import tensors_held
-from fx.analysis.known_devices import get_device
+from fx.analysis.kernel_calls import ProgramCalls, record_calls, tensors_held
 from fx.analysis.memory import MemoryReport, Storage, activation_memory
-from fx.analysis.node_times import KernelTimes
-from fx.analysis.simulation import NodeTime, Simulation, estimate_run
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, in_seconds, table_lines
 from fx.node import Node
+from fx.simulation.devices import Device
+from fx.simulation.kernel_times import KernelTimes
+from fx.simulation.known_devices import get_device
+from fx.simulation.run_times import NodeTime, Simulation, estimate_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def simulate_deployments(
 
     Raises:
         AnalysisError: a deployment makes no sense, or has more stages than a program has nodes that take time.
-        Exception: as of :func:`~fx.analysis.simulation.simulate`.
+        Exception: as of :func:`~fx.simulation.run_times.simulate`.
 
     >>> import fx, torch
     >>> served = Served("linear", fx.symbolic_trace(torch.nn.Linear(64, 64)), lambda batch: [torch.empty(batch, 64)])
@@ -198,10 +197,10 @@ def _stages(
     order = {node: place for place, node in enumerate(served.program.graph.nodes)}
     held = _parameters(served.program)
     found: list[Stage] = []
-    for part, is_last in _parts(nodes, count):
+    for part in _parts(nodes, count):
         own = [one.node for one in part if one.node is not None]
         first, last = order[own[0]], order[own[-1]]
-        sent = 0 if is_last else _bytes_across(memory.storages, order, last)
+        sent = 0 if len(found) == count - 1 else _bytes_across(memory.storages, order, last)
         values = _most_inside(memory, order, first, last)
         parameters = sum(size for node, size in held.items() if first <= order[node] <= last)
         seconds = scale * sum(one.seconds for one in part)
@@ -209,33 +208,25 @@ def _stages(
     return tuple(found)
 
 
-def _parts(nodes: Sequence[NodeTime], count: int) -> list[tuple[Sequence[NodeTime], bool]]:
+def _parts(nodes: Sequence[NodeTime], count: int) -> list[list[NodeTime]]:
     """Cut a sequence into parts of which the slowest takes as little as it can: by halving the bound on it."""
     low, high = max(one.seconds for one in nodes), sum(one.seconds for one in nodes)
     for _ in range(60):
         bound = (low + high) / 2
-        if _needed(nodes, bound) <= count:
-            high = bound
-        else:
-            low = bound
-    parts: list[list[NodeTime]] = [[]]
-    for place, one in enumerate(nodes):
-        left = len(nodes) - place
-        is_full = sum(inside.seconds for inside in parts[-1]) + one.seconds > high * (1 + 1e-9)
-        if parts[-1] and (is_full or left == count - len(parts)) and len(parts) < count:
-            parts.append([])
-        parts[-1].append(one)
-    return [(part, number == count - 1) for number, part in enumerate(parts)]
+        low, high = (low, bound) if len(_packed(nodes, bound, 1)) <= count else (bound, high)
+    return _packed(nodes, high * (1 + 1e-9), count)
 
 
-def _needed(nodes: Sequence[NodeTime], bound: float) -> int:
-    """Return how many parts there are if none takes more than ``bound``."""
-    count, inside = 1, 0.0
-    for one in nodes:
+def _packed(nodes: Sequence[NodeTime], bound: float, least: int) -> list[list[NodeTime]]:
+    """Parts that take no longer than a bound, each as many nodes as it can; at least so many parts."""
+    parts, inside = [[nodes[0]]], nodes[0].seconds
+    for left, one in zip(range(len(nodes) - 1, 0, -1), nodes[1:], strict=True):
         inside += one.seconds
-        if inside > bound:
-            count, inside = count + 1, one.seconds
-    return count
+        if inside > bound or left == least - len(parts):
+            parts.append([])
+            inside = one.seconds
+        parts[-1].append(one)
+    return parts
 
 
 def _bytes_across(storages: Iterable[Storage], order: Mapping[Node, int], last: int) -> int:

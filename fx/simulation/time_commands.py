@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 
-from fx.analysis.calibration import calibrated_here, file_of_machine
-from fx.analysis.devices import Device
-from fx.analysis.known_devices import get_device, list_devices
-from fx.analysis.measured_times import MeasuredTimes
-from fx.analysis.node_times import KernelTimes
-from fx.analysis.profile import profile
-from fx.analysis.simulation import Simulation, Training, simulate
-from fx.analysis.traces import TraceTimes
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule
 from fx.naming.tables import in_bytes, in_seconds, table_lines
+from fx.simulation.calibration import calibrated_here, file_of_machine
+from fx.simulation.devices import Device
+from fx.simulation.kernel_times import KernelTimes
+from fx.simulation.known_devices import get_device, list_devices
+from fx.simulation.measured_times import MeasuredTimes
+from fx.simulation.node_profiles import profile
+from fx.simulation.run_times import Simulation, Training, simulate
+from fx.simulation.traces import TraceTimes
 
 HERE = "here"
 """The name of this machine among devices."""

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import fx
-from fx.analysis.devices import Curve, Device, Figure
-from fx.analysis.known_devices import get_device, list_devices, register_device
-from fx.analysis.simulation import Simulation, Training, simulate
 from fx.errors import AnalysisError
+from fx.simulation.devices import Curve, Device, Figure
+from fx.simulation.known_devices import get_device, list_devices, register_device
+from fx.simulation.run_times import Simulation, Training, simulate
 from model_zoo import get_model
 
 
@@ -189,3 +189,13 @@ def test_the_steps_of_a_recurrent_layer_wait_for_each_other_on_an_accelerator():
     program = fx.symbolic_trace(nn.Sequential(nn.LSTM(8, 8)))
     short, long = (simulate(program, "H200", torch.empty(steps, 1, 8)).seconds for steps in (10, 1010))
     assert 1000 * 5e-6 < long - short < 1000 * 10e-6
+
+
+def test_names_are_found_under_the_paths_that_they_had_in_the_analyses() -> None:
+    from fx.analysis.known_devices import get_device as earlier_get_device
+    from fx.analysis.simulation import simulate as earlier_simulate
+
+    assert earlier_simulate is simulate
+    assert earlier_get_device is get_device
+    with pytest.raises(ImportError, match="cannot import name 'stimulate'"):
+        from fx.analysis.simulation import stimulate  # noqa: F401

@@ -1,7 +1,8 @@
 """How many floating-point operations one call of a kernel does.
 
-Products, convolutions and attention go by ``torch.utils.flop_counter``, two operations a multiply-add. Everything else
-goes by the table here, which takes its conventions from two counters in wide use:
+Products, convolutions and attention go by the registry of ``torch.utils.flop_counter``, two operations a multiply-add;
+products that it lacks are registered with it here. Everything else stands in a table of its own, which
+``FlopCounterMode`` does not count, and takes its conventions from two counters in wide use:
 
 * XLA's ``HloCostAnalysis``: an element-wise function is one operation for each element of its result, a reduction one
   for each element of its operand, moving elements none.
@@ -15,7 +16,7 @@ of its result with each element of its largest operand, which no product and no 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log2, prod
 from typing import Any, TypeAlias
 
@@ -123,9 +124,19 @@ def _recurrent(args: Sequence[Any], result: Any) -> int:
     return 2 * steps * (_numel(args[1]) + _numel(args[2]))
 
 
-_ONE_PER_RESULT = _per_result(1)
+def _register_products(products: Mapping[str, Rule]) -> None:
+    """Register formulas for products that PyTorch knows, and its counter does not."""
+    for names, rule in products.items():
+        packets = [getattr(torch.ops.aten, name, None) for name in names.split()]
+        missing = [one for one in packets if one is not None and one not in flop_counter.flop_registry]
 
-_PRODUCTS: dict[str, Rule] = {
+        def formula(*args: Any, out_val: Any = None, rule: Rule = rule, **_: Any) -> int:
+            return rule(args, out_val)
+
+        flop_counter.register_flop_formula(missing, get_raw=True)(formula)
+
+
+_register_products({
     "linear _int_mm": _per_inner(2, 0),
     "mv dot vdot": _per_operand(2),
     "addmv": _per_operand(2, 1),
@@ -138,8 +149,9 @@ _PRODUCTS: dict[str, Rule] = {
     "mkldnn_rnn_layer": _recurrent,
     # the gradients of the inputs and of the weights, each as much as the forward run
     "mkldnn_rnn_layer_backward": lambda args, result: 2 * _recurrent(args, result),
-}
-"""Kernels that multiply and add as products do; ``torch.utils.flop_counter`` has the others."""
+})  # fmt: skip
+
+_ONE_PER_RESULT = _per_result(1)
 
 _RULES: dict[str, Rule] = {
     # Only moved, made or compared by position: no operations.
@@ -208,10 +220,17 @@ _RULES: dict[str, Rule] = {
 }
 """Floating-point operations of the other kernels, by names without ``aten.``; of in-place ones without ``_``."""
 
-_ROWS: dict[str, tuple[Rule, bool]] = {
-    **{name: (rule, False) for names, rule in _RULES.items() for name in names.split()},
-    **{name: (rule, True) for names, rule in _PRODUCTS.items() for name in names.split()},
-}
+_RULE_OF: dict[str, Rule] = {name: rule for names, rule in _RULES.items() for name in names.split()}
+
+
+def flops_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> tuple[int | None, int]:
+    """Floating-point operations of a call, None where they are unknown, and multiply-adds of products."""
+    formula = flop_counter.flop_registry.get(getattr(func, "overloadpacket", None))
+    if formula is not None:
+        flops = int(formula(*args, **kwargs, out_val=result))
+        return flops, flops // 2
+    rule = _find_rule(func)
+    return (None if rule is None else rule(args, result)), 0
 
 
 def name_of(func: Any) -> tuple[str, str]:
@@ -221,16 +240,15 @@ def name_of(func: Any) -> tuple[str, str]:
 
 
 @functools.cache
-def find_rule(func: Any) -> tuple[Rule | None, bool]:
-    """The row of an operator and whether it is a product."""
+def _find_rule(func: Any) -> Rule | None:
+    """The row of an operator that is no product."""
     if not isinstance(func, OpOverload):
-        return None, False
+        return None
     namespace, name = name_of(func)
-    spellings = (name, name.removesuffix("_")) if namespace == "aten" else ()
-    for spelling in spellings:
-        if spelling in _ROWS and not (spelling in ("max", "min") and torch.Tag.pointwise in func.tags):
-            return _ROWS[spelling]
-    return (_ONE_PER_RESULT, False) if _is_element_wise(func, name) else (None, False)
+    for spelling in (name, name.removesuffix("_")) if namespace == "aten" else ():
+        if spelling in _RULE_OF and not (spelling in ("max", "min") and torch.Tag.pointwise in func.tags):
+            return _RULE_OF[spelling]
+    return _ONE_PER_RESULT if _is_element_wise(func, name) else None
 
 
 def _is_element_wise(func: OpOverload, name: str) -> bool:
@@ -241,4 +259,4 @@ def _is_element_wise(func: OpOverload, name: str) -> bool:
     if not isinstance(forward, OpOverloadPacket):
         return False
     overload = getattr(forward, forward.overloads()[0])
-    return torch.Tag.pointwise in overload.tags or find_rule(overload)[0] is _ONE_PER_RESULT
+    return torch.Tag.pointwise in overload.tags or _find_rule(overload) is _ONE_PER_RESULT

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import torch
 
-from fx.analysis.devices import Calibration, Curve, Device, Figure, this_machine
-from fx.analysis.product_sizes import Surface
+from fx.simulation.devices import Calibration, Curve, Device, Figure, this_machine
+from fx.simulation.product_sizes import Surface
 
 
 def calibrated(**changes: object) -> Device:
     """1 TFLOP/s of matrix products, 1 microsecond a kernel, 1 ns a byte of other operators, 2 a module."""
-    flat = Surface(((0.0,) * 6, (20.0,) * 6), (-40.0, -40.0), (50.0,) * 6, 0.01, 0.01)
+    flat = Surface(((0.0,) * 6, (20.0,) * 6), (-40.0, -40.0), (-40.0,) + (0.0,) * 6, 0.01, 100.0)
     sure = Figure(1e9, "measured on this machine", 0.0)
     slope = Curve((1.0, 1e3, 1e6), (1e-6, 2e-6, 1e-3))
     calibration = Calibration(
         this_machine(), {"matrix": flat}, {"aten.relu": slope, "aten.view": Curve((1.0,), (5e-7,))}, {"matrix": 1e-6},
-        Curve((1.0,), (1e12,)), slope, 0.0, 0.9, 0.1, 1.0, 0.04,
+        slope, 0.9, 1.0, 0.04,
     )  # fmt: skip
     device = Device(
         name="this machine", kind="cpu", arithmetic={torch.float32: replace(sure, value=2.0**40)},

@@ -10,16 +10,16 @@ from typing import Any, Literal
 import torch
 from torch.nn.utils.parametrize import ParametrizationList
 
-from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import KernelCall, ProgramCalls, record_calls
-from fx.analysis.known_devices import get_device
 from fx.analysis.memory import NO_MEMORY, MemoryReport, activation_memory
-from fx.analysis.node_times import LAUNCH, MEMORY, PYTHON, KernelTimes, Roofline
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, in_seconds, table_lines
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
+from fx.simulation.devices import Device
+from fx.simulation.kernel_times import LAUNCH, MEMORY, PYTHON, KernelTimes, Roofline
+from fx.simulation.known_devices import get_device
 
 _SHOWN = 10
 _QUANTILE = 1.645
@@ -31,8 +31,8 @@ _ALIKE = 0.3
 _BESIDE = "what programs take beside their kernels"
 _REST = "all else"
 """What is left of the uncertainty when all assumptions hold."""
-ARGUMENT, PARAMETRIZATION = "argument", "parametrization"
-"""Names that the Python of each argument of a function, and of each parametrization of a module, is known by."""
+PARAMETRIZATION = "parametrization"
+"""The name that the Python of each parametrization of a module is known by."""
 _STATES = {"sgd": 0, "momentum": 1, "adam": 2}
 _ACCESSES = {"sgd": 3, "momentum": 5, "adam": 7}
 """Times that a step of the optimizer reads or writes as many bytes as there are parameters."""
@@ -218,7 +218,7 @@ def python_around(node: Node, program: GraphModule, overheads: Mapping[str, floa
     """Return the seconds of Python around the kernels of a node.
 
     Modules are known by the first class of theirs that is; what a module takes to compute each of its parametrizations
-    comes on top. Functions in C++ take longer with each argument, which they read.
+    comes on top.
     """
     if node.op == "call_module":
         module = program.get_submodule(str(node.target))
@@ -229,21 +229,13 @@ def python_around(node: Node, program: GraphModule, overheads: Mapping[str, floa
     seconds = overheads.get(node.op, 0.0)
     if node.op == "call_function":
         seconds = overheads.get(name_of_function(node.target), overheads.get(_kind_of(node.target), seconds))
-    return seconds + arguments_of(node) * overheads.get(ARGUMENT, 0.0)
+    return seconds
 
 
 def _kind_of(function: Any) -> str:
     if getattr(function, "__module__", None) == "_operator":
         return "operator"
     return "python function" if hasattr(function, "__code__") else "call_function"
-
-
-def arguments_of(node: Node) -> int:
-    """Return how many arguments a node gives to a function in C++; operators and functions of Python read none."""
-    target: Any = getattr(torch.Tensor, str(node.target), None) if node.op == "call_method" else node.target
-    if node.op == "get_attr" or _kind_of(target) != "call_function":
-        return 0
-    return len(node.args) + len(node.kwargs)
 
 
 class _Sum:
@@ -272,15 +264,12 @@ class _Sum:
         self._add(PYTHON, python, _PYTHON_SPREAD, on_host=True)
         spent = {False: python, True: 0.0}
         assumptions = {PYTHON: python}
-        for place, call in enumerate(calls):
+        for call in calls:
             time = self.times.time_of(call)
-            seconds = time.seconds
-            if place and not call.is_backward:
-                seconds = max(seconds - time.saves, seconds / 4)
-            self._add(time.assumption, seconds, time.spread, on_host=False)
+            self._add(time.assumption, time.seconds, time.spread, on_host=False)
             self._add(LAUNCH, time.launch, self.device.launch.spread, on_host=True)
-            spent[call.is_backward] += seconds + (time.launch if self.device.kind == "cpu" else 0.0)
-            assumptions[time.assumption] = assumptions.get(time.assumption, 0.0) + seconds
+            spent[call.is_backward] += time.seconds + (time.launch if self.device.kind == "cpu" else 0.0)
+            assumptions[time.assumption] = assumptions.get(time.assumption, 0.0) + time.seconds
         kernels = sum(call.cost is not None for call in calls)
         return NodeTime(node, spent[False], spent[True], kernels, max(assumptions, key=assumptions.__getitem__))
 

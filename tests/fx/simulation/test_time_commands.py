@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from fx.__main__ import main
-from fx.analysis import time_commands
-from fx.analysis.calibration import save_device
-from fx.analysis.kernel_replay import Replay
-from tests.fx.analysis.calibrated import calibrated
+from fx.simulation import time_commands
+from fx.simulation.calibration import save_device
+from fx.simulation.measured_times import Replay
+from tests.fx.simulation.calibrated import calibrated
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ def test_what_cannot_be_done_is_reported(arguments: str, said: str, capsys: pyte
 
 
 def test_a_calibration_is_kept_apart_for_each_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fx.analysis import calibration
+    from fx.simulation import calibration
 
     monkeypatch.setattr(calibration, "_measure", calibrated)
     assert calibration.calibrated_here(tmp_path) == calibrated()

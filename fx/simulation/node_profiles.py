@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import time
@@ -14,14 +15,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from fx.analysis.cost import module_of
-from fx.analysis.devices import Device
-from fx.analysis.node_times import KernelTimes
-from fx.analysis.simulation import Simulation, simulate
 from fx.errors import AnalysisError
 from fx.graph_module import GraphModule, expect_program
 from fx.interpreter import Interpreter
 from fx.naming.tables import in_seconds, table_lines
 from fx.node import Argument, Node, Target
+from fx.simulation.devices import Device
+from fx.simulation.kernel_times import KernelTimes
+from fx.simulation.run_times import Simulation, simulate
 
 _SHOWN = 15
 _WARM_UP = 2
@@ -127,7 +128,7 @@ def profile(
     Args:
         gm: the program.
         args: its inputs; each run is given the same ones.
-        device: also estimate the times on this device, as :func:`~fx.analysis.simulation.simulate` does.
+        device: also estimate the times on this device, as :func:`~fx.simulation.run_times.simulate` does.
         times: the source of the estimated times of kernels.
         rounds: pairs of runs, after two for warm-up.
         clock: what times are read from, in seconds.
@@ -173,6 +174,8 @@ class _Timer(Interpreter):
         self._clock = clock
         self._began = 0.0
         self._node: Node | None = None
+        for op in ("call_function", "call_method", "call_module", "get_attr"):
+            setattr(self, op, functools.partial(self._timed, getattr(self, op)))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the program once."""
@@ -195,22 +198,6 @@ class _Timer(Interpreter):
         assert self._node is not None
         self.taken.setdefault(self._node, []).append((start - self._began, seconds))
         return result
-
-    def call_function(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a function and time it."""
-        return self._timed(super().call_function, target, args, kwargs)
-
-    def call_method(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a method and time it."""
-        return self._timed(super().call_method, target, args, kwargs)
-
-    def call_module(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a module and time it."""
-        return self._timed(super().call_module, target, args, kwargs)
-
-    def get_attr(self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]) -> Any:
-        """Fetch an attribute and time it."""
-        return self._timed(super().get_attr, target, args, kwargs)
 
 
 def _wait_for(result: Any) -> None:

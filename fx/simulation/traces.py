@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import KernelCall, Operand
-from fx.analysis.node_times import KernelTime, Roofline
 from fx.errors import AnalysisError
+from fx.simulation.devices import Device
+from fx.simulation.kernel_times import KernelTime, Roofline
 
 IN_TRACE, BETWEEN = "times in the trace", "sizes between those in the trace"
 """Assumptions: that kernels take what they took there, and that they take more in proportion to their work."""

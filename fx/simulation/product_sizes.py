@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import functools
+import heapq
 import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import torch
 
@@ -17,9 +18,13 @@ Kind: TypeAlias = Literal["matrix", "convolution", "small convolution", "depthwi
 
 _MATRIX = {"aten.mm": (0, 1), "aten.bmm": (0, 1), "aten.addmm": (1, 2), "aten.baddbmm": (1, 2), "aten.mv": (0, 1),
            "aten.addmv": (1, 2), "aten.dot": (0, 1), "aten._addmm_activation": (1, 2)}  # fmt: skip
-_SLOPE = 0.2
-"""How steep a trend is taken to be: halving a size may change the time of an operation by about this power of two."""
-_GRADIENTS = frozenset({"aten.convolution_backward", "aten.mkldnn_rnn_layer_backward"})
+_NEAREST = 4
+"""Points that a surface is moved by."""
+_SOFT = 0.1
+"""Squared distance below which points weigh about the same: a time that is measured again is another one."""
+_HOLDS_90 = 1.645
+"""Standard deviations on each side that hold 90 % of a normal distribution."""
+_LEAST_SPREAD = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +112,9 @@ def _by_work(call: KernelCall) -> ProductSizes:
     return ProductSizes("matrix", rows, columns, max(call.work.multiply_adds / max(math.prod(shape), 1), 1))
 
 
-def is_gradient(call: KernelCall) -> bool:
-    """Return whether a kernel computes several products: the gradients of one."""
-    return call.name in _GRADIENTS or call.name.endswith("_backward")
-
-
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """A smooth quantity known at some points: a Gaussian process, which also knows how far off it may be.
+    """A quantity known at some points: a plane through all of them, moved by what the nearest ones are off from it.
 
     >>> surface = Surface.fit([((0.0,), 1.0), ((1.0,), 2.0), ((2.0,), 3.0)])
     >>> mean, spread = surface.at((1.5,))
@@ -126,83 +126,54 @@ class Surface:
     """Where it is known."""
     values: tuple[float, ...]
     """What it is there."""
-    reach: tuple[float, ...]
-    """How far along each axis values are alike."""
-    height: float
-    """Standard deviation of the values around their trend."""
-    noise: float
-    """Standard deviation of one value when it is measured again."""
+    plane: tuple[float, ...]
+    """What the plane is at the origin, and its slope along each axis."""
+    spread: float = 1.0
+    """Standard deviation of a value from what the other points predict."""
+    reach: float = 1.0
+    """How far a point is from the nearest other one, by the median."""
 
     @classmethod
     def fit(cls, known: Sequence[tuple[Sequence[float], float]]) -> Surface:
-        """Fit to points with their values; of some reaches and heights the most likely ones are taken."""
-        points = tuple(tuple(map(float, point)) for point, _ in known)
-        values = tuple(float(value) for _, value in known)
-        axes = list(zip(*points, strict=True))
-        reach = [max(max(axis) - min(axis), 1.0) for axis in axes]
-        spread = max(float(torch.tensor(values, dtype=torch.float64).std(correction=0)), 1e-3)
-        best = cls(points, values, tuple(reach), spread, 0.05)
-        for _ in range(2 if len(points) > 2 else 0):
-            for axis in range(len(reach)):
-                before, after = best.reach[:axis], best.reach[axis + 1 :]
-                tried = [
-                    cls(points, values, (*before, reach[axis] * factor, *after), height, noise)
-                    for factor in (0.25, 0.5, 1.0, 2.0, 4.0, 16.0)
-                    for height in {best.height, spread}
-                    for noise in (0.03, 0.08, 0.15)
-                ]
-                best = max((best, *tried), key=lambda one: one._likelihood)
-        return best
+        """Fit to points with their values."""
+        surface = cls._through(tuple(tuple(map(float, point)) for point, _ in known), tuple(of for _, of in known))
+        if len(known) < 2:
+            return surface
+        off = sorted(map(abs, surface.leave_out()))
+        nearest = (sorted(math.dist(first, second) for second in surface.points)[1] for first in surface.points)
+        spread = off[math.ceil(0.9 * len(off)) - 1] / _HOLDS_90
+        return replace(surface, spread=max(spread, _LEAST_SPREAD), reach=max(statistics.median(nearest), _SOFT))
+
+    @classmethod
+    def _through(cls, points: tuple[tuple[float, ...], ...], values: tuple[float, ...]) -> Surface:
+        """A surface of the points alone. Slopes that few of them tell of stay small."""
+        basis = torch.tensor([[1.0, *point] for point in points], dtype=torch.float64)
+        ridge = torch.eye(basis.shape[1], dtype=torch.float64)
+        ridge[0, 0] = 0.0
+        plane = torch.linalg.solve(basis.T @ basis + ridge, basis.T @ torch.tensor(values, dtype=torch.float64))
+        return cls(points, values, tuple(plane.tolist()))
 
     def at(self, point: Sequence[float]) -> tuple[float, float]:
         """The expected value at ``point``, and its standard deviation."""
-        place = torch.tensor([list(map(float, point))], dtype=torch.float64)
-        factor, weights, trend = _solved(self)
-        near = self._alike(place, _as_tensor(self.points))
-        mean = float((_with_one(place) @ trend + near @ weights).item())
-        part = torch.linalg.solve_triangular(factor, near.T, upper=False)
-        left = self.height**2 + self.noise**2 - float((part**2).sum())
-        return mean, math.sqrt(max(left, self.noise**2))
+        near = heapq.nsmallest(
+            _NEAREST,
+            (
+                (math.dist(point, known), of - self._on_plane(known))
+                for known, of in zip(self.points, self.values, strict=True)
+            ),
+        )
+        weights = [1 / (distance**2 + _SOFT) for distance, _ in near]
+        off = sum(weight * off for weight, (_, off) in zip(weights, near, strict=True)) / sum(weights)
+        return self._on_plane(point) + off, self.spread * max(math.sqrt(near[0][0] / self.reach), 0.5)
+
+    def _on_plane(self, point: Sequence[float]) -> float:
+        return self.plane[0] + sum(slope * size for slope, size in zip(self.plane[1:], point, strict=True))
 
     def leave_out(self) -> list[float]:
         """For each point, how far its value is from what the others predict."""
-        factor, weights, _ = _solved(self)
-        inverse = torch.cholesky_inverse(factor)
-        return (weights.squeeze(1) / inverse.diagonal()).tolist()
-
-    def _alike(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        reach = torch.tensor(self.reach, dtype=torch.float64)
-        distance = torch.cdist(first / reach, second / reach)
-        root = math.sqrt(3.0) * distance
-        return self.height**2 * (1 + root) * torch.exp(-root)  # Matérn 3/2: kernels change with kinks, not smoothly
-
-    @property
-    def _likelihood(self) -> float:
-        factor, weights, trend = _solved(self)
-        left = _as_tensor(self.values).unsqueeze(1) - _with_one(_as_tensor(self.points)) @ trend
-        return -0.5 * float((left.T @ weights).item()) - float(factor.diagonal().log().sum())
-
-
-@functools.lru_cache(maxsize=256)
-def _solved(surface: Surface) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The factor of the covariance of the known points, the weights of their values, and a linear trend."""
-    points = _as_tensor(surface.points)
-    values = _as_tensor(surface.values).unsqueeze(1)
-    count = len(surface.points)
-    covariance = surface._alike(points, points) + surface.noise**2 * torch.eye(count, dtype=torch.float64)
-    factor = torch.linalg.cholesky(covariance)
-    basis = _with_one(points)
-    solved = torch.cholesky_solve(basis, factor)
-    ridge = torch.eye(basis.shape[1], dtype=torch.float64) / _SLOPE**2
-    ridge[0, 0] = 1e-6
-    trend = torch.linalg.solve(basis.T @ solved + ridge, solved.T @ values)
-    weights = torch.cholesky_solve(values - basis @ trend, factor)
-    return factor, weights, trend
-
-
-def _as_tensor(rows: Any) -> torch.Tensor:
-    return torch.tensor(rows, dtype=torch.float64)
-
-
-def _with_one(points: torch.Tensor) -> torch.Tensor:
-    return torch.cat([torch.ones(len(points), 1, dtype=torch.float64), points], dim=1)
+        points, values = self.points, self.values
+        others = (
+            Surface._through(points[:place] + points[place + 1 :], values[:place] + values[place + 1 :])
+            for place in range(len(points))
+        )
+        return [of - other.at(point)[0] for point, of, other in zip(points, values, others, strict=True)]

@@ -84,7 +84,7 @@ _MAKE_NOTHING = frozenset({"drop", "raise", "return", "yield", "store", "append"
 """Kinds of uses that are no computations of a value."""
 
 
-class Call(NamedTuple):
+class CodeCall(NamedTuple):
     """A call, as byte code shows it."""
 
     callee: Makers
@@ -107,7 +107,7 @@ class Expression(NamedTuple):
     """The instructions that make each operand."""
     detail: Any
     """The instruction itself, a constant, the name of an attribute or comparison, a conversion, the sign of an
-    operator, or a :class:`Call`."""
+    operator, or a :class:`CodeCall`."""
 
 
 class Dataflow(Flow):
@@ -293,12 +293,12 @@ class Dataflow(Flow):
 
     # Calls.
 
-    def call(self, index: int) -> Call | None:
+    def call(self, index: int) -> CodeCall | None:
         """The call that an instruction makes; None where it makes none."""
         step = self.steps[index]
         if step.name == "CALL_FUNCTION_EX":
             taken = _counts(step, jump=False)[0]
-            return Call(self._callee(index, taken, taken - 1), [], {}, True)
+            return CodeCall(self._callee(index, taken, taken - 1), [], {}, True)
         if step.name not in _CALLS:
             return None
         count, top, names = step.argument or 0, 1, ()
@@ -316,7 +316,7 @@ class Dataflow(Flow):
             if callee == first and second != first and NULL not in second:
                 given.insert(0, second)  # a decorator's function, or what a comprehension goes through
         keyword = dict(zip(names, given[len(given) - len(names) :], strict=True)) if names else {}
-        return Call(callee, given[: len(given) - len(names)], keyword, False)
+        return CodeCall(callee, given[: len(given) - len(names)], keyword, False)
 
     def _callee(self, index: int, first: int, second: int) -> Makers:
         """Return the makers of the callee: it is in the first place, or in the second if NULL is in the first."""
@@ -417,7 +417,7 @@ def dataflow(code: CodeType) -> Dataflow | None:
         return None
 
 
-def parameters_given(code: CodeType, call: Call, maker: int, bound: bool) -> Iterator[str]:
+def parameters_given(code: CodeType, call: CodeCall, maker: int, bound: bool) -> Iterator[str]:
     """The parameters by which a function is given what an instruction of its caller makes; empty for starred ones."""
     named = code.co_argcount + code.co_kwonlyargcount
     starred = code.co_varnames[named] if code.co_flags & inspect.CO_VARARGS else ""

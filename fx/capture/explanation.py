@@ -77,7 +77,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class CaptureExplanation:
     """What capture makes of a program."""
 
     obstacles: tuple[Obstacle, ...]
@@ -114,7 +114,7 @@ def explain(
     example_inputs: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None,
     *,
     tracer: Callable[[], Tracer] = Tracer,
-) -> Explanation:
+) -> CaptureExplanation:
     """Find all that keeps a program from being captured, each with its line, cause and remedy; nothing is changed.
 
     Args:
@@ -132,10 +132,10 @@ def explain(
     >>> [part.operations for part in explanation.parts]
     [3, 1]
     """
-    found = _Found(tracer())
-    longest: _Run | None = None
+    found = _Findings(tracer())
+    longest: _ContinuedRun | None = None
     for number in range(_MOST_RUNS):
-        run = _Run(found, number)
+        run = _ContinuedRun(found, number)
         before = found.size
         run.explore(root, example_inputs)
         if longest is None or len(run.graph.nodes) > len(longest.graph.nodes):
@@ -146,10 +146,10 @@ def explain(
     obstacles = tuple(Obstacle(*lines, tuple(dict.fromkeys(found.modules[key]))) for key, lines in found.noted.items())
     guards = tuple(str(guard) for guard in longest.guards())
     unseen, second_run = (tuple(dict.fromkeys(lines)) for lines in (found.unseen, found.second_run))
-    return Explanation(obstacles, longest.parts(), guards, unseen, second_run)
+    return CaptureExplanation(obstacles, longest.parts(), guards, unseen, second_run)
 
 
-class _Found:
+class _Findings:
     """What all runs have found."""
 
     def __init__(self, decider: Tracer) -> None:
@@ -174,10 +174,10 @@ class _Found:
         self.modules.setdefault(key, []).extend([module] if module else [])
 
 
-class _Run(Tracer):
+class _ContinuedRun(Tracer):
     """One run over a program, which goes on where a trace ends."""
 
-    def __init__(self, found: _Found, number: int) -> None:
+    def __init__(self, found: _Findings, number: int) -> None:
         super().__init__()
         self._found = found
         self._number = number
@@ -329,7 +329,7 @@ class _Run(Tracer):
 class _GuessingState(TraceState):
     """A run that goes on with a guess where nothing answers what the traced code asks."""
 
-    tracer: _Run
+    tracer: _ContinuedRun
 
     def answer(self, question: str, asked: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
         """Return what the example inputs say, else a guess, and a note of the obstacle."""
@@ -368,7 +368,7 @@ class _GuessingState(TraceState):
         super().take_back_guards(args, kwargs)
 
 
-_Run._state_class = _GuessingState
+_ContinuedRun._state_class = _GuessingState
 
 
 def _part(nodes: list[Node]) -> Part:

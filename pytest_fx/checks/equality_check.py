@@ -22,7 +22,7 @@ from pytest_fx.checks.training_mode import computes_otherwise, makes_difference,
 from pytest_fx.collection import keywords_of_model, label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import shortened
-from pytest_fx.failures.explanation import Explanation, locate_in
+from pytest_fx.failures.explanation import FailureExplanation, locate_in
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.gradient_localization import GradientError
 from pytest_fx.failures.node_error import NodeError
@@ -339,7 +339,7 @@ class EqualityCheck:
         violation: LawViolation,
         wrong: NodeError | GradientError | None,
         lines: Sequence[str],
-        explanation: Explanation | None = None,
+        explanation: FailureExplanation | None = None,
     ) -> LawViolation:
         """Return a violation with all that is known of it; tell the summary in a line, and reports in full."""
         reason = reason_of(violation, wrong)
@@ -367,7 +367,7 @@ class EqualityCheck:
             self._item.nodeid, keywords_of_model(self._item),
         )  # fmt: skip
         self._subject.tidy_up()  # a large model is not there in float64 once more
-        explanation = Explanation(failure)
+        explanation = FailureExplanation(failure)
         if unless_reported and (pass_, explanation.cause) in self._subject.reported_failures:
             pytest.skip(f"{pass_run.name} breaks the law {violation.law!r} in the way that another test reports")
         self._subject.reported_failures.append((pass_, explanation.cause))

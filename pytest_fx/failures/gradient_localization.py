@@ -13,7 +13,7 @@ from fx import GraphModule, Interpreter, Node
 from fx.interpreter import positional
 from fx.naming.printing import describe
 from fx.provenance import SourceLocation
-from pytest_fx.failures.pairing import Match, complete
+from pytest_fx.failures.pairing import NodePairs, complete
 from pytest_fx.harness.equality import Leaf, worst_difference
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers
 from pytest_fx.harness.pass_run import PassRun
@@ -69,7 +69,7 @@ def localize_gradient(pass_run: PassRun) -> GradientError | None:
     dtype = torch.float64 if float64 else pass_run.subject.dtype
     before, after = _Backward(original, arguments, dtype), _Backward(transformed, arguments, dtype)
     expected, found = before.gradients, after.gradients
-    partners = Match(original, transformed).partners
+    partners = NodePairs(original, transformed).partners
     if after.error is not None:
         raising = after.raising()
         return None if raising is None else _of_node(raising, partners, f"its backward raises {in_brief(after.error)}")

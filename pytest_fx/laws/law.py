@@ -45,7 +45,8 @@ class Law:
     ``"gradients"``; ``"refusals"`` of inputs. Of several broken laws, these are reported first. The first node is shown
     that computes other values, kinds or gradients. Empty: it is about the pass or the program as such."""
     calls: int = 0
-    """About how many eager calls it takes on a model beside those that every comparison takes."""
+    """How many calls it takes of a small model and its program, and captures of them, beside those that the contract
+    takes. A test measures it for the laws of the table."""
     of: str = "passes"
     """The programs that it is about: results of ``"passes"``, other ``"programs"``, or ``"all"``."""
     more_inputs: bool = False
@@ -57,6 +58,9 @@ class Law:
     """Whether a model of full size is held to it with leaf modules alone, and not once more in functions."""
     says_less: bool = False
     """Whether a search that finds it broken goes on: wrong values on ordinary inputs say more about a pass."""
+    small_only: bool = False
+    """Whether a model of full size is not held to it, though it takes few calls: it copies or saves the model, applies
+    the pass again, or breaks checks and arithmetic on purpose."""
 
     def __post_init__(self) -> None:
         """Refuse what is not a law."""

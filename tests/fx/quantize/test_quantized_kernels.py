@@ -220,12 +220,12 @@ def test_the_fastest_way_that_is_right_is_taken_and_remembered(monkeypatch):
 
         return trials.Way(name, prepare, lambda found: float(found) == 1.0)
 
-    choices = trials.Choices()
+    choices = trials.KernelChoices()
     ways = [[way("slow", 0.003)], [way("wrong", 0.001, 2.0), way("halved", 0.002)], [way("slowest", 1.0)]]
     assert [choices.fastest("problem", lambda: ways) for _ in range(2)] == ["halved"] * 2
     assert tried == ["slow", "wrong", "halved", "slowest"]
     assert choices.fastest("other", lambda: [[way("wrong", 0.1, 2.0)]]) is None
-    assert trials.Choices().fastest("problem", lambda: ways[:1]) == "slow"
+    assert trials.KernelChoices().fastest("problem", lambda: ways[:1]) == "slow"
 
 
 def test_a_short_way_whose_first_call_takes_long_is_tried_again(monkeypatch):
@@ -242,7 +242,7 @@ def test_a_short_way_whose_first_call_takes_long_is_tried_again(monkeypatch):
         return trials.Way(name, lambda: run, lambda _: True)
 
     ways = [[way("short", 0.0004, 0.00001)], [way("long", 0.00002, 0.00002)]]
-    assert trials.Choices().fastest("problem", lambda: ways) == "short"
+    assert trials.KernelChoices().fastest("problem", lambda: ways) == "short"
 
 
 def test_a_layer_chooses_for_each_form_size_and_number_of_threads():

@@ -16,6 +16,7 @@ from catalogue.rows import behind, bypass, case, node_of, of, replace, substitut
 from catalogue.single_laws import Calling, checked, net, relu_by_function, rename_an_input, replaced
 from catalogue.single_laws_of_outputs import cut_the_gradient, drop_checks, fuse_gelu
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fx
 from fx.errors import PassError
@@ -208,7 +209,62 @@ def test_every_function_that_checks_a_law_is_in_the_table_under_its_name():
         name for text in texts for name in re.findall(r"^def ([a-z]\w*)\(pass_run: PassRun\) -> None:", text, re.M)
     }
     assert found == {law.name.replace(" ", "_").replace("-", "_") for law in TABLE}
-    assert found <= set(laws.__all__)
+    assert all(getattr(laws, name) is law_called(name_of_law(name)).check for name in found)
+    with pytest.raises(AttributeError, match="no attribute 'contracts'"):
+        laws.contracts
+
+
+def name_of_law(function):
+    (name,) = [law.name for law in TABLE if law.check.__name__ == function]
+    return name
+
+
+class Counted(TorchDispatchMode):
+    """Counts calls of a program that has one ReLU, and captures."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.count = 0
+        trace = fx.Tracer.trace
+
+        def counted(*args, **kwargs):
+            self.count += 1
+            return trace(*args, **kwargs)
+
+        monkeypatch.setattr(fx.Tracer, "trace", counted)
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.count += operator in (torch.ops.aten.relu.default, torch.ops.aten.relu_.default)
+        return operator(*args, **(kwargs or {}))
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8))
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x):
+        torch._assert(x.dim() == 4, "images")
+        torch._assert(x.shape[1] == 3, "three colours")
+        return self.linear(torch.relu(self.layers(x)).mean((2, 3)))
+
+
+@pytest.mark.parametrize("law", TABLE, ids=[law.name for law in TABLE])
+def test_the_table_has_the_calls_that_a_law_takes(law, monkeypatch):
+    def images(number):
+        return Arguments((torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(number)),))
+
+    def respell(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = F.relu
+        program.recompile()
+
+    pass_run = PassRun(Subject("images", Images().eval(), images, batch=2), respell)
+    assert not broken_laws([law_called("contract")], pass_run)
+    with Counted(monkeypatch) as counted:
+        broken_laws([law], pass_run)
+    assert counted.count == law.calls
 
 
 def test_every_law_is_in_the_guide_with_what_excuses_a_pass_from_it():

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from benchmarks.trained_models import Trained, train_on, trained
 from fx.quantize import Choice, QuantizationScheme, convert, prepare, prepare_qat
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture
 from pytest_fx.tables.table import Chart, Claim, Column, Row, Scale, Series, Table, register_table
-from pytest_fx.tables.trained_models import Trained, train_on, trained
 
 _SEEDS = (0, 1, 2)
 _EPOCHS = {"MovieLens-100k": 60, "MNIST": 8}

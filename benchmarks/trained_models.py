@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.wheels import digits, movielens
 from model_zoo.deep_recommender import AutoEncoder, masked_mse
 from pytest_fx.harness import evaluation
-from pytest_fx.tables.wheels import digits, movielens
 
 _HELD_BACK = 10
 """One rating of so many is kept for the test; a fifth of the digits is."""

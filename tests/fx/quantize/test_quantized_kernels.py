@@ -479,6 +479,19 @@ def test_a_convolution_whose_windows_can_lie_in_the_padding_as_a_whole_is_comput
     assert torch.equal(layer(input, 0.1, 3, 0.2, 128), quantize(expected, 0.2, 128))
 
 
+def test_a_convolution_whose_dilated_windows_can_lie_around_the_image_is_computed_without_the_kernel():
+    torch.manual_seed(0)
+    layer = filled(QuantizedConv(5, 5, (2, 2), stride=(1, 1), padding=(1, 1), dilation=(2, 2)))
+    small, large = (torch.randint(0, 256, (2, 5, *size), dtype=torch.uint8) for size in ((3, 1), (3, 4)))
+    for input in (large, small):
+        expected = layer._reference(dequantize(input, 0.1, 3))
+        for _ in range(20):  # the kernel leaves what was in memory before
+            junk = [torch.full((expected.numel(),), 1e4) for _ in range(20)]
+            del junk
+            assert torch.allclose(layer(input, 0.1, 3), expected, rtol=1e-4, atol=1e-4)
+    assert "reference" not in layer.kernels.values()
+
+
 def test_a_convolution_whose_windows_reach_one_element_of_the_image_at_least_runs_on_a_kernel():
     layer = filled(QuantizedConv(4, 8, (3, 2), stride=(1, 1), padding=(4, 1), dilation=(2, 1)))
     input = torch.randint(0, 256, (2, 4, 7, 6), dtype=torch.uint8)

@@ -111,11 +111,11 @@ def fx_pass(request: pytest.FixtureRequest) -> Pass:
 def fx_transformed(request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass) -> GraphModule:
     """The graph module that the pass under test makes of a new capture: ``assert "bn" not in fx_transformed.code``."""
     pass_run = _module("harness.pass_run").PassRun(fx_model, _chosen(request, fx_pass))
-    if pass_run.after is None:
+    if pass_run.program is None:
         why = pass_run.error or pass_run.refusal or TypeError(f"{pass_run.name} returned no program")
         raise why
     _module("checks.match_counts").require_changes(request.node, pass_run)
-    return pass_run.after
+    return pass_run.program
 
 
 @pytest.fixture

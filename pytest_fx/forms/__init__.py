@@ -7,7 +7,7 @@ What they return is called beside the model.
 
 from pytest_fx.forms.exported_source import ExportedSource, Level
 from pytest_fx.forms.form import CalledAsModule, Form, FormedPass, FormResult, UnreadableResultError, called_as_module
-from pytest_fx.forms.table import CAPTURED, TABLE, TO_TRY, form_called, form_name, form_names, recognized
+from pytest_fx.forms.table import CAPTURED, TABLE, TO_TRY, form_called, form_name, form_names, is_guessed, recognized
 
 __all__ = [
     "CAPTURED",
@@ -24,5 +24,6 @@ __all__ = [
     "form_called",
     "form_name",
     "form_names",
+    "is_guessed",
     "recognized",
 ]

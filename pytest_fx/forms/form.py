@@ -57,6 +57,8 @@ class Form:
     """What a pass promises that does not say so itself; None for the usual."""
     laws: tuple[str, ...] = field(default=())
     """Laws of its results beside those that every program is held to."""
+    may_change: tuple[str, ...] = ()
+    """What every pass in the form may change: one that is run after autograd need not leave what has gradients."""
     is_exported: bool = True
     """Whether the pass is given what ``torch.export`` makes of the model."""
 
@@ -95,7 +97,7 @@ class FormedPass:
         self.name = pass_name(pass_)
         says_nothing = getattr(pass_, "contract", None) is None
         self.contract = form.contract if form.contract is not None and says_nothing else contract_of(pass_)
-        self.may_change = tuple(getattr(pass_, "may_change", ()))
+        self.may_change = (*getattr(pass_, "may_change", ()), *form.may_change)
         is_of_inductor = form.levels[0] == "inductor" or uses_patterns(pass_)
         self.levels = tuple(level for level in form.levels if level != "inductor" or is_of_inductor)
 

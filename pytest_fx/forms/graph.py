@@ -35,5 +35,6 @@ GRAPH = Form(
     lambda graph: None,
     ("inductor", "decomposed", "exported"),
     laws=("form well formed", "form signature", "form round trips"),
+    may_change=("gradients",),
 )
 """Passes on graphs alone."""

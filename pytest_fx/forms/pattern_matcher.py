@@ -36,5 +36,6 @@ PATTERN_MATCHER = Form(
     _NoPatterns(),
     ("inductor", "decomposed", "exported"),
     laws=("form well formed", "form signature", "form round trips"),
+    may_change=("gradients",),
 )
 """Sets of patterns of Inductor."""

@@ -16,6 +16,7 @@ from pytest_fx.forms.module import MODULE
 from pytest_fx.forms.partitioner import PARTITIONER
 from pytest_fx.forms.pattern_matcher import PATTERN_MATCHER
 from pytest_fx.forms.quantizer import QUANTIZER
+from pytest_fx.forms.recognition import first_annotation
 
 TABLE: tuple[Form, ...] = (
     PATTERN_MATCHER,
@@ -29,7 +30,7 @@ TABLE: tuple[Form, ...] = (
     MODULE,
 )
 """All forms in which a pass is given a program of torch: the first that recognizes a pass is its own."""
-TO_TRY = (ATEN, EXPORTED_PROGRAM, GRAPH, MODULE)
+TO_TRY = (ATEN, EXPORTED_PROGRAM, GRAPH)
 """Forms to try with a pass of which nothing shows the form, and which does not take a program of ours."""
 
 
@@ -54,6 +55,11 @@ CAPTURED = (
 def recognized(pass_: Any) -> Form | None:
     """Return the form of the table that a pass shows; None where it shows none, or takes a captured program."""
     return next((form for form in TABLE if form.recognizes(pass_)), None)
+
+
+def is_guessed(pass_: FormedPass) -> bool:
+    """Return whether the form of a pass is that of what it mentions, and it does not say what it takes."""
+    return pass_.form is ATEN and first_annotation(pass_.pass_) is None
 
 
 def form_called(name: str) -> Form | None:

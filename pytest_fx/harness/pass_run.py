@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import traceback
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +21,8 @@ from torch import nn
 from fx import Graph, GraphModule, Node
 from fx.analysis.kernel_run import KernelMode
 from fx.errors import FxError, PassError
-from fx.interop.adapt import NoProgramError
+from fx.interop.adapt import AdaptedPass, NoProgramError
+from fx.interop.pass_library import is_for_ours
 from fx.naming.printing import describe
 from fx.operators.effects import effect_of
 from fx.origins import record_origins
@@ -28,7 +31,17 @@ from fx.passes.infra.pass_base import program_in
 from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation
-from pytest_fx.forms import ExportedSource, FormedPass, FormResult, Level, UnreadableResultError, called_as_module
+from pytest_fx.forms import (
+    TO_TRY,
+    ExportedSource,
+    FormedPass,
+    FormResult,
+    Level,
+    UnreadableResultError,
+    called_as_module,
+    form_names,
+    is_guessed,
+)
 from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.layouts import compiled_anew, uncompiled
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
@@ -80,6 +93,8 @@ class PassRun:
     The pass is called once, and the program is left as it left it. Laws read all of this.
     """
 
+    pass_asked: Any = None
+    """The pass as it was asked for, where it was found by trying in which form it takes the model."""
     pass_: Any = None
     """The pass; None for a program that was given."""
     leaves = True
@@ -658,12 +673,47 @@ def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> PassRun:
     """
     key = "pass_run", leaves or subject.is_large
     kept: PassRun | None = subject.findings.get(key)
-    if kept is None or kept.pass_ is not pass_ or kept.leaves != leaves:
+    if kept is None or (kept.pass_ is not pass_ and kept.pass_asked is not pass_) or kept.leaves != leaves:
         if kept is not None:
             del subject.findings[key]  # two programs need not be there at once
             kept.close()
-        kept = subject.findings[key] = PassRun(subject, pass_, leaves=leaves)
+        kept = subject.findings[key] = _in_another_form(PassRun(subject, pass_, leaves=leaves))
     return kept
+
+
+def _in_another_form(pass_run: PassRun) -> PassRun:
+    """Return a pass that does not take programs of ours in the form in which it takes the model, where it shows none.
+
+    It does so if it fails on what it is given, or inside of torch, and changes something of torch's, or fails no more.
+    A pass that asks each program for what it does not have is in no form that is known, and cannot be judged.
+    """
+    error, pass_ = pass_run.error, pass_run.pass_
+    asks_program = isinstance(getattr(error, "obj", None), (GraphModule, torch.fx.GraphModule))
+    is_about_classes = isinstance(error, (TypeError, AttributeError)) or (error is not None and _is_of_torch(error))
+    own = pass_.pass_ if isinstance(pass_, FormedPass) and is_guessed(pass_) else pass_
+    if not is_about_classes or isinstance(own, (AdaptedPass, FormedPass, PassPipeline)) or is_for_ours(own):
+        return pass_run
+    tried: list[str] = []
+    for form in TO_TRY:
+        run = PassRun(pass_run.subject, FormedPass(own, form), leaves=pass_run.leaves)
+        if run.error is None and run.program is not None and (run.changed or asks_program):
+            run.pass_asked = pass_
+            return run
+        tried.append(form.name)
+        asks_program = asks_program and isinstance(run.error, AttributeError)
+    if asks_program:
+        pass_run.not_judged = (
+            f"it takes none of the forms that were tried (fx: {type(error).__name__}: {error}; {', '.join(tried)}); "
+            f"--fx-form says which it is in: {', '.join(form_names())}"
+        )
+        pass_run.error = None
+    return pass_run
+
+
+def _is_of_torch(error: BaseException) -> bool:
+    """Return whether torch's own code raised an exception."""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and Path(frames[-1]).is_relative_to(Path(torch.__file__).parent)
 
 
 def changes(subject: Subject, pass_: Pass, *, leaves: bool = True) -> bool:

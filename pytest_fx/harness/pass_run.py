@@ -524,7 +524,7 @@ class PassRun:
             return self.once("to perturb", self.capture)
         return self._once_in_float64("to perturb in float64", lambda: self.capture(float64=True))
 
-    def _once_in_float64(self, key: str, make: Callable[[], GraphModule | None]) -> Any:
+    def _once_in_float64(self, key: str, make: Callable[[], nn.Module | None]) -> Any:
         if key not in self._cache:
             if self.subject.is_large:
                 self.let_go_of_float64()

@@ -87,6 +87,7 @@ def decomposes_again(pass_run: PassRun) -> None:
 
 def _loaded(result: FormResult) -> nn.Module:
     file = io.BytesIO()
+    assert result.exported is not None, "only an exported program is saved so"
     torch.export.save(result.exported, file)
     file.seek(0)
     return torch.export.load(file).module()

@@ -60,9 +60,10 @@ def _estimates(config: pytest.Config, options: Options) -> Problem | None:
 
 
 def _exports(config: pytest.Config, options: Options) -> Problem | None:
-    if options.form == "auto" or options.capture == "export" or config.hook.pytest_fx_capture.get_hookimpls():
+    is_of_export = options.form in ("functional", "aten")
+    if not is_of_export or options.capture in ("auto", "export") or config.hook.pytest_fx_capture.get_hookimpls():
         return None
-    why = f"only programs of torch.export have forms, and models are captured by --fx-capture {options.capture}"
+    why = f"only programs of torch.export have this form, and models are captured by --fx-capture {options.capture}"
     return why, "--fx-capture export"
 
 

@@ -241,7 +241,7 @@ class FailureExplanation:
         captured64 = captured if shares else pass_run.capture(float64=True)
         if isinstance(contract, Close) and self.subject.is_large:
             after_float64 = pass_run.after_float64
-        if after_float64 is not None:
+        if isinstance(after_float64, GraphModule):
             complete(after_float64, captured64)
             yield IN_FLOAT64, captured64, after_float64, captured, lambda leaf, eager: self.limits(leaf)
         limit = any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)

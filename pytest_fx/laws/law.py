@@ -20,7 +20,7 @@ MOST_LINES = 6
 """Lines of another library's message that are shown."""
 KINDS = ("always", "sampled", "demanded")
 """When a law is checked."""
-KEPT_BY = ("passes", "programs", "all")
+KEPT_BY = ("passes", "programs", "forms", "transforms", "all")
 """The kinds of programs that a law is about."""
 JUDGED = ("", "kinds", "values", "gradients", "refusals")
 """What of a program's output a law is about."""
@@ -48,7 +48,8 @@ class Law:
     """How many calls it takes of a small model and its program, and captures of them, beside those that the contract
     takes. A test measures it for the laws of the table."""
     of: str = "passes"
-    """The programs that it is about: results of ``"passes"``, other ``"programs"``, or ``"all"``."""
+    """The programs that it is about: results of ``"passes"`` on what was captured, of passes in other ``"forms"``, of
+    ``"transforms"``, which are both, other ``"programs"``, or ``"all"``."""
     more_inputs: bool = False
     """Whether the program is called or differentiated otherwise than with its input sets; such a law is left out where
     these are asked for by number."""

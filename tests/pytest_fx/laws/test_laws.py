@@ -251,7 +251,10 @@ class Images(nn.Module):
         return self.linear(torch.relu(self.layers(x)).mean((2, 3)))
 
 
-@pytest.mark.parametrize("law", TABLE, ids=[law.name for law in TABLE])
+OF_CAPTURES = [law for law in TABLE if law.of != "forms"]  # the others need a pass in such a form
+
+
+@pytest.mark.parametrize("law", OF_CAPTURES, ids=[law.name for law in OF_CAPTURES])
 def test_the_table_has_the_calls_that_a_law_takes(law, monkeypatch):
     def images(number):
         return Arguments((torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(number)),))

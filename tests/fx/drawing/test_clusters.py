@@ -22,7 +22,7 @@ def titles(picture: Picture) -> list[str]:
 def test_blocks_that_repeat_are_folded_and_counted() -> None:
     picture = Picture.of(DrawnProgram.of(fx.symbolic_trace(Blocks(12))))
     assert titles(picture) == ["blocks.0 … blocks.11: Block × 12", "head: Sequential"]
-    names = [picture.nodes[node].at(0).name for node in picture.shown]
+    names = [picture.nodes[node].at(0).name for node in picture.visible]
     assert names == "x blocks_0_wide relu blocks_0_narrow add head_0 head_1 output".split()
 
 
@@ -57,7 +57,7 @@ def test_blocks_that_differ_are_not_folded_together() -> None:
 def test_unfolded_blocks_are_all_drawn() -> None:
     program = DrawnProgram.of(fx.symbolic_trace(Blocks(3)))
     picture = Picture.of(program, fold=False)
-    assert len(picture.shown) == len(program.nodes)
+    assert len(picture.visible) == len(program.nodes)
     assert titles(picture)[0] == "blocks.0 … blocks.2: Block × 3"
 
 

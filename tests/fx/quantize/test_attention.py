@@ -100,7 +100,7 @@ def test_both_results_may_be_used_as_one_value():
 
 def test_attention_that_adds_keys_of_its_own_stays_whole_and_the_report_says_why():
     model, x = Attending(nn.MultiheadAttention(8, 2, add_bias_kv=True), CALLS["itself"]), torch.randn(3, 2, 8)
-    reason = "it adds keys of its own to those that it is given"
+    reason = "it adds its own keys to its input"
     assert list(split(model, x, x, None, None)[1].values()) == [reason]
     summary = report(convert(calibrated(model, x, x, None, None)))
     assert reason in [one.reason for one in summary.remainders if one.bytes_of_state] and summary.float_layers == 1

@@ -234,7 +234,7 @@ def test_a_name_stands_for_one_thing() -> None:
     serialization.allow(first, "one.thing")
     with pytest.raises(FxError, match=r"two allowed functions or classes are named 'one\.thing'"):
         serialization.allow(second, "one.thing")
-    with pytest.raises(FxError, match=r"'torch\.relu' stands for .* in saved programs"):
+    with pytest.raises(FxError, match=r"'torch\.relu' means .* in saved programs"):
         serialization.allow(second, "torch.relu")
 
 

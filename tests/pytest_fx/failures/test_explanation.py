@@ -178,7 +178,7 @@ def test_the_table_of_errors_marks_those_that_are_wrong():
         NodeError("%b = g(%a)", "b", frozenset("b"), None, 0.25, 0.0, None, 1.0, mismatch="another shape"),
     )
     assert format_errors(errors).splitlines() == [
-        "     added here  ulp  by inputs  rounding  stands for  node",
-        "          1e-09    3          0     1e-08  a           %a = f()",
-        "*  another kind    -       0.25         -  b           %b = g(%a)",
+        "     added here  ulp  by inputs  rounding  original  node",
+        "          1e-09    3          0     1e-08  a         %a = f()",
+        "*  another kind    -       0.25         -  b         %b = g(%a)",
     ]

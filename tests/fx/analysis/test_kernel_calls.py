@@ -17,7 +17,7 @@ from fx.analysis.product_sizes import ProductSizes, Surface, product_sizes
 
 def test_a_view_of_a_parameter_is_the_parameter() -> None:
     calls = record_calls(fx.symbolic_trace(nn.Linear(4, 8)), torch.empty(2, 4)).calls
-    assert [one.is_state for one in calls[-1].given] == [True, False, True]
+    assert [argument.is_state for argument in calls[-1].given] == [True, False, True]
 
 
 def test_copies_that_are_made_of_a_module_are_not_calls_of_the_program() -> None:
@@ -55,8 +55,8 @@ def test_keys_tell_strides_dtypes_and_other_arguments_apart() -> None:
 def test_distance_is_what_was_touched_since_the_last_use() -> None:
     program = fx.symbolic_trace(lambda x: (torch.neg(x), torch.relu(x)))
     neg, relu = record_calls(program, torch.empty(250)).calls
-    assert [(one.size, one.distance) for one in neg.touched] == [(1000, 4000), (1000, 1000)]
-    assert [(one.size, one.distance) for one in relu.touched] == [(1000, 2000), (1000, 1000)]
+    assert [(access.size, access.distance) for access in neg.touched] == [(1000, 4000), (1000, 1000)]
+    assert [(access.size, access.distance) for access in relu.touched] == [(1000, 2000), (1000, 1000)]
 
 
 def test_an_expanded_tensor_counts_once() -> None:
@@ -92,16 +92,16 @@ def test_convolutions_and_batches_are_products(function: Any, shapes: Any, expec
 
 
 def test_a_surface_goes_through_what_it_knows_and_is_unsure_far_away() -> None:
-    known = [((x, y), math.sin(x) + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 2.0)]
-    surface = Surface.fit(known)
-    assert all(abs(surface.at(point)[0] - value) < 0.15 for point, value in known)
+    points = [((x, y), math.sin(x) + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 2.0)]
+    surface = Surface.fit(points)
+    assert all(abs(surface.at(point)[0] - value) < 0.15 for point, value in points)
     assert abs(surface.at((1.5, 0.5))[0] - (math.sin(1.5) + 0.5)) < 0.2
     assert surface.at((30.0, 0.5))[1] > 2 * surface.at((1.5, 0.5))[1]
 
 
 def test_leaving_points_out_is_what_fitting_without_them_gives() -> None:
-    known = [((float(x),), math.sqrt(x)) for x in range(8)]
-    surface = Surface.fit(known)
+    points = [((float(x),), math.sqrt(x)) for x in range(8)]
+    surface = Surface.fit(points)
     others = Surface(
         surface.points[:3] + surface.points[4:],
         surface.values[:3] + surface.values[4:],
@@ -109,5 +109,5 @@ def test_leaving_points_out_is_what_fitting_without_them_gives() -> None:
         surface.height,
         surface.noise,
     )
-    found = surface.leave_out()[3]
-    assert abs(found - (known[3][1] - others.at(known[3][0])[0])) < 0.05
+    difference = surface.leave_out()[3]
+    assert abs(difference - (points[3][1] - others.at(points[3][0])[0])) < 0.05

@@ -1,4 +1,4 @@
-"""Byte code: what is recognized under each interpreter that there is, and what is said of an unknown one."""
+"""Byte code: the checks recognized under each installed interpreter, and the error under an unknown one."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_a_program_is_checked_as_eager_checks_it_or_refused(
 
 
 def test_every_interpreter_that_is_found_recognizes_the_same() -> None:
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     for version, python in found().items():
         answer = subprocess.run([python, recognized.__file__], check=False, capture_output=True, text=True, timeout=300)
-        said[version] = answer.stdout + answer.stderr
+        outputs[version] = answer.stdout + answer.stderr
     right = f"{len(recognized.CASES)} cases, {len(DIALECTS)} versions known\n"
-    assert said == dict.fromkeys(said, right)
-    assert running() in said
+    assert outputs == dict.fromkeys(outputs, right)
+    assert running() in outputs
 
 
 def test_the_same_is_recognized_without_columns_in_byte_code() -> None:
@@ -116,9 +116,11 @@ def test_the_row_of_python_3_14_reads_what_its_page_on_dis_says() -> None:
 def test_no_instruction_is_named_outside_of_the_room_of_byte_code() -> None:
     room = Path(fx.__file__).parent
     own = "".join(file.read_text() for file in (room / "bytecode").glob("*.py"))
-    known = {*dis.opmap, *re.findall(r'"([A-Z]+(?:_[A-Z0-9]+)+)"', own)}
-    known = {name for name in known if "_" in name}
+    instructions = {*dis.opmap, *re.findall(r'"([A-Z]+(?:_[A-Z0-9]+)+)"', own)}
+    instructions = {name for name in instructions if "_" in name}
     files = [file for file in room.rglob("*.py") if file.parent != room / "bytecode"]
-    named = {file.name: known & set(re.findall(r"\b[A-Z]+(?:_[A-Z0-9]+)+\b", file.read_text())) for file in files}
+    named = {
+        file.name: instructions & set(re.findall(r"\b[A-Z]+(?:_[A-Z0-9]+)+\b", file.read_text())) for file in files
+    }
     assert {name: sorted(words) for name, words in named.items() if words} == {}
-    assert "LOAD_FAST" in known and len(files) > 200
+    assert "LOAD_FAST" in instructions and len(files) > 200

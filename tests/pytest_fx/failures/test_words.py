@@ -1,4 +1,4 @@
-"""What the message of a failure says, and what it leaves out."""
+"""The words of the message of a failure, and the ones that it leaves out."""
 
 import inspect
 import re
@@ -147,12 +147,12 @@ def subject(module=None, *inputs, dtype=None):
 
 
 def message_of(pass_, of=None, contract=close):
-    """Return what is said of a pass but where it goes wrong, on a line."""
+    """Return the message on a pass, without the place of the fault, on a line."""
     return words(violation_of(of or subject(), pass_, contract))
 
 
 def located(pass_, of):
-    """Return where it goes wrong."""
+    """Return the place of the fault."""
     return words("\n".join(Explanation(Failure(of, pass_, close, violation_of(of, pass_), "own", None)).lines))
 
 

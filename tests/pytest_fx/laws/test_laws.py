@@ -36,7 +36,7 @@ def judge(pass_, witness=net, **options):
 
 
 def violation_by(pass_, witness=net, **options):
-    """The first law that a pass breaks, as it is told."""
+    """Return the first law that a pass breaks, as it is reported."""
     with pytest.raises(LawViolation) as caught:
         judge(pass_, witness, **options)
     return caught.value
@@ -52,13 +52,13 @@ def broken_by(pass_, witness=net, **options):
 
 
 def answer(witness):
-    """What the program computes."""
-    made = witness()
-    return made.module(*made.inputs)
+    """Return the result of the program."""
+    instance = witness()
+    return instance.module(*instance.inputs)
 
 
 def violation_of(row, **options):
-    """How a wrong pass of the catalogue is found on its witness."""
+    """Return the violation by a wrong pass of the catalogue on its witness."""
     return violation_by(row.pass_, row.witness, contract=row.contract, seconds=0.2, **options)
 
 
@@ -111,12 +111,14 @@ def test_a_pass_may_refuse_by_a_check_of_its_own_what_a_check_refused():
         x, first = list(graph.nodes)[:2]
         with graph.inserting_before(first):
             rows = graph.call_function(operator.getitem, (graph.call_function(getattr, (x, "shape")), 0))
-            graph.call_function(torch._assert, (graph.call_function(operator.eq, (rows, 2)), f"{said} needs two rows"))
+            graph.call_function(
+                torch._assert, (graph.call_function(operator.eq, (rows, 2)), f"{expected} needs two rows")
+            )
         graph_module.recompile()
 
-    said = "refuse-sooner"
+    expected = "refuse-sooner"
     assert broken_by(refuse_sooner, checked) is None
-    said = "somewhere"
+    expected = "somewhere"
     assert broken_by(refuse_sooner, checked) is not None
 
 
@@ -148,7 +150,7 @@ def test_a_check_of_how_a_computed_value_lies_in_memory_binds_no_pass():
     assert broken_by(drop_checks, of(of_the_input, (3, 4)), laws=("checks",)) == "checks"
 
 
-def test_several_broken_laws_are_all_told_and_the_numbers_come_first():
+def test_several_broken_laws_are_all_reported_and_the_numbers_come_first():
     first, *others = str(violation_by(scale_the_weights)).splitlines()
     assert first.startswith("law 'contract': scale-the-weights changes what the program computes")
     assert any("also   law 'original untouched': " in line and "it wrote to linear.weight" in line for line in others)
@@ -204,11 +206,11 @@ FILES_OF_LAWS = [path for path in sorted(Path(laws.__path__[0]).glob("*.py")) if
 
 def test_every_function_that_checks_a_law_is_in_the_table_under_its_name():
     texts = [path.read_text("utf-8") for path in FILES_OF_LAWS]
-    found = {
+    names = {
         name for text in texts for name in re.findall(r"^def ([a-z]\w*)\(pass_run: PassRun\) -> None:", text, re.M)
     }
-    assert found == {law.name.replace(" ", "_").replace("-", "_") for law in TABLE}
-    assert found <= set(laws.__all__)
+    assert names == {law.name.replace(" ", "_").replace("-", "_") for law in TABLE}
+    assert names <= set(laws.__all__)
 
 
 def test_every_law_is_in_the_guide_with_what_excuses_a_pass_from_it():
@@ -289,7 +291,7 @@ def test_a_pass_says_what_it_changes_on_purpose():
     assert broken_by(renamed) is None
 
 
-def test_rounding_that_eager_itself_cannot_decide_is_not_held_against_a_pass():
+def test_rounding_that_eager_itself_cannot_decide_is_not_blamed_on_a_pass():
     def reassociated(graph_module):
         replaced(graph_module, torch.div, lambda a, b: a * (1 / b))
 
@@ -325,16 +327,16 @@ def test_parameters_that_are_not_numbers_are_not_taken_for_written():
 
 
 def attention_of_one_head(graph_module):
-    made = copy.copy(graph_module.attention)
-    made.num_heads, made.head_dim = 1, made.embed_dim
-    graph_module.add_submodule("attention", made)
+    copied = copy.copy(graph_module.attention)
+    copied.num_heads, copied.head_dim = 1, copied.embed_dim
+    graph_module.add_submodule("attention", copied)
 
 
 def hooked(graph_module):
-    made = nn.Linear(2, 2)
-    made.weight, made.bias = graph_module.linear.weight, graph_module.linear.bias
-    made.register_forward_hook(lambda module, given, output: output.round())
-    graph_module.add_submodule("linear", made.eval())
+    layer = nn.Linear(2, 2)
+    layer.weight, layer.bias = graph_module.linear.weight, graph_module.linear.bias
+    layer.register_forward_hook(lambda module, given, output: output.round())
+    graph_module.add_submodule("linear", layer.eval())
 
 
 def copied_alone(graph_module):
@@ -358,12 +360,12 @@ def fill_in_the_number(graph_module):
 def test_random_numbers_that_other_strides_let_fall_elsewhere_are_no_fault_of_a_pass():
     x = torch.arange(-3.0, 3.0).reshape(3, 2).t()
     witness = of(lambda m, x: F.dropout(torch.where(x > 0, torch.sigmoid(x), 0.5), training=True), x)
-    one, other = torch.where(x > 0, torch.sigmoid(x), 0.5), torch.sigmoid(x).masked_fill(~(x > 0), 0.5)
-    assert one.stride() != other.stride(), "torch has changed, and this test needs another function"
+    first, other = torch.where(x > 0, torch.sigmoid(x), 0.5), torch.sigmoid(x).masked_fill(~(x > 0), 0.5)
+    assert first.stride() != other.stride(), "torch has changed, and this test needs another function"
     assert broken_by(fill_in_the_number, witness, contract=close) is None
 
 
-def test_gradients_that_torch_computes_wrongly_in_some_layouts_are_not_held_against_a_pass():
+def test_gradients_that_torch_computes_wrongly_in_some_layouts_are_not_blamed_on_a_pass():
     def by_arithmetic(graph_module):
         node = node_of(graph_module, "norm")
         with graph_module.graph.inserting_before(node):
@@ -388,8 +390,8 @@ def test_gradients_of_what_is_not_finite_are_not_judged():
         node = node_of(graph_module, F.relu6)
         with graph_module.graph.inserting_before(node):
             two = graph_module.graph.call_function(torch.stack, ((node.args[0], node.args[0]), -1))
-            made = graph_module.graph.call_function(operator.getitem, (two, (..., 1)))
-        node.args = (made,)
+            call = graph_module.graph.call_function(operator.getitem, (two, (..., 1)))
+        node.args = (call,)
         graph_module.recompile()
 
     for value in (math.nan, 1.0):
@@ -457,8 +459,8 @@ def test_what_becomes_a_constant_when_it_is_captured_again_may_lose_its_containe
     def without_dropout(graph_module):
         bypass(graph_module, nn.Dropout)
 
-    held = {"table": nn.Buffer(torch.ones(2, 2)), "dropout": nn.Dropout()}
-    witness = of(lambda m, x: (x, torch.max(m.dropout(m.table), dim=-1)), (2, 3), **held)
+    parts = {"table": nn.Buffer(torch.ones(2, 2)), "dropout": nn.Dropout()}
+    witness = of(lambda m, x: (x, torch.max(m.dropout(m.table), dim=-1)), (2, 3), **parts)
     assert broken_by(without_dropout, witness, contract=exact) is None
 
 
@@ -492,8 +494,8 @@ def test_a_program_that_writes_in_place_may_write_to_what_an_operation_is_given(
 
 
 def test_random_numbers_for_constants_alone_are_drawn_by_each_call_of_a_second_capture():
-    held = {"row": nn.Buffer(torch.ones(64)), "nothing": nn.Identity()}
-    witness = of(lambda m, x: F.dropout(m.nothing(m.row), training=True) + x, (64,), **held)
+    parts = {"row": nn.Buffer(torch.ones(64)), "nothing": nn.Identity()}
+    witness = of(lambda m, x: F.dropout(m.nothing(m.row), training=True) + x, (64,), **parts)
     assert broken_by("remove-identities", witness, laws=("retraceable",)) is None
 
 
@@ -510,7 +512,7 @@ def test_a_call_that_gives_a_buffer_another_shape_is_undone():
         assert broken_by(by_function, witness, mode=mode, contract=exact) is None
 
 
-def test_gradients_that_rounding_errors_of_their_own_make_are_not_held_against_a_pass():
+def test_gradients_that_rounding_errors_of_their_own_make_are_not_blamed_on_a_pass():
     weight = nn.Parameter(torch.full((2, 2, 2, 3), 1e-40))
     witness = of(lambda m, x: (m.weight / m.weight, torch.relu(m.weight / m.weight)), (2, 2), weight=weight)
     judge("eliminate-common-subexpressions", witness, laws=("gradients",))

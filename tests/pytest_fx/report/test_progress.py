@@ -26,8 +26,8 @@ def session_of(*names):
 
 
 def texts_of(written):
-    """What was shown, one line after the other."""
-    return [found[1] for text in written if (found := re.search("\x1b\\[2K(fx: .*?)\x1b", text))]
+    """Return the texts that were shown, one line after the other."""
+    return [match[1] for text in written if (match := re.search("\x1b\\[2K(fx: .*?)\x1b", text))]
 
 
 def made_up_time(monkeypatch, start=0.0):
@@ -48,11 +48,11 @@ def test_the_line_has_the_test_and_how_long_the_rest_takes_by_what_others_of_its
     with progress.of(items[3]):
         progress.show_test()
         progress.doing("30 pairs, about 40 s")
-    shown = [text for text in written if "fx:" in text]
-    assert shown[0] == "\n\x1b[2Kfx: test 1 of 4: a[1]\x1b[1A\x1b[8G"
-    assert "fx: test 3 of 4, about 50 s left: a[2]" in shown[2]
-    assert "fx: test 4 of 4, about 40 s left: b[2]" in shown[3]
-    assert "b[2]: 30 pairs, about 40 s" in shown[4]
+    texts = [text for text in written if "fx:" in text]
+    assert texts[0] == "\n\x1b[2Kfx: test 1 of 4: a[1]\x1b[1A\x1b[8G"
+    assert "fx: test 3 of 4, about 50 s left: a[2]" in texts[2]
+    assert "fx: test 4 of 4, about 40 s left: b[2]" in texts[3]
+    assert "b[2]: 30 pairs, about 40 s" in texts[4]
     assert written[-1] == "\n\x1b[2K\x1b[1A\x1b[8G"
 
 
@@ -66,8 +66,8 @@ def test_a_search_says_which_program_it_tries_and_how_long_the_others_take(monke
             progress.show_program(number, 31)
             now[0] += 2
         progress.show_program(11, None)
-    shown = [text.partition("checks: ")[2].partition("\x1b")[0] for text in written if "fx:" in text]
-    assert shown == [
+    texts = [text.partition("checks: ")[2].partition("\x1b")[0] for text in written if "fx:" in text]
+    assert texts == [
         "program 1 of 31",
         "program 2 of 31, about 60 s left",
         "program 11 of 31, about 8 s left",
@@ -89,13 +89,13 @@ def test_a_row_of_a_table_has_its_own_name_and_one_that_was_measured_before_says
             now[0] += seconds
             if seconds < 1:
                 progress.expect_longer()
-    shown = [text for text in written if "fx:" in text]
-    assert "fx: row 1 of 3: speed: row 1\x1b" in shown[0]
-    assert "fx: row 3 of 3, about 30 s left: speed: row 3\x1b" in shown[2]
+    texts = [text for text in written if "fx:" in text]
+    assert "fx: row 1 of 3: speed: row 1\x1b" in texts[0]
+    assert "fx: row 3 of 3, about 30 s left: speed: row 3\x1b" in texts[2]
 
 
 def on_the_line(pytester, monkeypatch, *options):
-    """Return what a run writes in its line, as on a terminal of 120 columns."""
+    """Return the text that a run writes in its line, as on a terminal of 120 columns."""
     written = []
     monkeypatch.setenv("COLUMNS", "120")
     line = StatusLine(written.append, lambda: 0)
@@ -241,19 +241,19 @@ def test_where_each_worker_runs_all_tests_each_of_them_counts(now):
 def test_the_line_is_away_while_pytest_writes_and_after_the_run(now):
     controller = Controller()
     node = controller.collect("gw0", "a.py::test_a", "a.py::test_b")
-    seen = []
+    recorded = []
 
     class Terminal:
         @pytest.hookimpl
         def pytest_runtest_logreport(self):
-            seen.append(controller.is_shown)
+            recorded.append(controller.is_shown)
 
     controller.manager.register(Terminal())
     controller.start("a.py::test_a")
     controller.start("a.py::test_b")
     assert controller.is_shown
     controller.end("a.py::test_a")
-    assert seen == [False] and controller.is_shown
+    assert recorded == [False] and controller.is_shown
     controller.manager.hook.pytest_testnodedown(node=node, error="gone")
     assert not controller.is_shown
     controller.progress.receive(("a.py::test_b", "30 pairs"))
@@ -312,7 +312,7 @@ def test_what_a_test_does_in_a_child_process_is_shown_by_its_parent(pytester, mo
 
 
 def on_a_terminal(pytester, *options, ci=""):
-    """Return what pytest writes on a terminal of 120 columns."""
+    """Return the output of pytest on a terminal of 120 columns."""
     reading, writing = os.openpty()
     environment = {**os.environ, "CI": ci, "TERM": "xterm", "COLUMNS": "120"}
     command = [sys.executable, "-m", "pytest", *options]

@@ -42,14 +42,14 @@ def found() -> dict[str, Path]:
         version = _version(place)
         if version is not None and version >= (3, oldest()):
             major, minor, micro, free_threaded = version
-            known = newest.get((major, minor, free_threaded))
-            if known is None or known[0] < micro:
+            earlier = newest.get((major, minor, free_threaded))
+            if earlier is None or earlier[0] < micro:
                 newest[major, minor, free_threaded] = micro, place
     return {_name(*version): place for version, (_, place) in sorted(newest.items())}
 
 
 def running() -> str:
-    """Return what ``found`` calls the interpreter that runs."""
+    """Return the name of the running interpreter, as in ``found``."""
     major, minor, _, free_threaded = _version(Path(sys.executable)) or (*sys.version_info[:3], False)
     return _name(major, minor, free_threaded)
 

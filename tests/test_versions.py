@@ -84,19 +84,19 @@ def environment(tmp_path, monkeypatch):
         "Processing /packages/cuda_toolkit-13.0.3.0-py2.py3-none-any.whl (from torch)",
     ],
 )
-def test_a_build_for_cuda_is_downloaded_only_when_it_is_asked_for(environment, monkeypatch, said):
+def test_a_build_for_cuda_is_downloaded_only_when_it_is_requested(environment, monkeypatch, said):
     # what follows is more than a pipe holds, so that pip cannot end before it is stopped
     monkeypatch.setenv("SAYS", "|".join(["Collecting torch==2.10.0", said, *["  Downloading" + 100 * "."] * 900]))
     with pytest.raises(CannotInstall, match="not installable as a CPU build: there is one for CUDA only"):
         environment.install("2.10.0", cuda=False)
-    asked = (environment.folder / "asked").read_text().splitlines()
-    assert len(asked) == 1 and "downloaded" not in asked and "--use-feature fast-deps" in asked[0]
+    requests = (environment.folder / "asked").read_text().splitlines()
+    assert len(requests) == 1 and "downloaded" not in requests and "--use-feature fast-deps" in requests[0]
     environment.install("2.10.0", cuda=True)
     assert "downloaded" in (environment.folder / "asked").read_text()
     assert "torch==2.10.0\n" in (environment.folder / "constraints.txt").read_text()
 
 
-def test_what_builds_the_project_is_asked_for_in_a_version_that_can(environment, monkeypatch):
+def test_what_builds_the_project_is_requested_in_a_version_that_can(environment, monkeypatch):
     monkeypatch.setenv("SAYS", "Requirement already satisfied: setuptools in /packages (84.0)")
     environment.install("2.11.0", cuda=False)
     first = (environment.folder / "asked").read_text().splitlines()[0]
@@ -109,7 +109,7 @@ def test_what_is_there_already_is_no_download(environment, monkeypatch):
 
 
 def test_versions_that_exclude_each_other_are_the_reason():
-    said = """Collecting torch
+    output = """Collecting torch
 ERROR: Cannot install torch because these package versions have conflicting dependencies.
 
 The conflict is caused by:
@@ -120,7 +120,7 @@ To fix this you could try to:
 1. loosen the range of package versions you've specified
 
 ERROR: ResolutionImpossible: for help visit https://pip.pypa.io"""
-    assert versions.reason(said.splitlines()) == (
+    assert versions.reason(output.splitlines()) == (
         "The user requested torch, The user requested (constraint) torch<=2.14.1,==2.15.0"
     )
 
@@ -158,12 +158,12 @@ def test_an_environment_without_torch_is_a_row_with_the_reason(environment, monk
 
 
 def test_interpreters_are_found_once_a_version_the_one_that_runs_among_them():
-    found = interpreters.found()
-    assert interpreters.running() in found
-    for name, python in found.items():
+    by_version = interpreters.found()
+    assert interpreters.running() in by_version
+    for name, python in by_version.items():
         version = "print('{}.{}'.format(*sys.version_info) + sys.abiflags.replace('d', ''))"
-        asked = subprocess.run([python, "-c", f"import sys; {version}"], check=False, capture_output=True, text=True)
-        assert asked.stdout.strip() == name
+        answer = subprocess.run([python, "-c", f"import sys; {version}"], check=False, capture_output=True, text=True)
+        assert answer.stdout.strip() == name
         assert int(name.removeprefix("3.").removesuffix("t")) >= 10
 
 
@@ -176,10 +176,10 @@ def test_a_build_without_a_global_lock_is_an_interpreter_of_its_own(monkeypatch,
         python.chmod(0o755)
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = interpreters.found()
-    assert found["3.13t"] == tmp_path / "versions" / "3.13.9t" / "bin" / "python3.13"
+    by_version = interpreters.found()
+    assert by_version["3.13t"] == tmp_path / "versions" / "3.13.9t" / "bin" / "python3.13"
     if interpreters.running() != "3.13":
-        assert found["3.13"] == tmp_path / "versions" / "3.13.0" / "bin" / "python3.13"
+        assert by_version["3.13"] == tmp_path / "versions" / "3.13.0" / "bin" / "python3.13"
 
 
 def test_what_does_not_start_is_no_interpreter(monkeypatch, tmp_path):

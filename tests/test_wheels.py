@@ -1,4 +1,4 @@
-"""The command that tries the wheel: what it looks for in it, what it prints, and what it calls wrong."""
+"""The command that tries the wheel: its checks, its output, and the faults that it reports."""
 
 import re
 import zipfile
@@ -49,14 +49,14 @@ def test_a_wheel_is_complete_or_what_it_lacks_is_named(tmp_path):
 
 @pytest.fixture
 def said(monkeypatch):
-    """What commands print, by a word in them; the rest print nothing."""
+    """The output of commands, by a word in them; the rest print nothing."""
     answers: dict[str, str | Exception] = {"-c": "3.12.1 2.13.0+cpu 0.2.0", "pytest": "", "check": ""}
 
     def answer(command, folder):
-        found = next((answers[word] for word in answers if word in command), "")
-        if isinstance(found, Exception):
-            raise found
-        return found
+        answer = next((answers[word] for word in answers if word in command), "")
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     monkeypatch.setattr(wheels, "_said", answer)
     monkeypatch.setattr(wheels, "_make", lambda borrowed, folder, wheel: wheels._said(["check"], folder) or borrowed)

@@ -1,12 +1,12 @@
-"""Runs the tests under each interpreter that is found, or with each version of torch, and prints a table.
+"""Runs the tests under each installed interpreter, or with each version of torch, and prints a table.
 
     make pythons                                      # each interpreter, in .venv-3.X
     make torches PYTHON=python3.12                    # torch from 2.10 to the newest, in .venv-torch-2.X
     make pythons ARGS="--only 3.13 --cuda tests/fx"   # one of them, builds for CUDA too, and one folder of tests
     make pythons ARGS="--as-installed -n 1"           # with what these environments hold, in one process
 
-Versions come from where pip's settings say. A build for CUDA takes gigabytes: one is downloaded only with ``--cuda``;
-what cannot be had otherwise is a row with the reason. Needs the standard library only.
+pip's settings decide where versions come from. A build for CUDA takes gigabytes: one is downloaded only with
+``--cuda``. A version that is not available otherwise is a row with the reason. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from interpreters import ROOT, found, running
 
 _FOR_CUDA = re.compile(r"\s*(Collecting|Processing) (\S*/)?(nvidia|cuda)[-_]", re.IGNORECASE)
-"""What pip says when it finds that a build of torch for CUDA is what it is about to install."""
+"""The line of pip about a build of torch for CUDA that it is about to install."""
 _LONGEST_REASON = 160
 
 
@@ -34,7 +34,7 @@ class CannotInstall(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of the tests with one interpreter and one version of torch."""
+    """The result of the tests with one interpreter and one version of torch."""
 
     python: str
     """Version of the interpreter."""
@@ -43,11 +43,11 @@ class Row:
     counts: dict[str, int] | None = None
     """Tests by outcome; None where they did not run."""
     seconds: float = 0.0
-    """How long they took."""
+    """The seconds that they took."""
     note: str = ""
-    """Why they did not run, or where it is written what they said."""
+    """The reason why they did not run, or the path of their output."""
     status: int = 0
-    """What pytest ended with."""
+    """The exit status of pytest."""
 
     @property
     def is_red(self) -> bool:
@@ -119,8 +119,8 @@ def constraints(text: str, torch: str | None) -> str:
 def reason(output: Sequence[str]) -> str:
     """Return why pip installed nothing: the versions that exclude each other, or its last error."""
     _, cause, conflict = "\n".join(output).partition("The conflict is caused by:\n")
-    said = [line for line in output if line.startswith("ERROR")] or list(output) or ["pip failed"]
-    lines = conflict.partition("\n\n")[0].splitlines() if cause else [said[-1].removeprefix("ERROR: ")]
+    problems = [line for line in output if line.startswith("ERROR")] or list(output) or ["pip failed"]
+    lines = conflict.partition("\n\n")[0].splitlines() if cause else [problems[-1].removeprefix("ERROR: ")]
     return ", ".join(line.strip() for line in lines)[:_LONGEST_REASON]
 
 
@@ -134,10 +134,10 @@ class Environment:
             subprocess.run([python, "-m", "venv", folder], check=True)
 
     def _pip(self, *arguments: str, unless: re.Pattern[str] | None = None) -> str:
-        """Return what pip prints; what it refuses is raised with its own last words.
+        """Return the output of pip; if it refuses, raise an error with pip's own last words.
 
         Args:
-            unless: a line of what pip prints at which it is stopped.
+            unless: a pattern; pip is stopped at the first line of its output that matches.
         """
         command = [self.python, "-u", "-m", "pip", "--disable-pip-version-check", *arguments]
         lines: list[str] = []
@@ -188,7 +188,7 @@ class Environment:
             self._pip(*editable, ".[test,tables]")
 
     def version(self, what: str) -> str:
-        """Return what ``what`` evaluates to in the environment, once torch is imported."""
+        """Return the value of the expression ``what`` in the environment, once torch is imported."""
         command = [self.python, "-W", "ignore", "-c", f"import platform, torch; print({what})"]
         run = subprocess.run(command, check=False, capture_output=True, text=True)
         if run.returncode != 0:
@@ -237,7 +237,7 @@ def minors_of_torch(environment: Environment) -> dict[str, str]:
 
 
 def parser_for(description: str | None, as_installed: str) -> argparse.ArgumentParser:
-    """Return what reads the options that choose environments and say what may be installed."""
+    """Return a parser of the options that choose environments and allow installations."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", metavar="VERSION", help="3.13 or 2.12, as often as wanted")
     cuda = "install builds of torch for CUDA where there are no others"

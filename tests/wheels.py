@@ -1,12 +1,12 @@
-"""Builds the wheel and tries it outside of the checkout, with each interpreter and each torch that there is.
+"""Builds the wheel and tries it outside of the checkout, with each installed interpreter and each torch.
 
     make wheels                                # an environment each, as make pythons and make torches make them
     make wheels ARGS="--as-installed"          # those that there are already
     make wheels ARGS="--only 3.13 --cuda"      # one of them, builds of torch for CUDA too
 
-The wheel is made of the source distribution. It is installed into a new environment, which borrows all other packages
-from one of those, and where nothing leads back to the checkout; ``pytest`` then checks a model of a user's in a folder
-of their own. The table has a row for each; the command fails if one is wrong.
+The wheel is built from the source distribution. It is installed into a new environment, which borrows all other
+packages from one of those, and has no path to the checkout. ``pytest`` then checks a user's model in a separate folder.
+The table has a row for each; the command fails if one is wrong.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def without_dropout(program):
     program.recompile()
     return program
 """
-"""What a user has: a model, and a pass."""
+"""The files of a user: a model, and a pass."""
 
 _IMPORT = """
 import pathlib, platform, sys
@@ -59,7 +59,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of the wheel with one interpreter and one version of torch."""
+    """The result of the wheel with one interpreter and one version of torch."""
 
     python: str
     """Version of the interpreter."""
@@ -68,11 +68,11 @@ class Trial:
     imported: str = "-"
     """Version of the package that was imported from the environment."""
     tests: str = "-"
-    """What pytest said of the user's model."""
+    """The summary of pytest for the user's model."""
     verdict: str = "not tried"
     """``right``, ``wrong`` or ``not tried``."""
     note: str = ""
-    """Why not."""
+    """The reason why not."""
 
     def cells(self) -> tuple[str, ...]:
         """The row as text, for each column."""
@@ -95,7 +95,7 @@ def build(folder: Path) -> Path:
 
 
 def faults(wheel: Path) -> list[str]:
-    """Return what a package index or a type checker would miss in a wheel."""
+    """Return the parts that a package index or a type checker would miss in a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         text = {name.rpartition("/")[2]: archive.read(name).decode() for name in names if ".dist-info/" in name}
@@ -131,11 +131,11 @@ def attempt(environment: Path, wheel: Path, known: Trial) -> Trial:
         (home / "models.py").write_text(MODELS)
         command = [python, "-m", "pytest", "--fx-model", "models:perceptron", "--fx-pass", "models:without_dropout"]
         try:
-            said = _said([*command, "--fx-no-timing", "-p", "no:cacheprovider"], home)
+            output = _said([*command, "--fx-no-timing", "-p", "no:cacheprovider"], home)
         except CannotInstall as error:
             return replace(tried, verdict="wrong", note=str(error))
-    passed = re.findall(r"\d+ passed[^=\n]* in [\d.]+s", said)
-    right = bool(passed) and "without-dropout" in said
+    passed = re.findall(r"\d+ passed[^=\n]* in [\d.]+s", output)
+    right = bool(passed) and "without-dropout" in output
     return replace(tried, tests=passed[-1] if passed else "-", verdict="right" if right else "wrong")
 
 
@@ -144,7 +144,7 @@ def _make(borrowed: Path, folder: Path, wheel: Path) -> Path:
     _said([borrowed, "-m", "venv", "--without-pip", folder], folder.parent)
     python = folder / borrowed.parent.name / borrowed.name
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    packages, own = (_said([one, "-c", ask], folder.parent).strip() for one in (borrowed, python))
+    packages, own = (_said([interpreter, "-c", ask], folder.parent).strip() for interpreter in (borrowed, python))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     _said([*pip, "--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel], folder.parent)
     (Path(own) / "borrowed.pth").write_text(packages + "\n")
@@ -153,11 +153,11 @@ def _make(borrowed: Path, folder: Path, wheel: Path) -> Path:
 
 
 def _said(command: list[str | Path], folder: Path) -> str:
-    """Return what a command prints, run where nothing leads to the checkout."""
-    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    """Return the output of a command, run in a folder without a path to the checkout."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     try:
         run = subprocess.run(
-            command, check=False, cwd=folder, env=kept, capture_output=True, text=True, timeout=_LONGEST
+            command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=_LONGEST
         )
     except subprocess.TimeoutExpired:
         raise CannotInstall(f"{' '.join(map(str, command[1:4]))} took more than {_LONGEST} s") from None
@@ -186,17 +186,17 @@ def environments(options: argparse.Namespace) -> Iterator[tuple[Path, Path, str 
 
 def trials(options: argparse.Namespace, wheel: Path) -> Iterator[Trial]:
     """Try the wheel with each environment, made where it is not there."""
-    for folder, python, torch, known in environments(options):
-        print(f"Python {known.python}, torch {known.torch} in {folder.name} ...", flush=True)
+    for folder, python, torch, environment in environments(options):
+        print(f"Python {environment.python}, torch {environment.torch} in {folder.name} ...", flush=True)
         try:
             if options.as_installed and not folder.exists():
                 raise CannotInstall("there is no such environment")
             if not options.as_installed and folder.name != ".venv":
                 Environment(folder, python).install(torch, options.cuda)
         except (CannotInstall, subprocess.CalledProcessError) as error:
-            yield replace(known, note=str(error))
+            yield replace(environment, note=str(error))
         else:
-            yield attempt(folder, wheel, known)
+            yield attempt(folder, wheel, environment)
 
 
 def main() -> int:

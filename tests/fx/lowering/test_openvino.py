@@ -210,7 +210,7 @@ def layer() -> nn.Module:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Who did the work of each call."""
+    """Record each call of an engine."""
     called: list[str] = []
     run = OpenVINOEngine.__call__
     monkeypatch.setattr(
@@ -285,8 +285,8 @@ def test_results_that_show_the_same_memory_or_that_of_an_input_are_right() -> No
 
     x = torch.rand(4, 3)
     lowered = lower(function, x)
-    for given in (x, torch.rand(4, 3), torch.rand(2, 3)):
-        assert_same(lowered, function, given)
+    for value in (x, torch.rand(4, 3), torch.rand(2, 3)):
+        assert_same(lowered, function, value)
 
 
 def test_results_are_memory_of_their_own() -> None:
@@ -294,10 +294,10 @@ def test_results_are_memory_of_their_own() -> None:
     with torch.no_grad():
         x = torch.randn(2, 4)
         first = lowered(x)
-        kept = first.clone()
+        before = first.clone()
         lowered(torch.randn(2, 4))
         lowered(torch.randn(3, 4))
-    assert torch.equal(first, kept)
+    assert torch.equal(first, before)
 
 
 def test_threads_run_one_engine_at_a_time_each() -> None:
@@ -334,13 +334,13 @@ def test_engines_have_as_many_threads_as_pytorch_and_are_built_once_for_each_num
     )
     module, x = layer(), torch.randn(2, 4)
     with threads(made_under):
-        made = lower(module, x)
+        program = lower(module, x)
     assert built == [made_under]
-    lowered = way(made)
+    lowered = way(program)
     for number in (1, 2, 1, 2):
         with threads(number):
             assert_same(lowered, module, x)
-    assert sorted(built) == sorted([1, 2] if lowered is made else [made_under, 1, 2])
+    assert sorted(built) == sorted([1, 2] if lowered is program else [made_under, 1, 2])
     assert sorted(numbers(lowered)) == [1, 2]
 
 
@@ -348,11 +348,11 @@ def test_engines_for_the_last_two_numbers_of_threads_are_kept() -> None:
     module = layer()
     with threads(1):
         lowered = lower(module, torch.randn(2, 4))
-    for number, kept in ((3, {1, 3}), (1, {1, 3}), (2, {1, 2}), (2, {1, 2}), (3, {2, 3})):
+    for number, numbers_left in ((3, {1, 3}), (1, {1, 3}), (2, {1, 2}), (2, {1, 2}), (3, {2, 3})):
         with threads(number):
             for size in (2, 5):
                 assert_same(lowered, module, torch.randn(size, 4))
-        assert set(numbers(lowered)) == kept
+        assert set(numbers(lowered)) == numbers_left
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -390,10 +390,10 @@ def test_tensors_are_shared_with_the_captured_module() -> None:
 def test_copies_and_pickles_compute_the_same(trip: Callable[[Any], Any]) -> None:
     module, x = layer(), torch.randn(2, 4)
     lowered = lower(module, x)
-    made = trip(lowered)
-    for given in (x, torch.randn(5, 4)):
-        assert_same(made, module, given)
-    assert made.state_dict().keys() == lowered.state_dict().keys()
+    copied = trip(lowered)
+    for value in (x, torch.randn(5, 4)):
+        assert_same(copied, module, value)
+    assert copied.state_dict().keys() == lowered.state_dict().keys()
 
 
 def test_retracing_keeps_the_region_whole() -> None:
@@ -406,7 +406,7 @@ def test_retracing_keeps_the_region_whole() -> None:
 
 def why_refused(function: Callable[..., Any], *inputs: Tensor) -> str:
     report = fx.lower(fx.symbolic_trace(function), OpenVINO(), inputs or None, min_size=1, dry_run=True)
-    return "; ".join(f"{one.reason}" for one in report.refused)
+    return "; ".join(f"{refusal.reason}" for refusal in report.refused)
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], Tensor, str]] = {

@@ -1,4 +1,4 @@
-"""What cannot be saved, and files that are refused: one error each, which says what, where, why and what to try."""
+"""Programs that cannot be saved, and refused files: one error each, with what, where, why and what to try."""
 
 from __future__ import annotations
 

@@ -4,35 +4,55 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from fx.lowering.openvino.network import OpenVINONetwork
-from fx.lowering.openvino.predicates import add_converter, takes
-from fx.lowering.support import has_constant, has_numbers
-from fx.quantize.arithmetic import dequantize, dequantize_channels, quantize
+from fx.graph_module import GraphModule
+from fx.lowering.openvino.package import extension, operators
+from fx.quantize.arithmetic import dequantize, quantize
+
+_NAME = "fx_openvino::quantize"
+"""An operator that stands for :func:`fx.quantize.arithmetic.quantize` on the way to the importer.
+
+As arithmetic, OpenVINO would not know it for a quantization, and compute what follows in float32."""
 
 
-def to_integers(network: OpenVINONetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
+def _integers_like(input: Tensor, scale: float, zero_point: int, highest: int) -> Tensor:
+    return torch.empty_like(input, dtype=torch.uint8)
+
+
+torch.library.define(_NAME, "(Tensor input, float scale, int zero_point, int highest) -> Tensor")
+torch.library.register_fake(_NAME, _integers_like)
+
+
+def spell_for_importer(program: GraphModule) -> None:
+    """Let the program, in its place, quantize by an operator and take integers back by arithmetic."""
+    for node in program.graph.find_nodes(op="call_function", target=quantize):
+        node.target = _quantize
+    for node in program.graph.find_nodes(op="call_function", target=dequantize):
+        node.target = _dequantize
+    program.recompile()
+
+
+def _quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
+    return torch.ops.fx_openvino.quantize(input, scale, zero_point, highest)
+
+
+def _dequantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:
+    return (input.float() - zero_point) * scale
+
+
+def quantization_extension() -> Any:
+    """Return what lets an importer build the operator."""
+    return extension(f"{_NAME.replace('::', '.')}.default", _build)
+
+
+def _build(context: Any) -> list[Any]:
     """The nearest integers, of which there are ``highest + 1``."""
+    build: Any = operators()
+    scale, zero_point, highest = (context.get_values_from_const_input(place) for place in (1, 2, 3))
     ends = (-zero_point * scale, (highest - zero_point) * scale, 0.0, float(highest))
-    bounds = [network.value(end) for end in ends]
-    return network.value(network.add("fake_quantize", network.value(input), *bounds, highest + 1), torch.uint8)
-
-
-def to_float_values(network: OpenVINONetwork, input: Any, scale: float, zero_point: int, highest: int = 255) -> Any:
-    """Return what integers stand for."""
-    shifted = network.add("subtract", network.value(input, torch.float32), network.value(float(zero_point)))
-    return network.add("multiply", shifted, network.value(scale))
-
-
-def to_float_weights(network: OpenVINONetwork, weight: Tensor, scale: Tensor) -> Any:
-    """Return what the integers of a weight stand for, with a scale for each channel."""
-    by_channel = scale.reshape(-1, *(1,) * (weight.dim() - 1))
-    return network.add("multiply", network.value(network.value(weight), torch.float32), network.value(by_channel))
-
-
-_has_map = has_numbers("scale", "zero_point")
-add_converter(quantize, to_integers, takes((torch.float32,), "input"), _has_map)
-add_converter(dequantize, to_float_values, takes((torch.uint8,), "input"), _has_map, counts=False)
-add_converter(dequantize_channels, to_float_weights, has_constant("weight", "scale"), takes((torch.int8,), "weight"))
+    bounds = [build.constant(end, dtype=np.float32).output(0) for end in ends]
+    rounded = build.fake_quantize(context.get_input(0), *bounds, int(highest) + 1)
+    return build.convert(rounded.output(0), "u8").outputs()

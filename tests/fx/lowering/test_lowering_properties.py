@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from fx.lowering import Lower, OneDNN, OpenVINO
 from fx.lowering.onednn import modules, operations
 from fx.lowering.onednn.network import FusedRegion
-from fx.lowering.openvino.predicates import converters
+from fx.lowering.openvino.operations import converters
 from pytest_fx.search.pass_check import check_pass
 
 EXAMPLES = 30 if hypothesis.settings().max_examples > 100 else 20  # 100 is Hypothesis's own default

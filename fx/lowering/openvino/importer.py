@@ -17,7 +17,7 @@ from fx.capture.quiet_export import quiet_export
 from fx.errors import LoweringError
 from fx.graph_module import GraphModule
 from fx.lowering.openvino.package import decoder, element_types, importer, load, operators, whole_operators
-from fx.lowering.openvino.quantization import quantization_extension, spell_for_importer
+from fx.lowering.openvino.spelling import quantization_extension, spell_for_importer
 from fx.node import Node
 from fx.passes.tensor_metadata import TensorMetadata
 

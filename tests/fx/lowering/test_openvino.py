@@ -252,6 +252,9 @@ def test_a_size_of_1_is_told_from_others(calls: list[str]) -> None:
     lowered = lower(module, torch.randn(3, 4))
     for size in (3, 2, 1, 5):
         assert_same(lowered, module, torch.randn(size, 4))
+    lowered = lower(module, torch.randn(2, 3, 4))
+    assert_same(lowered, module, torch.randn(2, 6, 4))
+    assert calls == ["engine"] * 5
 
 
 def test_sizes_that_pytorch_treats_otherwise_go_through_the_program(calls: list[str]) -> None:

@@ -1,4 +1,7 @@
-"""Programs in the reference form of ``fx.quantize``: OpenVINO computes them on 8-bit integers (section 6.2.1)."""
+"""Operations that the importer does not take as they are, and what exported programs have in their place.
+
+Programs in the reference form of ``fx.quantize`` are computed on 8-bit integers (section 6.2.1).
+"""
 
 from __future__ import annotations
 
@@ -27,12 +30,18 @@ torch.library.register_fake(_NAME, _integers_like)
 
 
 def spell_for_importer(program: GraphModule) -> None:
-    """Let the program, in its place, quantize by an operator and take integers back by arithmetic."""
-    for node in program.graph.find_nodes(op="call_function", target=quantize):
-        node.target = _quantize
-    for node in program.graph.find_nodes(op="call_function", target=dequantize):
-        node.target = _dequantize
+    """Let the program, in its place, call what the importer takes."""
+    for target, spelled in {quantize: _quantize, dequantize: _dequantize, torch.squeeze: _squeeze}.items():
+        for node in program.graph.find_nodes(op="call_function", target=target):
+            node.target = spelled
     program.recompile()
+
+
+def _squeeze(input: Tensor, dim: int | tuple[int, ...]) -> Tensor:
+    """Squeeze dimensions of size 1 only: of free sizes OpenVINO merges others into the next one (2026.4)."""
+    dims = dim if isinstance(dim, tuple) else (dim,)
+    ones = tuple(one for one in dims if input.dim() and input.shape[one] == 1)
+    return torch.squeeze(input, ones) if ones else input
 
 
 def _quantize(input: Tensor, scale: float, zero_point: int, highest: int = 255) -> Tensor:

@@ -161,7 +161,9 @@ class OpenVINORegion(nn.Module):
                 if number not in self._recent:
                     engines.pop((number, other), None)
 
-    def _build(self, sizes: Sizes, current: Sizes) -> OpenVINOEngine:
+    def _build(self, sizes: Sizes, current: Sizes) -> OpenVINOEngine | None:
+        if self.program.graph.output_node().args[0] == ():
+            return None  # nothing that it computes is used, and OpenVINO has no networks without results
         network = import_region(self.program, sizes, current)
         return OpenVINOEngine(network, self.precision, torch.get_num_threads())
 

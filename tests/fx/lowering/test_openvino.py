@@ -345,6 +345,15 @@ def test_results_that_show_the_same_memory_or_that_of_an_input_are_right() -> No
         assert_same(lowered, function, given)
 
 
+def test_what_nobody_uses_may_be_lowered() -> None:
+    def function(x: Tensor) -> Tensor:
+        F.relu(x)
+        return x
+
+    x = torch.randn(3)
+    assert torch.equal(lower(function, x)(x), x)
+
+
 def test_results_are_memory_of_their_own() -> None:
     lowered = lower(layer(), torch.randn(2, 4))
     with torch.no_grad():

@@ -20,8 +20,8 @@ import torch
 from torch import nn
 
 from fx import GraphModule, load, save
+from fx.capture.quiet_export import without_trace_log
 from fx.errors import CaptureError, FxError, TraceError, add_note
-from fx.interop.exporting import without_trace_log
 from fx.passes import Pass, exact, pass_name
 from pytest_fx.checks.drawings import draw_capture, draw_pass
 from pytest_fx.checks.equality_check import WITHOUT_LEAVES, EqualityCheck, require_inputs

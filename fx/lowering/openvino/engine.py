@@ -84,7 +84,7 @@ class OpenVINOEngine:
                 held[index] = torch.from_numpy(request.get_output_tensor(index).data.copy())
         self._idle.append(request)
         results = list(map(_restored, self._network.results, held))
-        return results[0] if self._network.is_single else tuple(results)
+        return results[0] if self._network.is_single else tuple([results[place] for place in self._network.places])
 
 
 def _place(result: Result, output: Any) -> tuple[torch.dtype, tuple[int, ...] | None, Any]:

@@ -52,6 +52,8 @@ class Network:
     """The network."""
     results: tuple[Result, ...]
     """What it returns."""
+    places: tuple[int, ...]
+    """By result of the region which of these it is; two are the same where an operation returned its operand."""
     is_single: bool
     """Whether the region returns its only result as it is, not in a tuple."""
     check: Callable[..., object] | None
@@ -100,15 +102,26 @@ def _imported(region: GraphModule, sizes: Sizes, current: Sizes) -> Network:
     ).run_decompositions(_decompositions())
     is_free = any(None in one for one in sizes)
     guards: Any = exported.module()._guards_fn if is_free else None
-    model = _converted(exported.module(check_guards=False), kinds)
     returned: Any = region.graph.output_node().args[0]
     is_single = isinstance(returned, Node)
+    module = exported.module(check_guards=False)
+    distinct = _return_once(module, (returned,) if is_single else returned)
+    model = _converted(module, kinds)
+    results = _finish(model, [nodes[0] for nodes in distinct.values()])
+    places = {node: place for place, nodes in enumerate(distinct.values()) for node in nodes}
     return Network(
-        model,
-        _finish(model, (returned,) if is_single else returned),
-        is_single,
-        guards,
+        model, results, tuple(map(places.__getitem__, [returned] if is_single else returned)), is_single, guards
     )
+
+
+def _return_once(program: torch.fx.GraphModule, returned: Sequence[Node]) -> dict[torch.fx.Node, list[Node]]:
+    """Let the program return each value once, which the importer requires, and map it to the results that it is."""
+    output = program.graph.output_node()
+    distinct: dict[Any, list[Node]] = {}
+    for value, node in zip(output.args[0], returned, strict=True):  # type: ignore[arg-type]
+        distinct.setdefault(value, []).append(node)
+    output.args = (tuple(distinct),)
+    return distinct
 
 
 def _example(kind: TensorMetadata | None, size: Sequence[Any]) -> Any:

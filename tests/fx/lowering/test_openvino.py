@@ -345,6 +345,17 @@ def test_results_that_show_the_same_memory_or_that_of_an_input_are_right() -> No
         assert_same(lowered, function, value)
 
 
+def test_a_result_may_be_an_operand_that_is_one_too() -> None:
+    def function(x: Tensor) -> Any:
+        a = x * 3
+        return a.cumprod(0), F.relu(a), a.to(x.dtype).cumprod(0)
+
+    x = torch.rand(3)
+    lowered = lower(function, x)
+    for size in (3, 5):
+        assert_same(lowered, function, torch.rand(size))
+
+
 def test_what_nobody_uses_may_be_lowered() -> None:
     def function(x: Tensor) -> Tensor:
         F.relu(x)

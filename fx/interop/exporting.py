@@ -64,10 +64,10 @@ class ExportedModel:
 
 
 def export_program(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ExportedProgram, str]:
-    """What ``torch.export`` gives for ``module``, untouched, its batch free where it can be; and whether that is so.
+    """Return the exported program of ``module`` as ``torch.export`` makes it, and whether its batch is free.
 
     >>> exported, batch = export_program(nn.Linear(2, 3), (torch.ones(4, 2),), {})
-    >>> [str(node.target) for node in exported.graph.find_nodes(op="call_function")], batch
+    >>> [str(node.target) for node in exported.graph.nodes if node.op == "call_function"], batch
     (['aten.linear.default'], 'free')
     """
     with without_cache(module):

@@ -67,11 +67,7 @@ def form_of(pass_: object) -> Form | None:
 
 
 def mentions_of(pass_: object) -> list[Any]:
-    """Return what the pass's own code refers to, and what its containers and attributes hold.
-
-    >>> torch.relu in mentions_of(lambda graph_module: torch.relu)
-    True
-    """
+    """Return the values that the pass's own code refers to, and those that its containers and attributes hold."""
     return [value for part in _parts(pass_) if not _is_of_library(part) for value in _mentioned_by(part)]
 
 

@@ -1,4 +1,4 @@
-"""Shapes that a call spreads, as ``x.view(*x.shape[:-1], 2, 3)``: how many sizes there are, the program finds."""
+"""Shapes that a call spreads, as in ``x.view(*x.shape[:-1], 2, 3)``: the number of sizes is known only at run time."""
 
 from __future__ import annotations
 
@@ -21,16 +21,23 @@ _SIZES_FROM = {
     )
     for name in names.split()
 }
-"""Methods and functions that take sizes one by one or as a tuple, with the number of arguments before them."""
+"""Methods and functions that take sizes one by one or as a tuple, with the number of arguments before the sizes."""
 
 
 class Starred(Proxy):
-    """Stands among the arguments of a call for all elements of a traced shape."""
+    """A placeholder, among the arguments of a call, for all elements of a traced shape."""
 
     __slots__ = ("frame", "place", "refusal", "whole")
 
     def __init__(self, whole: Proxy, frame: FrameType, place: tuple[int, int], refusal: TraceError) -> None:
-        """``place`` is where the call stands; ``refusal`` is raised where something else gets the elements."""
+        """Create the placeholder.
+
+        Args:
+            whole: the traced shape.
+            frame: the frame that makes the call.
+            place: the first and last offset of the call in the frame's byte code.
+            refusal: the error to raise if anything but that call reads the elements.
+        """
         super().__init__(whole.node, whole.tracer)
         self.whole = whole
         self.frame = frame
@@ -39,15 +46,15 @@ class Starred(Proxy):
 
     @property
     def node(self) -> Node:  # type: ignore[override]
-        """Refuse: it is not a value of the program."""
+        """Refuse: the placeholder is not a value of the program."""
         raise self.refused()
 
     @node.setter
     def node(self, _: Node) -> None:  # type: ignore[override]
-        """Keep nothing."""
+        """Ignore the assignment."""
 
     def refused(self) -> TraceError:
-        """Return what to raise where something else gets the elements: it ends the trace, caught or not."""
+        """Return the error to raise where anything else reads the elements. It ends the trace even if it is caught."""
         self.tracer._state.refused = self.refusal
         return self.refusal
 
@@ -55,50 +62,54 @@ class Starred(Proxy):
 def spread(
     tracer: TracerBase, pending: list[Starred], kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call with what stands for shapes among them replaced by traced tuples.
+    """Return the arguments of a call with traced tuples in place of the placeholders for shapes.
 
     Raises:
-        TraceError: it is not the call that the shapes are spread in, or takes no tuple of sizes.
+        TraceError: this call does not spread the shapes, or it takes no tuple of sizes.
     """
     frame = outside_fx(sys._getframe(1))
-    here = [one for one in pending if one.frame is frame and one.place[0] <= frame.f_lasti <= one.place[1]]
+    expected = [
+        shape for shape in pending if shape.frame is frame and shape.place[0] <= frame.f_lasti <= shape.place[1]
+    ]
     used: list[Starred] = []
 
     def tuple_of(elements: Any) -> Any:
-        found = [one for one in elements if type(one) is Starred]
-        if not found:
+        shapes = [element for element in elements if type(element) is Starred]
+        if not shapes:
             return elements
-        used.extend(found)
+        used.extend(shapes)
         return _joined(tracer, elements)
 
-    # A function of the user may do with the elements what it likes: `counts(*x.shape)`.
+    # A function of the user may do anything with the elements: `counts(*x.shape)`.
     is_torch = kind == "call_method" or (kind == "call_function" and _is_of_torch(target))
-    if not here or not is_torch:
+    if not expected or not is_torch:
         return args, kwargs
-    pending[:] = [one for one in pending if one not in here]
+    pending[:] = [shape for shape in pending if shape not in expected]
     start = _SIZES_FROM.get(target if kind == "call_method" else target.__name__)
-    if any(type(one) is Starred for one in args):
-        if start is None or any(type(one) is Starred for one in args[:start]):
-            raise here[0].refused()
+    if any(type(argument) is Starred for argument in args):
+        if start is None or any(type(argument) is Starred for argument in args[:start]):
+            raise expected[0].refused()
         args = (*args[:start], tuple_of(args[start:]))
-    args = tuple([tuple_of(one) if type(one) in (list, tuple) else one for one in args])
-    kwargs = {name: tuple_of(one) if type(one) in (list, tuple) else one for name, one in kwargs.items()}
-    # Something inside of the call has taken others: `x.view(counts(*x.shape), -1)`.
-    if len(used) != len(here):
-        raise here[0].refused()
+    args = tuple([tuple_of(argument) if type(argument) in (list, tuple) else argument for argument in args])
+    kwargs = {
+        name: tuple_of(argument) if type(argument) in (list, tuple) else argument for name, argument in kwargs.items()
+    }
+    # A call inside this one has taken some of the elements: `x.view(counts(*x.shape), -1)`.
+    if len(used) != len(expected):
+        raise expected[0].refused()
     return args, kwargs
 
 
 def _joined(tracer: TracerBase, elements: Any) -> Any:
-    """A traced tuple of sizes: those of the shapes, and what stands between them."""
+    """Return a traced tuple of the sizes: those of the spread shapes and the single sizes between them."""
     parts: list[Any] = []
-    for one in elements:
-        if type(one) is Starred:
-            parts.append(one.whole)
+    for element in elements:
+        if type(element) is Starred:
+            parts.append(element.whole)
         elif parts and type(parts[-1]) is tuple:
-            parts[-1] += (one,)
+            parts[-1] += (element,)
         else:
-            parts.append((one,))
+            parts.append((element,))
     joined = parts[0]
     for part in parts[1:]:
         joined = tracer.create_proxy("call_function", operator.add, (joined, part), {})

@@ -115,9 +115,9 @@ class RecordingState:
     """Whether the arguments that are made are what the program returns."""
     returned_by: Any = None
     """The traced function, once it has returned."""
-    caught: Any = None
+    exceptions: Any = None
     """What watches which exceptions the traced code handles; None where it handles none."""
-    starred: Any = ()
+    spread_shapes: Any = ()
     """What stands for the elements of shapes that a call spreads, until that call is recorded."""
     guide: Any = None
     """What knows example inputs, if there are some."""
@@ -199,7 +199,7 @@ class TracerBase:
             node.meta["nn_module_stack"] = self.module_stack
         if args and type(args[0]) is Node and args[0]._op == "get_attr":
             self._attribute_used(node, str(args[0]._target))
-        if state.caught is not None and (names := state.caught.names_at(sys._getframe(1))):
+        if state.exceptions is not None and (names := state.exceptions.names_at(sys._getframe(1))):
             node.meta["handled"] = names
         if self.record_stack_traces and kind != "placeholder":
             node.stack_trace = user_stack(sys._getframe(1))
@@ -244,17 +244,17 @@ class TracerBase:
             TraceError: an argument cannot be held by a node, or the trace is over.
         """
         state = self._state
-        caught = state.caught
-        if caught is not None and caught.pause():
+        exceptions = state.exceptions
+        if exceptions is not None and exceptions.pause():
             try:
                 return TracerBase.create_proxy(self, kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
             finally:
-                caught.resume()
+                exceptions.resume()
         if state.is_finished:
             raise _outlived(describe_call(kind, target))
         if state.indexed:
             state.take_back_guards(args, kwargs)
-        if state.starred:
+        if state.spread_shapes:
             args, kwargs = state.take_spread(kind, target, args, kwargs)
         if type(args) is not tuple or type(kwargs) is not dict:
             expect(args, tuple, "args of create_proxy is a tuple", error=TraceError)

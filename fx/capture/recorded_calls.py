@@ -23,7 +23,7 @@ from torch.utils._device import _device_constructors
 
 from fx.bytecode.values import behind
 from fx.capture import higher_order_calls
-from fx.capture.asked_kinds import make_is_tensor, replace_questions
+from fx.capture.introspection import make_is_tensor, replace_questions
 from fx.capture.patching import Trace, replaced_always, running_tracer, while_tracing
 from fx.capture.replacements import Maker, Replacement
 from fx.capture.restore.places import DRAWING, PLAIN, WHY_NO_DRAWING, generator_of

@@ -12,7 +12,7 @@ import torch
 
 from fx.assertions import check_value
 from fx.bytecode.mentions import call_of_starred
-from fx.capture import starred
+from fx.capture import spread_shapes
 from fx.capture.bodies import Body
 from fx.capture.modes import Modes
 from fx.capture.patching import Trace
@@ -104,7 +104,7 @@ class TraceState(RecordingState):
         self.needs = needs
         self.examples = examples
         self.fake_mode = fake_mode
-        self.starred, self.indexed = [], []
+        self.spread_shapes, self.indexed = [], []
         self.called_in: dict[int, dict[str, Any]] = {}
         """The globals of code that was refused because it calls Python's classes, by identity."""
         self.assigned = AssignedAttributes()
@@ -125,8 +125,8 @@ class TraceState(RecordingState):
 
     def drop(self) -> None:
         """Drop traced values, and references to the tracer, at the end of the run."""
-        self.trace = self.calls = self.flags = self.real = self.body = self.caught = self.guide = None
-        self._parameter_proxies, self.written, self.starred, self.indexed = {}, {}, [], []
+        self.trace = self.calls = self.flags = self.real = self.body = self.exceptions = self.guide = None
+        self._parameter_proxies, self.written, self.spread_shapes, self.indexed = {}, {}, [], []
         vars(self).pop("modes", None)
 
     @property
@@ -210,14 +210,14 @@ class TraceState(RecordingState):
         place = call_of_starred(frame) if is_asked else None
         if place is None:
             return None
-        self.starred.append(starred.Starred(value, frame, place, refusal))
-        return self.starred[-1]
+        self.spread_shapes.append(spread_shapes.SpreadShape(value, frame, place, refusal))
+        return self.spread_shapes[-1]
 
     def take_spread(
         self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments of a call with shapes in place of the placeholders for their elements."""
-        return starred.spread(self.tracer, self.starred, kind, target, args, kwargs)
+        return spread_shapes.spread(self.tracer, self.spread_shapes, kind, target, args, kwargs)
 
     def note_class_called(self, frame: FrameType) -> None:
         """Note that ``frame`` is refused because it called a Python class, which takes concrete values."""
@@ -269,13 +269,13 @@ class TraceState(RecordingState):
                 self.calls.search_function(type(module).forward)
             return original(module, *args, **kwargs)
 
-        caught = self.caught
-        if caught is None or not caught.pause():
+        exceptions = self.exceptions
+        if exceptions is None or not exceptions.pause():
             return self.tracer.call_module(module, forward, args, kwargs)
         try:
-            return self.tracer.call_module(module, caught.resumed(forward), args, kwargs)
+            return self.tracer.call_module(module, exceptions.resumed(forward), args, kwargs)
         finally:
-            caught.resume()
+            exceptions.resume()
 
     def attribute_read(self, module: torch.nn.Module, name: str, value: Any) -> Any:
         """Let the tracer handle the read of ``module.name``, which is ``value``."""

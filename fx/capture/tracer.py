@@ -15,9 +15,9 @@ import torch
 from fx.arguments import expect, expect_all, explained
 from fx.capture import higher_order_calls, module_hooks, patching
 from fx.capture.bodies import escaped, outermost
-from fx.capture.caught import Caught, forget_ended
 from fx.capture.example_values import bound, fake_mode_for
 from fx.capture.guided import Guide, GuidedProxy
+from fx.capture.handled_exceptions import HandledExceptions, forget_ended
 from fx.capture.misuse import explain_misuse, note_other_run
 from fx.capture.modes import Modes
 from fx.capture.module_hooks import awaits_input, leaves_something
@@ -399,7 +399,7 @@ class Tracer(RootTracer):
             state.real = RealTensors(self, state.modes, trace.is_running, replaces_methods=state.needs.calls)
             enter(state.real)
             state.replace_functions(trace, function_called(function))
-            caught = state.caught = Caught(around.handling) if around.handling else None
+            exceptions = state.exceptions = HandledExceptions(around.handling) if around.handling else None
             if state.fake_mode is not None:
                 state.guide = Guide(self, bound(function, root, state.examples), state.fake_mode)
             called, args = self._inputs(function, isinstance(root, torch.nn.Module), concrete_args)
@@ -407,10 +407,10 @@ class Tracer(RootTracer):
                 flags.start()
             if isinstance(root, torch.nn.Module) and args and args[0] is root:
                 called = module_hooks.calling(root, called, self)
-            value = called(*args) if caught is None else caught.watch(trace, self, called, args)
+            value = called(*args) if exceptions is None else exceptions.watch(trace, self, called, args)
             # No call has taken these elements: the program does something else with them.
-            if state.starred:
-                raise state.starred[0].refused()
+            if state.spread_shapes:
+                raise state.spread_shapes[0].refused()
             state.returned_by = function
             state.makes_output = True
             returned = self.create_arg(value)
@@ -429,8 +429,8 @@ class Tracer(RootTracer):
             if state.refused is not None:  # the traced program caught it, and went on with a different branch
                 raise state.refused
         except Exception as error:
-            if state.starred and not isinstance(error, TraceError):
-                raise state.starred[0].refused() from error
+            if state.spread_shapes and not isinstance(error, TraceError):
+                raise state.spread_shapes[0].refused() from error
             explain_misuse(error, getattr(function, "__code__", None))
             raise
         finally:

@@ -2,7 +2,7 @@
 
 A question is recorded as an operation, checked by an assertion in the program, answered from example inputs under a
 guard, or refused at the user's line. ``Proxy`` asks here. What Python asks by a function (``isinstance``, ``type``,
-``hasattr``, ``len``, ``max``) is seen where traced code calls it: :mod:`fx.capture.asked_kinds`.
+``hasattr``, ``len``, ``max``) is seen where traced code calls it: :mod:`fx.capture.introspection`.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def _known_length(value: TracedValue, frame: FrameType) -> Any:
     count = _count(value, outer)
     if matches_sequence(outer):
         return ask("match", value, frame)
-    is_spread = any(one.whole is value and one.frame is outer for one in value.tracer._state.starred)
+    is_spread = any(one.whole is value and one.frame is outer for one in value.tracer._state.spread_shapes)
     return 1 if count is None and is_spread else count
 
 

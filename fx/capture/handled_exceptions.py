@@ -27,13 +27,13 @@ _monitoring: Any = getattr(sys, "monitoring", None)
 _FREE_TOOLS = (3, 4)
 """The tool ids that Python reserves for nobody."""
 _lock = threading.RLock()
-_monitored: list[Caught] = []
+_monitored: list[HandledExceptions] = []
 """The watchers that exceptions of all threads are reported to; an ended one may remain after a signal."""
 _tools: list[int] = []
 """The tool id that is in use."""
 
 
-class Caught:
+class HandledExceptions:
     """The exceptions of a trace that functions handle."""
 
     def __init__(self, codes: Iterable[CodeType]) -> None:
@@ -58,7 +58,7 @@ class Caught:
                 self._trace = None
                 forget_ended()
         outer = sys.gettrace()
-        if outer is not None and not isinstance(getattr(outer, "__self__", None), Caught):
+        if outer is not None and not isinstance(getattr(outer, "__self__", None), HandledExceptions):
             return called(*args)
         self._trace, self._tracer = trace, tracer
         self._watching = self._function_called
@@ -150,7 +150,7 @@ class Caught:
         return all_names
 
 
-_WATCH = Caught.watch.__code__
+_WATCH = HandledExceptions.watch.__code__
 """The code of the function that calls the traced code."""
 
 

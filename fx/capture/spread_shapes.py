@@ -24,7 +24,7 @@ _SIZES_FROM = {
 """Methods and functions that take sizes one by one or as a tuple, with the number of arguments before the sizes."""
 
 
-class Starred(Proxy):
+class SpreadShape(Proxy):
     """A placeholder, among the arguments of a call, for all elements of a traced shape."""
 
     __slots__ = ("frame", "place", "refusal", "whole")
@@ -60,7 +60,12 @@ class Starred(Proxy):
 
 
 def spread(
-    tracer: TracerBase, pending: list[Starred], kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: TracerBase,
+    pending: list[SpreadShape],
+    kind: str,
+    target: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call with traced tuples in place of the placeholders for shapes.
 
@@ -71,10 +76,10 @@ def spread(
     expected = [
         shape for shape in pending if shape.frame is frame and shape.place[0] <= frame.f_lasti <= shape.place[1]
     ]
-    used: list[Starred] = []
+    used: list[SpreadShape] = []
 
     def tuple_of(elements: Any) -> Any:
-        shapes = [element for element in elements if type(element) is Starred]
+        shapes = [element for element in elements if type(element) is SpreadShape]
         if not shapes:
             return elements
         used.extend(shapes)
@@ -86,8 +91,8 @@ def spread(
         return args, kwargs
     pending[:] = [shape for shape in pending if shape not in expected]
     start = _SIZES_FROM.get(target if kind == "call_method" else target.__name__)
-    if any(type(argument) is Starred for argument in args):
-        if start is None or any(type(argument) is Starred for argument in args[:start]):
+    if any(type(argument) is SpreadShape for argument in args):
+        if start is None or any(type(argument) is SpreadShape for argument in args[:start]):
             raise expected[0].refused()
         args = (*args[:start], tuple_of(args[start:]))
     args = tuple([tuple_of(argument) if type(argument) in (list, tuple) else argument for argument in args])
@@ -104,7 +109,7 @@ def _joined(tracer: TracerBase, elements: Any) -> Any:
     """Return a traced tuple of the sizes: those of the spread shapes and the single sizes between them."""
     parts: list[Any] = []
     for element in elements:
-        if type(element) is Starred:
+        if type(element) is SpreadShape:
             parts.append(element.whole)
         elif parts and type(parts[-1]) is tuple:
             parts[-1] += (element,)

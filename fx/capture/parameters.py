@@ -74,7 +74,7 @@ def asked_for(function: Any, names: Iterable[str], owner: Any = None, depth: int
     lines: dict[str, SourceLocation] = {}
     for inner in nested(code):
         for test in identities(inner):
-            for name in wanted.keys() & (test.one | test.other) if test.with_none else ():
+            for name in wanted.keys() & (test.left | test.right) if test.with_none else ():
                 if inner is code or name in inner.co_freevars:
                     lines.setdefault(str(name), SourceLocation(inner, test.offset))
     flow = dataflow(code)

@@ -162,7 +162,7 @@ def expect_known(tracer: TracerBase, node: Node, location: SourceLocation) -> bo
         if test.with_none and _may_be_none(node, tracer.root):
             message = f"the program was captured where this is given, and not None: {where}"
             tracer.create_proxy("call_function", check_given, (tracer.proxy(node), message), {})
-        elif test.one and test.other and may_be_argument(node, tracer.root) and not is_pythons_file(code.co_filename):
+        elif test.left and test.right and may_be_argument(node, tracer.root) and not is_pythons_file(code.co_filename):
             refuse("is", tracer.proxy(node), sys._getframe(1), where=where)
     return True
 

@@ -24,9 +24,8 @@ def line_of(code: CodeType, offset: int) -> int:
 
 def defined_at(function: Any) -> str | None:
     """Return the place where a function or its code is defined, as in messages: ``model.py:12, in forward``."""
-    code = (
-        function if isinstance(function, CodeType) else getattr(function, "__code__", None)
-    )  # a method has its function's code
+    # a method has the code of its function
+    code = function if isinstance(function, CodeType) else getattr(function, "__code__", None)
     return None if code is None else f"{code.co_filename}:{code.co_firstlineno}, in {code.co_name}"
 
 

@@ -153,9 +153,8 @@ def count_of(node: Node) -> tuple[int, bool] | None:
         if len(node.args) > 1
         else next((node.kwargs[key] for key in row.parts if key in node.kwargs), None)
     )
-    has_sizes = row.parts[0].startswith(
-        "split_size"
-    )  # sizes of the parts; else their number, or the indices at which they begin
+    # sizes of the parts; else their number, or the indices at which they begin
+    has_sizes = row.parts[0].startswith("split_size")
     if isinstance(argument, (list, tuple)):
         return len(argument) + (not has_sizes), True
     if type(argument) is int and not has_sizes:

@@ -185,7 +185,6 @@ class _Originals:
         kind = type(value)
         if kind in CONTAINERS or kind in (functools.partial, CellType):
             return True
-        home = (
-            value if issubclass(kind, (type, FunctionType)) else kind
-        )  # without a call of an object that claims to be of another class
+        # without a call of an object that claims to be of another class
+        home = value if issubclass(kind, (type, FunctionType)) else kind
         return getattr(home, "__module__", None) == self._module

@@ -104,7 +104,7 @@ def check_not_given(value: Any, message: str) -> None:
 
 
 def _changed(message: str, value: str, remedy: str) -> GuardError:
-    why = "what the program does was decided by it, once, while it was captured"
+    why = "the program was specialized to it, once, while it was captured"
     return GuardError(message, value=value, why=why, remedy=remedy)
 
 
@@ -124,8 +124,9 @@ def handled_error(names: Sequence[str], where: object, error: Exception) -> Guar
     return GuardError(
         f"the program was captured where this raised nothing: {where}",
         value=f"{type(error).__name__}: {error}",
-        why=f"the traced code goes on where this is handled ({' or '.join(dict.fromkeys(names))}), and a graph cannot",
-        remedy="ask a condition in the place of the exception, or put the lines in a function marked fx.wrap",
+        why=f"the traced code continues where this is handled ({' or '.join(dict.fromkeys(names))}), "
+        "and a graph cannot",
+        remedy="test a condition instead of handling the exception, or put the lines in a function marked fx.wrap",
     )
 
 

@@ -297,7 +297,7 @@ def register_container(kind: ContainerKind) -> None:
     """
     if kind.in_files:
         allowed = ", ".join(f"fx.serialization.allow({class_.__name__})" for class_ in kind.classes)
-        raise FxError("whether files may call a class is for its user to say", remedy=allowed)
+        raise FxError("only the user of a file may allow it to call a class", remedy=allowed)
     for registered in _kinds:
         both = {class_.__qualname__ for class_ in {*registered.classes} & {*kind.classes}}
         if both or (kind.tag is not None and kind.tag == registered.tag):

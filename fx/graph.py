@@ -274,7 +274,7 @@ class Graph:
         """
         if self.owning_module is not None and not _has_path(self.owning_module, qualified_name):
             warnings.warn(
-                f"a get_attr node for {qualified_name!r} refers to nothing: the owning GraphModule has it not; "
+                f"a get_attr node for {qualified_name!r} refers to nothing: the owning GraphModule does not have it; "
                 "call GraphModule.add_submodule, or set the attribute, first",
                 stacklevel=2,
             )

@@ -645,7 +645,7 @@ def end_error(root: Node) -> GraphError:
         "a graph keeps its root, which is not an operation",
         where=here(),
         value=shown(root),
-        why="it stands between the last node and the first: node.next of the last one is it",
+        why="it is between the last node and the first: node.next of the last one is it",
     )
 
 

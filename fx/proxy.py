@@ -336,7 +336,7 @@ class TracerBase:
     def _cannot_hold(self, a: Any) -> UnsupportedTraceError:
         why = "arguments are traced values, numbers, strings, dtypes, devices, enums, and containers of these"
         if container_kind(a) is not None:
-            why += "; the class of this one does not make the same of its parts"
+            why += "; the class of this one does not make an equal container of its parts"
         return UnsupportedTraceError(
             f"argument of type: {type(a)} cannot be held by a node",
             where=caller_location(self),
@@ -432,7 +432,7 @@ class Proxy(TracedValue):
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
         if type(node) is not Node:
-            expect(node, Node, "a Proxy stands for a node", error=TraceError)
+            expect(node, Node, "a Proxy is made for a node", error=TraceError)
         if tracer is not None and not isinstance(tracer, TracerBase):
             raise refusal("the tracer of a Proxy is a Tracer", tracer, error=TraceError)
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
@@ -587,7 +587,7 @@ class Attribute(Proxy):
         if not isinstance(root, Proxy):
             raise refusal("an Attribute is one of a Proxy", root, error=TraceError)
         if not isinstance(attr, str):
-            raise refusal("an Attribute has the name of one", attr, error=TraceError)
+            raise refusal("the name of an Attribute is a string", attr, error=TraceError)
         self.root = root
         self.attr = attr
         self.tracer = root.tracer

@@ -41,7 +41,7 @@ class Registry(Generic[T]):
             raise self._error(
                 f"two {self._plural} are named {name!r}",
                 value=f"{_origin(other)} and {_origin(entry)}",
-                why=f"a name stands for one {self._kind}",
+                why=f"a name identifies one {self._kind}",
                 remedy="rename one of them",
             )
 
@@ -53,7 +53,7 @@ class Registry(Generic[T]):
         """
         if not isinstance(name, str):
             raise self._error(
-                f"a {self._kind} is asked for by its name, not by {type_in_words(name)}",
+                f"a {self._kind} is looked up by its name, not by {type_in_words(name)}",
                 remedy=f"known {self._plural}: {', '.join(self.names())}",
             )
         if name in self._entries:

@@ -140,7 +140,7 @@ class Body:
             "cannot capture a function that leaves the recording of gradients switched",
             where=user_location(sys._getframe(2), {}),
             value=getattr(function, "__qualname__", repr(function)),
-            why=f"{self.name} sets it back when the function returns, and a captured program would not",
+            why=f"{self.name} restores it when the function returns, and a captured program would not",
             remedy="switch it in a with statement: with torch.no_grad()",
         )
 

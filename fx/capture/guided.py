@@ -236,7 +236,7 @@ class Guide:
             raise
         except Exception as error:  # a size that depends on elements, represented by a symbol
             cause = cause_of(error)
-        lines["why"] = f"the example inputs do not say it: {cause}"
+        lines["why"] = f"the example inputs do not determine it: {cause}"
         raise self._tracer._refusal(what, kind, **lines)
 
     def _answer_bool(self, obj: Proxy, value: Any, where: object) -> bool:
@@ -312,7 +312,7 @@ class Guide:
                 return number, None if last is before else last
         except Exception as error:
             cause = cause_of(error)
-        raise refusal_of("index", obj, frame, why=f"the example inputs do not say it: {cause}")
+        raise refusal_of("index", obj, frame, why=f"the example inputs do not determine it: {cause}")
 
     def take_back(self, guards: list[Node | None], args: Any) -> None:
         """Remove the guards of values that are among the arguments of a call."""

@@ -184,10 +184,10 @@ def _expect_made_here(argnums: Any, name: str) -> None:
     if argnums is None:
         return
     raise running_tracer()._refusal(
-        f"cannot capture a call of what {name} has made before the capture",
+        f"cannot capture a call of a function that {name} made before the capture",
         where=user_location(sys._getframe(1), {}),
         value=f"{name}(…)(…)",
-        why="it looks at its results while it makes the jacobian, and these are known only when the program runs",
+        why="it reads its results while it makes the jacobian, and they are known only when the program runs",
         remedy=f"call {name} in the program, where its result is called: {name}(function)(x)",
     )
 

@@ -36,7 +36,7 @@ _MISUSES = (
 """Fragments of Python's messages, each with the action that is not possible and the remedy; the first match applies."""
 _OF_FUNCTIONS = (
     "transform a function of traced values in this way",
-    "put the call into a function marked fx.wrap that is given all that it uses, parameters and buffers too",
+    "put the call into a function marked fx.wrap, and pass it all that it uses, parameters and buffers too",
 )
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 _TRANSFORMS = tuple(os.path.join(_TORCH, name) + os.sep for name in ("_functorch", "_higher_order_ops"))

@@ -156,7 +156,7 @@ def _setting(value: Any) -> Any:
         sys._getframe(2),
         "cannot set autocast by a traced value",
         why="its value is known only when the module runs",
-        remedy="set it by a module attribute or a constant, or give symbolic_trace example_inputs, which say it",
+        remedy="set it by a module attribute or a constant, or give symbolic_trace example_inputs, which determine it",
     )
 
 

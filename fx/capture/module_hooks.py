@@ -45,7 +45,7 @@ def own_method(root: torch.nn.Module, name: str) -> Any:
         f"cannot trace {name!r} of {type_in_words(root)}, which its instance has replaced",
         where=defined_at(own),
         value=shown(own),
-        why=f"the {name} of its class would be captured, and is not what a call of it runs",
+        why=f"the {name} of its class would be captured, but a call runs the replacement",
         remedy=f"override {name} in a subclass, or capture a module that calls this one",
     )
 
@@ -59,7 +59,7 @@ def _with_owner(root: torch.nn.Module, name: str) -> FunctionType:
             f"cannot trace {name!r} of {type_in_words(root)}, which takes *args or **kwargs and is no plain method",
             where=defined_at(inspect.unwrap(getattr(method, "func", method))),
             value=shown(method),
-            why="what is captured is a function of the module and of one input for each parameter",
+            why="capture needs a function of the module with one input for each parameter",
             remedy=f"write def {name}(self, ...) that calls it",
         )
     return function
@@ -84,7 +84,7 @@ def _refuse_other_calls(root: torch.nn.Module) -> None:
                 f"cannot trace {type_in_words(root)} that has backward hooks itself",
                 where=defined_at(hook),
                 value=shown(hook),
-                why="they belong to the call of this module, which the program takes the place of",
+                why="they belong to the call of this module, which the program replaces",
                 remedy="capture it without, and register them on the program; inner modules may have some",
             )
 

@@ -153,7 +153,7 @@ def decorated_again(function: Any, innermost: Callable[..., Any]) -> Callable[..
             f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured",
             where=defined_at(function) or defined_at(inspect.unwrap(function)),
             why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input, and "
-            "the decorator keeps what it calls where capture does not find it",
+            "capture does not find the function that the decorator calls",
             remedy="name the parameters of the function one by one, or give the decorator a def that calls it",
         )
     return again
@@ -198,8 +198,8 @@ def expect_keywords_taken(function: Callable[..., Any], args: Sequence[Any], key
             f"a decorator of {getattr(function, '__qualname__', function)} cannot be captured: {error}",
             where=defined_at(function),
             why="the function takes *args, **kwargs or keyword-only parameters, each of which becomes one input that "
-            "is handed on by keyword",
-            remedy="let the decorator take **kwargs and hand them on, or name the function's parameters one by one",
+            "is passed on by keyword",
+            remedy="let the decorator take **kwargs and pass them on, or name the function's parameters one by one",
         ) from None
 
 

@@ -330,7 +330,7 @@ class RealTensors(TorchFunctionMode):
                 "cannot change the layout of a tensor of the module while it is captured",
                 where=_here(),
                 value=call.name,
-                why="what follows would see the tensor as it was",
+                why="later operations would see the old layout",
                 remedy="use the function that returns a new tensor, or make the module a leaf",
             )
         self._will_write(call)

@@ -255,7 +255,7 @@ class Signature:
         """Record an input that a decorator has to see left out, and return the marker for it."""
         default = self.defaults[name]
         proxy = self._input(tracer, name, default)
-        message = f"the program was captured with {name}={default!r}, which a decorator asks for: {self._asking}"
+        message = f"the program was captured with {name}={default!r}, which a decorator queries: {self._asking}"
         if default is None:
             self._checks.append((check_not_given, proxy, message))
         else:
@@ -269,10 +269,10 @@ class Signature:
             return self.function
         if self._asking is not None and not is_guided:
             raise TraceError(
-                f"a decorator of {behind.__qualname__} asks what is given by keyword",
+                f"a decorator of {behind.__qualname__} queries its keyword arguments",
                 where=self._asking,
                 why="that is known only when the program is called",
-                remedy="give symbolic_trace example_inputs, which say it, or make the module a leaf",
+                remedy="give symbolic_trace example_inputs, which determine it, or make the module a leaf",
             )
         keywords = code.co_kwonlyargcount + len(self.starred)
         flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
@@ -372,7 +372,7 @@ def not_traceable(root: Any) -> TraceError:
     if isinstance(code, CodeType):
         why = "it takes any number of arguments, and each input of a program is a parameter"
         if hasattr(root, "cache_info"):
-            why = "it keeps results by what it is given, which a captured program could not find there"
+            why = "it caches results by their arguments, and a captured program has no such cache"
             remedy = "callable_object.__wrapped__(x)"
     return TraceError(
         f"Expected FunctionType, got {shown(root)}: only modules and Python functions can be traced",

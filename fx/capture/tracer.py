@@ -171,7 +171,7 @@ class Tracer(RootTracer):
                 return self.create_proxy("call_module", path, args, kwargs)
             if awaits_input(m):
                 raise self._refusal(
-                    f"cannot look into {type(m).__name__}, which has no parameters yet",
+                    f"cannot trace through {type(m).__name__}, which has no parameters yet",
                     where=caller_location(self),
                     why="they get their shapes from the first input, when the module runs",
                     remedy="call the model on an input before it is captured, or make the module a leaf",

@@ -303,7 +303,7 @@ QUESTIONS = {
     ),
     # str(value), f"{value}", repr(value), where the text is not only shown. Guard: the value.
     "text": Question(
-        "cannot decide by the text of a traced value",
+        "cannot branch on the text of a traced value",
         why="the value, and so its text, is known only when the module runs",
         remedy=f"decide from a module attribute, or {_LINE}",
     ),
@@ -317,7 +317,7 @@ QUESTIONS = {
     # example says whether it is.
     "is": Question(
         "cannot compare traced values by identity",
-        why="the operation may give the very tensor that it was given, as is known only when the module runs",
+        why="the operation may return the very tensor that it takes, which is known only when the module runs",
         remedy=f"compare what decides it (shape, dtype, device), or {_LINE}",
     ),
     # isinstance(value, torch.FloatTensor). kind_for answers for other classes, and for type(value), value.__class__,
@@ -329,7 +329,7 @@ QUESTIONS = {
     ),
     # numpy.asarray(value). Guard: the value.
     "array": Question(
-        "cannot make an array of numpy's of a traced value",
+        "cannot make a numpy array of a traced value",
         why="its elements are known only when the module runs, and what numpy does is not recorded",
         remedy=f"compute it with functions of torch, or {_LINE}",
         error=TracedValueError,

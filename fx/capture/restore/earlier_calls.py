@@ -78,7 +78,7 @@ def dependence_on_earlier_call(
     if (package := next(filter(None, map(package_of_file, files)), None)) is not None:
         remedy = f'keep calls of {package} whole: fx.wrap("its function") at the top level of the file that calls it'
     return TraceError(
-        f"what the program does {'may depend' if second_run else 'depends'} on what an earlier call of it has left in "
+        f"what the program does {'may depend' if second_run else 'depends'} on what an earlier call of it left in "
         + " or ".join(map(repr, names[:_MOST_NAMES])),
         where=where,
         value=value,

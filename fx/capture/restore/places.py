@@ -51,7 +51,7 @@ _HOLDERS_OF_PYTHON = (MutableMapping, MutableSequence, MutableSet, SimpleNamespa
 """Classes of the standard library that only hold values; others are locks, loggers, threads."""
 DRAWING = "cannot draw random numbers in Python, or seed a generator, while a program is captured"
 WHY_NO_DRAWING: dict[str, Any] = {
-    "why": "what is drawn now would be a constant of the program, and the state of the generator is everybody's",
+    "why": "the numbers drawn now would be constants of the program, and all code shares the state of the generator",
     "remedy": "draw with torch.rand and the like, which are recorded, or mark the function with fx.wrap",
 }
 

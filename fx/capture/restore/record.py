@@ -223,7 +223,7 @@ class Record:
                 "cannot take the next element of an iterator that is older than the trace",
                 where=user_location(sys._getframe(1), {}),
                 value=f"{iterator!r:.80}",
-                why="each call of the program takes another one, and a captured program would have that of this call",
+                why="each call of the program takes the next one, and a captured program would repeat this one",
                 remedy="index a list with a buffer that counts, or put the line in a function marked fx.wrap",
             )
 
@@ -333,7 +333,7 @@ def expect_none_stuck(generators: list[GeneratorType[Any, Any, Any]], error: typ
             "cannot take a traced value out of a generator",
             where=user_location(generators[0].gi_frame, {}),
             value=generators[0].__qualname__,
-            why="a generator that is older than the trace holds it from then on, and nothing else can be put there",
+            why="a generator that is older than the trace holds it from then on, and it cannot be removed",
             remedy="make the generator in the call, or put the line in a function marked fx.wrap",
         )
 

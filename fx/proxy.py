@@ -449,8 +449,8 @@ class Proxy(TracedValue):
 
     def __format__(self, spec: str) -> str:
         # messages of checks are formatted when these fail: see fx.checks.messages
-        shown = f"{self._as_shown()[:-1]}:{spec})" if spec else self._as_shown()
-        return text_for(self, shown, lambda value: format(value, spec), sys._getframe(1), spec)
+        placeholder = f"{self._as_shown()[:-1]}:{spec})" if spec else self._as_shown()
+        return text_for(self, placeholder, lambda value: format(value, spec), sys._getframe(1), spec)
 
     def _as_shown(self) -> str:
         return self._shown() if type(self).__repr__ is Proxy.__repr__ else repr(self)

@@ -163,7 +163,7 @@ class Dataflow(Flow):
     def asks_truth(self, index: int) -> bool:
         """Return whether an instruction tests the truth of its operand."""
         name = self.steps[index].name
-        return jumps_if(name) is not None or name in (self._known.conversion, "UNARY_NOT")
+        return jumps_if(name) is not None or name in (self._version.conversion, "UNARY_NOT")
 
     def asks_truth_or_identity(self, index: int) -> bool:
         """Return whether the truth or identity of an instruction's value is tested."""

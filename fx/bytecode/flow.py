@@ -54,7 +54,7 @@ class Flow:
             version: the byte code of this version of Python.
         """
         self.steps = list(instructions)
-        self._known = version
+        self._version = version
         self._handlers = handlers
 
     def at(self, offset: int) -> int:
@@ -72,7 +72,7 @@ class Flow:
         name = self.steps[index].name
         if jumps_if(name) is not None or name == "UNARY_NOT":
             return self._sides(index)
-        return self._sides(index + 1) if name == self._known.conversion or self.is_converted(index) else None
+        return self._sides(index + 1) if name == self._version.conversion or self.is_converted(index) else None
 
     def _sides(self, index: int) -> tuple[int, int] | None:
         """Return the targets of the next branch from instruction ``index`` on, if it is true, and if it is false."""
@@ -106,12 +106,12 @@ class Flow:
             return {"CONTAINS_OP": ("in", "not in"), "IS_OP": ("is", "is not")}[step.name][step.argument or 0]
         if step.name != "COMPARE_OP":
             return None
-        return _SIGNS.get(dis.cmp_op[(step.argument or 0) >> self._known.operator_shift])
+        return _SIGNS.get(dis.cmp_op[(step.argument or 0) >> self._version.operator_shift])
 
     def is_converted(self, index: int) -> bool:
         """Return whether an instruction compares two values, and converts the result to a bool."""
         step = self.steps[index]
-        return step.name == "COMPARE_OP" and bool((step.argument or 0) & self._known.converting_bit)
+        return step.name == "COMPARE_OP" and bool((step.argument or 0) & self._version.converting_bit)
 
     def conditions(self, offset: int, lets_through: Callable[[int], bool]) -> list[Condition]:
         """Return the conditions that must all hold for a ``raise``, from that of the branch at ``offset`` on.
@@ -297,8 +297,8 @@ class Flow:
 @once_for_code
 def flow_of(code: CodeType) -> Flow | None:
     """Return the flow of ``code``; None if this version's byte code is unknown."""
-    known = dialect()
-    return None if known is None else Flow(steps(code), handlers_of(code), known)
+    version = dialect()
+    return None if version is None else Flow(steps(code), handlers_of(code), version)
 
 
 def handlers_of(code: CodeType) -> list[tuple[int, int, int]]:

@@ -71,18 +71,18 @@ class Guide:
     """The example inputs of one run of a tracer, and the answers that they give."""
 
     def __init__(
-        self, tracer: TracerBase, given: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
+        self, tracer: TracerBase, examples: Mapping[str, Any], mode: FakeTensorMode, graph: Graph | None = None
     ) -> None:
         """Create a guide that knows the inputs.
 
         Args:
             tracer: makes the nodes.
-            given: the example inputs, by the names of the parameters.
+            examples: the example inputs, by the names of the parameters.
             mode: makes fake tensors of them.
             graph: the graph whose nodes are queried; by default that of the tracer.
         """
         self._tracer = tracer
-        self.given = given
+        self.examples = examples
         """The example inputs, by the names of the parameters."""
         self._mode = mode
         self._values = ExampleValues(graph or tracer.graph, tracer.root, mode)
@@ -100,7 +100,7 @@ class Guide:
         free.
         """
         plain = name.lstrip("*")
-        value = self.given.get(plain, _ABSENT)
+        value = self.examples.get(plain, _ABSENT)
         if name != plain:  # always a tuple or dict
             self._kinds_checked.add(proxy.node)
         return proxy if value is _ABSENT else self._part(proxy, plain, value, where)
@@ -111,7 +111,7 @@ class Guide:
 
     def parts_of(self, name: str, structure: Any) -> list[Any] | None:
         """Return the examples for the parts of an input that is taken apart; None if the structures differ."""
-        value = self.given.get(name, _ABSENT)
+        value = self.examples.get(name, _ABSENT)
         try:
             return pytree.tree_structure(structure).flatten_up_to(value)
         except ValueError:

@@ -66,7 +66,7 @@ class HigherOrderCall:
     """The function that the program calls."""
     functions: Sequence[tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]]
     """The functions, each with the arguments of its calls."""
-    given: tuple[Any, ...]
+    operands: tuple[Any, ...]
     """The arguments after the bodies; the closed values follow them."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The keyword arguments."""
@@ -88,16 +88,16 @@ def record(tracer: Any, call: HigherOrderCall, run: Callable[[], Any]) -> Any:
     bodies = [Body(tracer, f"{body_name}_body") for body_name in _BODIES.get(name, (name,))]
     for body, (function, args, kwargs) in zip(bodies, call.functions, strict=True):
         body.capture(function, args, kwargs, call.inner, call.varies)
-    if not _takes_part(tracer, bodies, (call.leading, call.given)):
+    if not _takes_part(tracer, bodies, (call.leading, call.operands)):
         return outside_of_trace(run)
     # attributes before the functions that close over others, in the order in which the code of the program reads them
     fetched = {
         id(leaf): tracer.proxy(tracer.create_arg(leaf))
-        for leaf in pytree.tree_leaves((call.leading, call.given))
+        for leaf in pytree.tree_leaves((call.leading, call.operands))
         if not isinstance(leaf, Proxy) and isinstance(leaf, torch.Tensor)
     }
     read, closed = attach(tracer, bodies)
-    args = (*call.leading, *read, *call.given, *(closed if call.spreads_closed else (closed,)))
+    args = (*call.leading, *read, *call.operands, *(closed if call.spreads_closed else (closed,)))
     args = pytree.tree_map(lambda leaf: fetched.get(id(leaf), leaf), args)
     whole = tracer.create_proxy("call_function", call.target, args, dict(call.options))
     return parts(call.result(bodies[0].returned), whole, tracer, call.varies)

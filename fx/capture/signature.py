@@ -195,7 +195,12 @@ class Signature:
         default = (self.defaults[name],) if name in self.defaults else ()
         state: Any = tracer._state
         guide = state.guide
-        if self._asking is not None and guide is not None and default and guide.given.get(name, *default) is default[0]:
+        if (
+            self._asking is not None
+            and guide is not None
+            and default
+            and guide.examples.get(name, *default) is default[0]
+        ):
             return self._left_as_default(tracer, name)
         if name.startswith("**") and (where := self._asking or asked_keywords(self.function, name[2:])) is not None:
             proxy = self._input(tracer, name, *default)
@@ -205,7 +210,7 @@ class Signature:
         # Without example inputs the program has one answer to `if mask is None:`, and checks it when it runs.
         if name not in concrete and name in self._asked_for and guide is None:
             return self._optional(tracer, name, is_given=not state.leave_out())
-        is_given = guide is not None and name not in concrete and guide.given.get(name, name) is not None
+        is_given = guide is not None and name not in concrete and guide.examples.get(name, name) is not None
         is_marked = type(concrete.get(name)) is PHBase
         if name in self._flags and is_marked:  # to stay free, and not be fixed at its default
             return self._input(tracer, name, *default)

@@ -49,7 +49,7 @@ class Needs:
     """The globals of code that has called such classes."""
     methods: frozenset[str] = frozenset()
     """The methods of tensors that were called."""
-    given: bool = False
+    optional_inputs: bool = False
     """True to give the optional inputs that the program tests, instead of leaving them out."""
     how: str = ""
     """The difference from the first run, in words."""
@@ -145,11 +145,11 @@ class TraceState(RecordingState):
             how, methods = "with calls of Python's classes recorded", frozenset({method} if method else ())
             return Needs(True, tuple(self.called_in.values()), methods, how=how, why=_why(error, how))
         how = "with its optional inputs"
-        return Needs(True, given=True, how=how, why=_why(error, how)) if self.leaves_out else None
+        return Needs(True, optional_inputs=True, how=how, why=_why(error, how)) if self.leaves_out else None
 
     def leave_out(self) -> bool:
         """Return whether the program is captured without an optional input that it tests, and note that."""
-        self.leaves_out = not self.needs.given
+        self.leaves_out = not self.needs.optional_inputs
         return self.leaves_out
 
     # Queries of the traced code (``fx.checks.questions``).

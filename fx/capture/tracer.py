@@ -297,7 +297,7 @@ class Tracer(RootTracer):
         try:
             return self._trace(root, concrete_args, first.again(needs))
         except Exception as error:
-            if isinstance(error, TraceError) and not needs.given:
+            if isinstance(error, TraceError) and not needs.optional_inputs:
                 note_other_run(error, refused, "without calls of Python's classes recorded")
                 raise
             note_other_run(refused, error, needs.how)

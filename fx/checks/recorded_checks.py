@@ -45,12 +45,12 @@ def record_check(asked: TracedValue, frame: FrameType) -> bool | None:
 
 def record_assertion(tracer: Any, condition: Any, message: Any) -> Any:
     """Record a check, with a message or a function that makes one."""
-    shown = functools.partial(_shown, tracer)
+    reading_of = functools.partial(_shown, tracer)
     if not isinstance(message, FunctionType):
-        return record_condition(tracer, condition, message_given(message, shown))
+        return record_condition(tracer, condition, message_given(message, reading_of))
     code = message.__code__
     source = linecache.getline(code.co_filename, code.co_firstlineno).strip() or "a check has failed"
-    return record_condition(tracer, condition, message_made_by(message, shown) or MessageTemplate(source))
+    return record_condition(tracer, condition, message_made_by(message, reading_of) or MessageTemplate(source))
 
 
 def record_condition(tracer: Any, condition: Any, message: MessageTemplate) -> Any:

@@ -24,15 +24,17 @@ test: $(INSTALLED)  ## the whole test suite, on all cores with one thread each: 
 thorough: $(INSTALLED)  ## the tests that `make test` leaves out because they take seconds each; random programs are new ones
 	$(BIN)/python -m pytest -m thorough --hypothesis-profile=default --numprocesses auto --dist worksteal $(ARGS)
 
-pythons:  ## the tests under each interpreter that is found, and a table; ARGS=--cuda where torch has no CPU build
-	$(PYTHON) tests/versions.py pythons $(ARGS)
+pythons: $(INSTALLED)  ## the tests under each interpreter that is found; ARGS="-- --cuda" where torch has no CPU build
+	$(PIP) nox
+	$(BIN)/python -m nox -s pythons $(ARGS)
 
-torches:  ## the tests with each version of torch that there is for PYTHON, and a table; ARGS=--cuda as above
-	$(PYTHON) tests/versions.py torches $(ARGS)
+torches: $(INSTALLED)  ## the tests with each version of torch that there is for PYTHON; ARGS as above
+	$(PIP) nox
+	$(BIN)/python -m nox -s torches --force-python $(PYTHON) $(ARGS)
 
-wheels: $(INSTALLED)  ## the wheel outside of the checkout, with each interpreter and each torch, and a table; ARGS as above
-	$(PIP) build
-	$(BIN)/python tests/wheels.py $(ARGS)
+wheels: $(INSTALLED)  ## the wheel outside of the checkout, with each interpreter and each torch; ARGS as above
+	$(PIP) build nox
+	$(BIN)/python -m nox -s wheels wheels_by_torch $(ARGS)
 
 lint: $(INSTALLED)  ## style, types, direction of imports; all four run, so that one report shows everything
 	@status=0; \

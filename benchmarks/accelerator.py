@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from fx.analysis.known_devices import get_device
+from fx.simulation.known_devices import get_device
 from pytest_fx.tables.rows.simulation import gpu_in_machine
 
 _CONVOLUTIONS = (

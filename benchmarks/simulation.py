@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 import fx
-from fx.analysis.calibration import calibrate
-from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import record_calls
 from fx.analysis.memory import activation_memory
-from fx.analysis.simulation import estimate_run, simulate
+from fx.simulation.calibration import calibrate
+from fx.simulation.devices import Device
+from fx.simulation.run_times import estimate_run, simulate
 
 from .analysis import measure_model_and_chains, ways_of
 from .paired import Contender, Table, parse

@@ -26,7 +26,7 @@ _REFERENCE = {
     ),
     "reference_library.md": (
         "The library, by its docstrings",
-        ("fx", "fx.passes", "fx.quantize", "fx.lowering", "fx.analysis", "fx.drawing", "fx.interop"),
+        ("fx", "fx.passes", "fx.quantize", "fx.lowering", "fx.analysis", "fx.simulation", "fx.drawing", "fx.interop"),
     ),
 }
 """Pages on what is public: their titles, and the modules."""

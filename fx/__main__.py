@@ -23,7 +23,6 @@ import torch
 from fx.analysis.cost import estimate_cost
 from fx.analysis.memory import activation_memory
 from fx.analysis.symbolic_shapes import symbolic_shapes
-from fx.analysis.time_commands import add_time_commands
 from fx.arguments import expect_callable
 from fx.capture.explanation import explain
 from fx.capture.tracer import symbolic_trace
@@ -33,6 +32,7 @@ from fx.graph_module import GraphModule
 from fx.interpreter import positional
 from fx.lowering import list_backends, lower
 from fx.serialization import load
+from fx.simulation.time_commands import add_time_commands
 
 _DTYPES = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64}
 

@@ -48,7 +48,7 @@ class Attention(nn.Module):
         return self.proj((weights @ value).transpose(1, 2).reshape(batch, length, width))
 
 
-class Perceptron(nn.Module):
+class ViTPerceptron(nn.Module):
     """Two linear layers, four times as wide between them."""
 
     def __init__(self, width: int) -> None:
@@ -70,7 +70,7 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, eps=_EPSILON)
         self.attn = Attention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=_EPSILON)
-        self.mlp = Perceptron(width)
+        self.mlp = ViTPerceptron(width)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, length, width) to the same."""

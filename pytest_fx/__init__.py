@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_fx.lazy import load
 
 if TYPE_CHECKING:
+    from pytest_fx.candidates.judge import judge
+    from pytest_fx.candidates.verdict import Verdict
     from pytest_fx.errors import LawViolation, NothingJudged
     from pytest_fx.generation import Program, programs, shapes, tensors
     from pytest_fx.search.check_report import CheckReport
@@ -29,8 +31,10 @@ __all__ = [
     "MutationReport",
     "NothingJudged",
     "Program",
+    "Verdict",
     "check_pass",
     "check_program",
+    "judge",
     "mutate_pass",
     "programs",
     "shapes",
@@ -46,8 +50,10 @@ _HOMES = {
     "MutationReport": "pytest_fx.search.mutation",
     "NothingJudged": "pytest_fx.errors",
     "Program": "pytest_fx.generation",
+    "Verdict": "pytest_fx.candidates.verdict",
     "check_pass": "pytest_fx.search.pass_check",
     "check_program": "pytest_fx.search.pass_check",
+    "judge": "pytest_fx.candidates.judge",
     "mutate_pass": "pytest_fx.search.mutation",
     "programs": "pytest_fx.generation",
     "shapes": "pytest_fx.generation",

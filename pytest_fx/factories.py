@@ -14,6 +14,7 @@ from torch import nn
 
 import model_zoo
 from fx.arguments import shown
+from fx.canonical.forms import FORMS
 from fx.errors import FxError, add_note
 from fx.provenance import defined_at
 from pytest_fx.collection import ModelCase
@@ -76,7 +77,10 @@ def _tracing(case: ModelCase, module: nn.Module, tracer: Any, capture: Any) -> T
     made = import_attribute(made, "tracer") if isinstance(made, str) else made
     if made is not None and not callable(made):
         raise CannotLoadError("a tracer is a class, or a function that returns one", value=repr(made)[:80])
-    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, capture or case.capture, case.form)
+    how = capture or case.capture
+    if how == "auto" and case.form in FORMS and made is None and not case.leaves:  # which only exported programs have
+        how = "export"
+    tracing = Tracing(tuple(map(_leaf, case.leaves)), made, how, case.form)
     if not tracing.is_usual and tracing.how in ("guided", "export"):
         taker = "torch.export" if tracing.how == "export" else "tracing with example inputs"
         raise CannotLoadError(

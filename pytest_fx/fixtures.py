@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from fx import GraphModule
     from fx.passes import Pass
+    from pytest_fx.candidates.verdict import Verdict
     from pytest_fx.checks.equality_check import EqualityCheck
     from pytest_fx.checks.timing_check import TimingCheck
     from pytest_fx.harness.evaluation import Arguments
@@ -47,9 +48,9 @@ def _module(name: str) -> Any:
     return load(f"pytest_fx.{name}")
 
 
-def _chosen(request: pytest.FixtureRequest, pass_: Any) -> Any:
+def _chosen(request: pytest.FixtureRequest, pass_: Any, form: str = "auto") -> Any:
     """Return what ``--fx-pass`` would make of ``pass_``, or skip the test where it is unavailable."""
-    return _module("loading").chosen_pass(request.config, pass_)
+    return _module("loading").chosen_pass(request.config, pass_, form)
 
 
 @pytest.fixture(scope="session")
@@ -110,12 +111,12 @@ def fx_pass(request: pytest.FixtureRequest) -> Pass:
 @pytest.fixture
 def fx_transformed(request: pytest.FixtureRequest, fx_model: Subject, fx_pass: Pass) -> GraphModule:
     """The graph module that the pass under test makes of a new capture: ``assert "bn" not in fx_transformed.code``."""
-    pass_run = _module("harness.pass_run").PassRun(fx_model, _chosen(request, fx_pass))
-    if pass_run.after is None:
+    pass_run = _module("harness.pass_run").PassRun(fx_model, _chosen(request, fx_pass, options_of(request.node).form))
+    if pass_run.program is None:
         why = pass_run.error or pass_run.refusal or TypeError(f"{pass_run.name} returned no program")
         raise why
     _module("checks.match_counts").require_changes(request.node, pass_run)
-    return pass_run.after
+    return pass_run.program
 
 
 @pytest.fixture
@@ -136,6 +137,15 @@ def fx_timing(request: pytest.FixtureRequest, fx_model: Subject) -> TimingCheck:
 
 
 @pytest.fixture
+def fx_judge() -> Callable[..., Verdict]:
+    """Judges a candidate in the place of a reference: ``fx_judge(F.gelu, my_gelu, torch.randn(4, 8))``.
+
+    It is :func:`pytest_fx.judge`, and raises ``RefusedCandidate`` for any other verdict than right.
+    """
+    return _module("candidates.judge").require_right
+
+
+@pytest.fixture
 def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
     """Tries a pass on random programs: ``fx_check_pass(my_pass)``; what came of it is in the summary of the run.
 
@@ -149,7 +159,8 @@ def fx_check_pass(request: pytest.FixtureRequest) -> Callable[..., CheckReport]:
 
     def check(pass_: Any, **arguments: Any) -> CheckReport:
         __tracebackhide__ = True
-        made, progress = _chosen(request, pass_), progress_of(request.config)
+        form = arguments.pop("form", options.form)
+        made, progress = _chosen(request, pass_, form), progress_of(request.config)
         announce(request.config, f"{_module('loading').pass_name(made)} on random programs")
         given = {
             "contract": _module("loading").contract_for(options, made),

@@ -29,7 +29,7 @@ def _nothing(config: pytest.Config, options: Options) -> Problem | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class OptionEffect:
     """Where an option acts."""
 
     fixtures: tuple[str, ...]
@@ -60,9 +60,10 @@ def _estimates(config: pytest.Config, options: Options) -> Problem | None:
 
 
 def _exports(config: pytest.Config, options: Options) -> Problem | None:
-    if options.form == "auto" or options.capture == "export" or config.hook.pytest_fx_capture.get_hookimpls():
+    is_of_export = options.form in ("functional", "aten")
+    if not is_of_export or options.capture in ("auto", "export") or config.hook.pytest_fx_capture.get_hookimpls():
         return None
-    why = f"only programs of torch.export have forms, and models are captured by --fx-capture {options.capture}"
+    why = f"only programs of torch.export have this form, and models are captured by --fx-capture {options.capture}"
     return why, "--fx-capture export"
 
 
@@ -76,24 +77,27 @@ def _has_tolerances(config: pytest.Config, options: Options) -> Problem | None:
 
 
 _SUITE = "--fx-model NAME, which runs the built-in suite"
-_MODEL = Effect(("fx_model",), f"{_SUITE}, or a test that asks for fx_model")
+_MODEL = OptionEffect(("fx_model",), f"{_SUITE}, or a test that asks for fx_model")
 _SCALE = replace(_MODEL, fixtures=("fx_model", "table"))
-_TIMING = Effect(("fx_timing",), f"{_SUITE}, or a test that asks for fx_timing", _takes_times)
-_CONTRACT = Effect(("fx_equal", "fx_check_pass"), f"{_SUITE}, or a test that asks for fx_equal")
-_ANY = Effect(("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_device"), f"{_SUITE}, or --fx-check NAME")
+_TIMING = OptionEffect(("fx_timing",), f"{_SUITE}, or a test that asks for fx_timing", _takes_times)
+_CONTRACT = OptionEffect(("fx_equal", "fx_check_pass"), f"{_SUITE}, or a test that asks for fx_equal")
+_ANY = OptionEffect(
+    ("fx_model", "fx_pass", "fx_check_pass", "fx_checked_pass", "fx_device"), f"{_SUITE}, or --fx-check NAME"
+)
 EFFECTS = {
     **dict.fromkeys(("dtype", "batch", "mode", "capture", "leaf", "tracer"), _MODEL),
     **dict.fromkeys(("size", "seed"), _SCALE),
     **dict.fromkeys(("rtol", "atol", "error-factor"), replace(_CONTRACT, need=_has_tolerances)),
-    **dict.fromkeys(("baseline", "strict"), Effect(("fx_equal", "fx_timing"), _SUITE)),
-    "model": Effect(
+    **dict.fromkeys(("baseline", "strict"), OptionEffect(("fx_equal", "fx_timing"), _SUITE)),
+    "model": OptionEffect(
         ("fx_model",), "leave out files and folders, for the built-in suite, or ask for fx_model in a test"
     ),
     "timeout": _ANY,
-    "pass": Effect(("fx_pass",), f"{_SUITE}, or a test that asks for fx_pass"),
-    "check": Effect(("fx_checked_pass",), "leave out files and folders, or ask for fx_checked_pass in a test"),
+    "pass": OptionEffect(("fx_pass",), f"{_SUITE}, or a test that asks for fx_pass"),
+    "check": OptionEffect(("fx_checked_pass",), "leave out files and folders, or ask for fx_checked_pass in a test"),
     **dict.fromkeys(
-        ("examples", "mutate"), Effect(("fx_check_pass",), "--fx-check NAME, or a test that asks for fx_check_pass")
+        ("examples", "mutate"),
+        OptionEffect(("fx_check_pass",), "--fx-check NAME, or a test that asks for fx_check_pass"),
     ),
     "device": replace(_MODEL, fixtures=("fx_model", "fx_device")),
     "threads": replace(_MODEL, need=_times_with_each),
@@ -103,10 +107,12 @@ EFFECTS = {
     "rounds": replace(_TIMING, fixtures=("fx_timing", "table"), is_missed=False),
     "estimate": replace(_TIMING, need=_estimates),
     "form": replace(_MODEL, need=_exports),
-    **dict.fromkeys(("min-changes", "require-change"), Effect(("fx_equal", "fx_timing", "fx_transformed"), _SUITE)),
-    "draw": Effect(("drawn",), f"{_SUITE}, without files and folders"),
-    "tables": Effect(("table",), "leave out files and folders, or name pytest_fx.suites.table_suite among them"),
-    "tables-afresh": Effect(("table",), "--fx-tables NAME"),
+    **dict.fromkeys(
+        ("min-changes", "require-change"), OptionEffect(("fx_equal", "fx_timing", "fx_transformed"), _SUITE)
+    ),
+    "draw": OptionEffect(("drawn",), f"{_SUITE}, without files and folders"),
+    "tables": OptionEffect(("table",), "leave out files and folders, or name pytest_fx.suites.table_suite among them"),
+    "tables-afresh": OptionEffect(("table",), "--fx-tables NAME"),
 }
 """Each option by its flag, but those of :data:`OF_ANY_RUN`."""
 OF_ANY_RUN = ("annotate", "isolate", "memory-limit", "no-timing", "report")
@@ -156,7 +162,7 @@ def require_effects_of_marker(metafunc: pytest.Metafunc, options: Options, named
                 raise pytest.UsageError(_message(what, problem))
 
 
-def _asks(item: pytest.Item, fixtures: set[str], effect: Effect) -> bool:
+def _asks(item: pytest.Item, fixtures: set[str], effect: OptionEffect) -> bool:
     """Return whether a test with these fixtures is one that an option acts on.
 
     A search for programs looks through the models that are named, as they are loaded for other tests.
@@ -184,7 +190,7 @@ def _idle(config: pytest.Config, flag: str, items: Sequence[pytest.Item], *, is_
     return problem
 
 
-def _problem_on(config: pytest.Config, flag: str, effect: Effect, item: pytest.Item) -> Problem | None:
+def _problem_on(config: pytest.Config, flag: str, effect: OptionEffect, item: pytest.Item) -> Problem | None:
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     if any(parameters.get(name, item) is None for name in PARAMETERS):
         return "all tests that it is about are skipped, as no model or no pass is named", effect.remedy

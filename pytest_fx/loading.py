@@ -16,6 +16,7 @@ import model_zoo
 from fx.arguments import shown
 from fx.errors import FxError, type_in_words
 from fx.interop import AdaptedPass, adapt, is_for_torch
+from fx.interop.pass_library import is_for_ours
 from fx.passes import (
     Approximate,
     Close,
@@ -34,6 +35,7 @@ from fx.passes.pass_options import make_pass
 from fx.passes.pipeline import PassPipeline
 from fx.passes.registered_passes import pass_as_written
 from pytest_fx.errors import CannotLoadError
+from pytest_fx.forms import FormedPass, form_called, form_names, recognized
 from pytest_fx.harness.pass_run import parts_of
 from pytest_fx.named_objects import (
     import_attribute,
@@ -178,18 +180,60 @@ def why_unavailable(pass_: Any) -> str | None:
     return None
 
 
-def load_pass(name: Any) -> Pass:
+def load_pass(name: Any, form: str = "auto") -> Pass:
     """Return the pass called ``name``: registered, ``package.module:callable``, or several such as ``"a,m:b{n=2}"``.
 
     A pass itself is returned, a class is called without arguments for an instance, and what is written for
-    ``torch.fx`` is adapted, also in a pipeline. Raises :class:`~fx.errors.FxError`, which lists the nearest names, if
+    ``torch.fx`` is adapted, also in a pipeline. By itself it gets the program in the form that it is written in
+    (:mod:`pytest_fx.forms`), or in ``form``. Raises :class:`~fx.errors.FxError`, which lists the nearest names, if
     there is none.
     """
     if not isinstance(name, str):
-        return _runnable(name)
-    passes = [_runnable(_asked_for(written)) for written in parse_text(name)]
+        return in_form(_made(name) if isinstance(name, type) else name, form)
+    written = parse_text(name)
+    if len(written) == 1:
+        return in_form(_asked_for(written[0]), form)
+    passes = [_runnable(_asked_for(part)) for part in written]
     pipeline = PassPipeline(passes)  # which looks at what each of them says of itself
     return passes[0] if len(passes) == 1 else PassPipeline(passes, name=str(pipeline))
+
+
+def in_form(pass_: Any, form: str = "auto") -> Pass:
+    """Return a pass as it is to be applied: in ``form``, or where that is ``"auto"`` in the one that it shows.
+
+    ``pass_`` may be loaded already. Raises ``CannotLoadError`` for a form that there is not.
+    """
+    if isinstance(pass_, type):
+        pass_ = _made(pass_)
+    if form == "auto" and isinstance(pass_, (AdaptedPass, FormedPass)):
+        return pass_
+    own: Any = pass_.pass_ if isinstance(pass_, (AdaptedPass, FormedPass)) else pass_
+    if form not in ("auto", *form_names()):
+        raise CannotLoadError(f"there is no form {form!r} of passes", remedy=f"use one of {', '.join(form_names())}")
+    if isinstance(own, PassPipeline) or type(own).__module__.partition(".")[0] == "fx":
+        return _runnable(own)  # ours, whatever others are written in
+    if form == "fx" or (form == "aten" and is_for_ours(own)):
+        return own
+    if form == "torch.fx":
+        return adapt(own)
+    chosen = recognized(own) if form == "auto" else form_called(form)
+    return _runnable(own) if chosen is None else FormedPass(own, chosen)
+
+
+def for_random_programs(pass_: Any) -> Pass:
+    """Return a loaded pass as it is tried on random programs, which this library captures.
+
+    One on modules of ATen is given these. Raises ``CannotLoadError`` for a pass in another form of torch's.
+    """
+    if not isinstance(pass_, FormedPass):
+        return pass_
+    if pass_.form.name == "aten":
+        return _runnable(pass_.pass_)
+    raise CannotLoadError(
+        f"the pass {pass_.name!r} is not judged on random programs: it takes {pass_.form.takes}",
+        why="random programs are captured by this library, and to export each takes a second",
+        remedy=f"judge it on a model, pytest --fx-model NAME --fx-pass NAME, or say form={pass_.form.name!r}",
+    )
 
 
 def modules_in(name: str) -> list[str]:
@@ -203,7 +247,7 @@ def _asked_for(written: PassText) -> Any:
         if is_nearly_path(written.name) and written.name not in list_passes():
             refuse_without_colon(written.name, "pass", list_passes())
         return pass_as_written(written)
-    found: Any = import_attribute(written.name, "pass")
+    found: Any = import_attribute(written.name, "pass", lambda value: callable(value) or recognized(value) is not None)
     if not written.options:
         return found
     if isinstance(found, type):
@@ -242,12 +286,12 @@ def _made(definition: type) -> Any:
         ) from error
 
 
-def chosen_pass(config: pytest.Config, pass_: Any) -> Pass:
+def chosen_pass(config: pytest.Config, pass_: Any, form: str = "auto") -> Pass:
     """Return what :func:`load_pass` returns for ``pass_`` in a test, which is skipped where the pass is unavailable."""
     register(config)
     if is_nearly_path(pass_):
         import_from(config.invocation_params.dir)
-    loaded = load_pass(pass_)
+    loaded = load_pass(pass_, form)
     if (why := why_unavailable(loaded)) is not None:
         pytest.skip(why)
     return loaded
@@ -263,7 +307,7 @@ def importable_name(pass_: Any, asked: Iterable[Any] = ()) -> str | None:
 
     ``asked`` are names, among others, under which passes were asked for: one of them may be that of ``pass_``.
     """
-    inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
+    inner = pass_.pass_ if isinstance(pass_, (AdaptedPass, FormedPass)) else pass_
     own = str(pass_) if isinstance(pass_, PassPipeline) else pass_name(inner)
     candidates = [*asked, own, path_of(pass_)]
     return next((name for name in candidates if isinstance(name, str) and _leads_to(name, pass_)), None)
@@ -286,7 +330,7 @@ def name_without_hooks(name: str, pass_: Pass) -> str:
 
 def path_of(pass_: Any) -> str:
     """Return what ``package.module:attribute`` is for the definition of a pass."""
-    inner = pass_.pass_ if isinstance(pass_, AdaptedPass) else pass_
+    inner = pass_.pass_ if isinstance(pass_, (AdaptedPass, FormedPass)) else pass_
     definition = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{definition.__module__}:{definition.__qualname__}"
 
@@ -300,6 +344,8 @@ def _leads_to(name: str, pass_: Any) -> bool:
 
 def _same_pass(found: Any, pass_: Any) -> bool:
     """Return whether two passes do the same: they are one, are equal, or have the same class and nothing to set."""
+    if isinstance(pass_, FormedPass):
+        return isinstance(found, FormedPass) and found.form is pass_.form and _same_pass(found.pass_, pass_.pass_)
     if isinstance(found, AdaptedPass) and isinstance(pass_, AdaptedPass):
         return _same_pass(found.pass_, pass_.pass_)
     if isinstance(found, PassPipeline) and isinstance(pass_, PassPipeline):

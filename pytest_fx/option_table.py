@@ -14,7 +14,10 @@ SIZES = ("full", "small")
 DEVICES = ("cpu", "cuda")
 CAPTURES = ("auto", "symbolic", "guided", "export")
 MODES = ("train", "eval", "both")
-FORMS = ("auto", "functional", "aten")
+FORMS = (
+    *("auto", "fx", "torch.fx", "functional", "aten", "exported-program", "export-pass", "graph", "pattern-matcher"),
+    *("quantizer", "partitioner", "backend", "module"),
+)
 Number = TypeVar("Number", int, float)
 
 
@@ -270,9 +273,10 @@ TABLE = (
         "Example: --fx-capture export",
     ),
     PluginOption(
-        "form", "auto", _one_of(FORMS), "auto|functional|aten",
-        "Give passes exported programs in this form: functions and methods of torch, operators of ATen, or what a "
-        "pass's code mentions (default: auto). Example: --fx-form aten",
+        "form", "auto", _one_of(FORMS), "auto|FORM",
+        "Give passes the model in this form: fx, torch.fx, functional, aten, exported-program, export-pass, graph, "
+        "pattern-matcher, quantizer, partitioner, backend or module; or in that which a pass shows (default: auto). "
+        "Example: --fx-form aten",
     ),
     PluginOption(
         "min-changes", 0, _natural, "N",

@@ -45,6 +45,7 @@ from pytest_fx.fixtures import (
     fx_device,
     fx_equal,
     fx_inputs,
+    fx_judge,
     fx_model,
     fx_pass,
     fx_timing,
@@ -64,11 +65,10 @@ from pytest_fx.records.baseline import BASELINE, chosen_baseline
 from pytest_fx.records.benchmark_records import presented_as_benchmarks, table_left_out
 from pytest_fx.report.columns import CHANGE, COLUMNS
 from pytest_fx.report.other_reports import add_to_html, flatten_properties
-from pytest_fx.report.progress import progress_of
+from pytest_fx.report.progress import open_progress, progress_of
 from pytest_fx.report.rows import records_on
 from pytest_fx.report.run_report import report_run
 from pytest_fx.report.summary import INTERRUPTED, write_checks, write_interruption, write_summary
-from pytest_fx.report.workers_progress import open_progress
 from pytest_fx.timing import clock  # noqa: F401  # pyright: ignore[reportUnusedImport] - before programs are imported
 from pytest_fx.tracebacks import show_the_users
 
@@ -78,6 +78,7 @@ __all__ = [
     "fx_device",
     "fx_equal",
     "fx_inputs",
+    "fx_judge",
     "fx_model",
     "fx_pass",
     "fx_timing",
@@ -209,7 +210,8 @@ def pytest_collection_finish(session: pytest.Session) -> Generator[None, Any, An
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Keep timings in workers away from other work, and put back what an interrupted test could not."""
-    with distribution.turn_of(item), interrupted_finished(), progress_of(item.config).of(item):
+    progress_of(item.config).test = item.nodeid
+    with distribution.turn_of(item), interrupted_finished():
         return (yield)
 
 
@@ -225,7 +227,6 @@ def pytest_fixture_setup(
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Let no test that uses a fixture of the plugin change the process for the next one, whatever ends it."""
-    progress_of(item.config).show_test()
     with isolated_test(item, __all__):
         return (yield)
 
@@ -233,7 +234,6 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Let a model that cannot be made fail once."""
-    progress_of(item.config).show_test()
     skip_if_told(item)
 
 
@@ -242,7 +242,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Show the user's frames alone, unless all are asked for."""
     if call.excinfo is not None and not item.config.option.fulltrace:
         show_the_users(call.excinfo)
-    progress_of(item.config).clear()
     report = yield
     if report.failed:
         fit_report(report, None if call.excinfo is None else call.excinfo.value)

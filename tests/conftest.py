@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 import torch
 
+import benchmarks.accuracy  # noqa: F401 - a table of --fx-tables that is not in the wheel
 from fx.passes import registered_passes
 
 pytest_plugins = ["pytester"]

@@ -83,3 +83,11 @@ def test_the_code_of_a_guide_prints_what_the_guide_shows(name, tmp_path, monkeyp
             exec(compile(text, str(source), "exec"), names)
         shown = blocks[number + 1] if number + 1 < len(blocks) else ("", "", "")
         assert printed.getvalue() == (as_printed_here(shown[2]) if shown[0] == "text" else "")
+
+
+def test_each_extra_is_explained():
+    root = Path(__file__).parents[1]
+    declared = (root / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    page = (root / "docs" / "faq.md").read_text()
+    for extra in re.findall(r"^(\w+) = ", declared, re.MULTILINE):
+        assert f"[{extra}]`" in page, extra

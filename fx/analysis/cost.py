@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from fx.analysis.kernel_calls import KernelRun, tensors_held
 from fx.analysis.kernel_costs import NO_WORK, KernelCost, Work, cost_of_kernel
-from fx.analysis.kernel_run import KernelRun, tensors_held
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, in_units, table_lines
 from fx.node import Node
@@ -126,7 +126,7 @@ def estimate_cost(gm: GraphModule, *args: Any, backward: bool = False, partial: 
 
     The program runs on fake tensors, and each kernel that PyTorch would call is counted by its operator and its sizes,
     so that modules, functions, methods and exported programs count alike. Formulas are those of
-    ``torch.utils.flop_counter``, with the ones that others register there, and of :mod:`fx.analysis.kernel_rules`.
+    ``torch.utils.flop_counter``, with the ones that others register there, and of :mod:`fx.analysis.flop_formulas`.
     An operator without a formula is in ``unknown``, and widens ``flops`` to ``most_flops``. Bytes are those of eager
     PyTorch, where each kernel reads its operands from memory and writes its result to it.
 
@@ -174,7 +174,7 @@ class _Counting(KernelRun):
     """A run that adds up."""
 
     def __init__(self, graph_module: GraphModule, *, backward: bool = False) -> None:
-        super().__init__(graph_module, self.record, backward=backward)
+        super().__init__(graph_module, backward=backward)
         self.costs: dict[Node | None, list[tuple[KernelCost, bool]]] = {}
         """Calls of kernels by node, each with whether it is of the backward run."""
         self.done: list[Node] = []

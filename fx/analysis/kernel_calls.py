@@ -2,20 +2,175 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch._prims_common import make_contiguous_strides_for
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from fx.analysis.flop_formulas import tensors_in
 from fx.analysis.kernel_costs import NO_WORK, KernelCost, Work, cost_of_kernel
-from fx.analysis.kernel_rules import tensors_in
-from fx.analysis.kernel_run import KernelRun
 from fx.container_kinds import leaves_of, map_parts
+from fx.errors import AnalysisError, PassError
 from fx.graph_module import GraphModule, expect_program
+from fx.higher_order import is_decided_by_values
+from fx.modules.attributes import fetch_attribute
 from fx.modules.storages import memory_of
+from fx.naming.printing import describe
 from fx.node import Node
+from fx.passes.shape_prop import ShapeProp
+
+_autograd: Any = torch.autograd
+_ASKS_DEVICE = torch.ops.prim.device.default
+
+
+class KernelMode(TorchDispatchMode):
+    """A mode that reports each call of a kernel, those in the parts of ``torch.cond``, maps and loops included."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if not isinstance(func, torch._ops.HigherOrderOperator):
+            return self.call(func, args, kwargs or {})
+        given: Any = pytree.tree_map(self._watched, (tuple(args), dict(kwargs or {})))
+        return func(*given[0], **given[1])
+
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return what the kernel that is called returns."""
+        raise NotImplementedError
+
+    def _watched(self, value: Any) -> Any:
+        """Return a part of a program so that it is called in the mode too, or another argument as it is."""
+        if not callable(value) or isinstance(value, (type, torch.Tensor)):
+            return value
+
+        def part(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return value(*args, **kwargs)
+
+        return part
+
+
+class KernelRun(ShapeProp):
+    """Shape propagation on fake tensors that reports each call of a kernel, whatever the program's way of spelling it.
+
+    A module, a function, a method and an operator of an exported program all end in the same kernels, which are known
+    by their operators (``aten.addmm.default``). Nothing is computed, no state changes; ``meta["tensor_meta"]`` is
+    written as by :class:`~fx.passes.shape_prop.ShapeProp`. An analysis is a subclass whose :meth:`record` keeps what it
+    needs.
+    """
+
+    def __init__(self, gm: GraphModule, *, backward: bool = False) -> None:
+        """A run of one program; with ``backward`` also of the gradients of the sum of all floating-point outputs."""
+        super().__init__(gm, fake=True)
+        self.node: Node | None = None
+        """The node that runs, or whose gradient does; None for what belongs to none, as the sum of the outputs."""
+        self.is_backward = False
+        """Whether gradients are computed."""
+        self.is_inside = False
+        """Whether a node runs; not while values are freed between nodes."""
+        self.does_backward = backward
+        self._is_fetching = False
+        self._started: list[int] = []
+        self._nodes: list[Node] = []
+
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Take in one call of a kernel, after it: the operator, its arguments, its keyword arguments, its result."""
+        raise NotImplementedError
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Run forward, and backward where that was asked for; return the outputs."""
+        self._started, self._nodes = [], []
+        self.is_backward, self.node = False, None
+        with torch.set_grad_enabled(self.does_backward), _Reports(self):
+            result = super().run(*args, **kwargs)
+            self.env = {}
+            self.node = None
+            if self.does_backward:
+                self._run_backward(result)
+        return result
+
+    def run_node(self, n: Node) -> Any:
+        """Run one node, and remember what autograd recorded for it."""
+        if is_decided_by_values(n.target):
+            raise AnalysisError(
+                f"which kernels {n.target.__name__} calls is not known without a run",
+                where=n.source,
+                value=describe(n),
+                why="it calls each of its parts once, often or not at all, as values and sizes decide",
+                remedy="ask about its parts, which are programs of their own",
+            )
+        self.node, self.is_inside = n, True
+        if self.does_backward:
+            self._started.append(_autograd._get_sequence_nr())
+            self._nodes.append(n)
+        try:
+            return super().run_node(n)
+        finally:
+            self.is_inside = False
+
+    def fetch_attr(self, target: str) -> Any:
+        """Return the attribute without its elements; the kernels that make it are none of the program's."""
+        self._is_fetching = True
+        try:
+            return super().fetch_attr(target)
+        finally:
+            self._is_fetching = False
+
+    def _run_backward(self, result: Any) -> None:
+        outputs = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        if not outputs:
+            raise PassError(
+                "no output of the program depends on anything that requires a gradient",
+                remedy="leave out backward=True, or let parameters or an input require gradients",
+            )
+        self.is_backward = True
+        try:
+            torch.autograd.backward(outputs, [torch.ones_like(output) for output in outputs])
+        finally:
+            self.is_backward, self.node = False, None
+
+    def _find_forward_node(self) -> None:
+        """Look up whose gradient is computed: autograd numbers its own nodes in the order of the forward run."""
+        current: Any = torch._C._current_autograd_node()
+        if current is None:
+            return
+        number = current._sequence_nr()
+        if number < 2**63:  # the accumulation of a gradient has no number, and belongs to what made the gradient
+            place = bisect.bisect_right(self._started, number) - 1
+            self.node = self._nodes[place] if place >= 0 else None
+
+
+class _Reports(KernelMode):
+    """Tells a run of each call of a kernel."""
+
+    def __init__(self, run: KernelRun) -> None:
+        super().__init__()
+        self._run = run
+
+    def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        result, run = func(*args, **kwargs), self._run
+        if func is not _ASKS_DEVICE and not run._is_fetching:
+            if run.is_backward:
+                run._find_forward_node()
+            run.record(func, args, kwargs, result)
+        return result
+
+
+def tensors_held(program: GraphModule, node: Node) -> list[torch.Tensor]:
+    """The parameters and buffers that a node calls a module with, or the tensor that it fetches."""
+    if node.op == "call_module":
+        module = program.get_submodule(str(node.target))
+        return [*module.parameters(), *module.buffers()]
+    value = fetch_attribute(program, str(node.target)) if node.op == "get_attr" else None
+    return [value] if isinstance(value, torch.Tensor) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +196,7 @@ class Operand:
 
     def __str__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
-        stride = "" if self.stride == _contiguous(self.shape) else f"/{','.join(map(str, self.stride))}"
+        stride = "" if self.stride == make_contiguous_strides_for(self.shape) else f"/{','.join(map(str, self.stride))}"
         return f"{dtype}[{','.join(map(str, self.shape))}{stride}]{'!' if self.is_state else ''}"
 
 
@@ -158,7 +313,7 @@ class _Recorder(KernelRun):
     """A run that keeps its calls."""
 
     def __init__(self, graph_module: GraphModule, *, backward: bool) -> None:
-        super().__init__(graph_module, self.record, backward=backward)
+        super().__init__(graph_module, backward=backward)
         self.recorded: list[tuple[KernelCall, list[tuple[int, int, bool]]]] = []
         """Each call with what it touches: the number of the storage, bytes, and whether it was there before."""
         self._numbers: dict[int, int] = {}
@@ -235,14 +390,6 @@ def _operand(tensor: torch.Tensor, states: frozenset[int]) -> Operand:
     strided = tensor.layout is torch.strided
     stride = tuple(map(int, tensor.stride())) if strided else ()
     return Operand(tuple(map(int, tensor.shape)), stride, tensor.dtype, strided and memory_of(tensor) in states)
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = list[int](), 1
-    for length in reversed(shape):
-        strides.append(step)
-        step *= max(length, 1)
-    return tuple(reversed(strides))
 
 
 def _spelled(value: Any) -> str:

@@ -9,9 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch._ops import OpOverload
-from torch.utils import flop_counter
 
-from fx.analysis.kernel_rules import find_rule, name_of, tensors_in
+from fx.analysis.flop_formulas import flops_of, name_of, tensors_in
 
 Traffic: TypeAlias = Literal["all", "picked", "none"]
 """What a kernel reads and writes: its operands and results; of its operands as much as it writes; nothing."""
@@ -96,26 +95,13 @@ def cost_of_kernel(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], re
     read = 0 if traffic == "picked" and not given else sum(map(_bytes, given))
     if traffic == "picked":
         read = min(read, written + sum(_bytes(tensor) for tensor in given if not tensor.is_floating_point()))
-    flops, multiply_adds = _operations(func, args, kwargs, result)
+    flops, multiply_adds = flops_of(func, args, kwargs, result)
     known = flops is not None
     most = flops
     if most is None:  # a multiply-add for each element of the results with each of the largest operand
         most = 2 * sum(one.numel() for one in made) * max((one.numel() for one in given), default=1)
     work = Work(flops or 0, most, multiply_adds, read, written, 1)
     return KernelCost(str(func), made[0].dtype if made else None, work, known)
-
-
-def _operations(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> tuple[int | None, int]:
-    """Floating-point operations, None where they are unknown, and multiply-adds."""
-    formula = flop_counter.flop_registry.get(getattr(func, "overloadpacket", None))
-    if formula is not None:
-        flops = int(formula(*args, **kwargs, out_val=result))
-        return flops, flops // 2
-    rule, is_product = find_rule(func)
-    if rule is None:
-        return None, 0
-    flops = rule(args, result)
-    return flops, flops // 2 if is_product else 0
 
 
 def _is_view(func: Any, given: list[torch.Tensor], made: list[torch.Tensor]) -> bool:

@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import flop_registry
 
-from fx.analysis.kernel_run import KernelRun, tensors_held
+from fx.analysis.kernel_calls import KernelRun, tensors_held
 from fx.analysis.live_storages import LiveStorages
 from fx.graph_module import GraphModule, expect_program
 from fx.naming.tables import in_bytes, table_lines
@@ -144,10 +144,8 @@ def activation_memory(gm: GraphModule, *args: Any, backward: bool = False) -> Me
     (2000, 3000, relu, 1000)
     """
     expect_program(gm, "activation_memory looks at a GraphModule")
-    watch = _Watch()
-    run = watch.run = KernelRun(gm, watch.record, backward=backward)
-    run.listeners.append(watch.note_value)
-    result = run.propagate(*args)
+    watch = _Watch(gm, backward=backward)
+    result = watch.propagate(*args)
     watch.live.stop()
     del result
     return watch.report(_bytes_of(args), _bytes_of([tensors_held(gm, node) for node in gm.graph.nodes]))
@@ -180,15 +178,16 @@ class _Gap(NamedTuple):
     peak: int
 
 
-class _Watch:
-    """Follows storages through a run."""
+class _Watch(KernelRun):
+    """A run whose storages are followed."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph_module: GraphModule, *, backward: bool) -> None:
+        super().__init__(graph_module, backward=backward)
+        self.listeners.append(self.note_value)
         self.live = LiveStorages(self._change)
         self.cells: list[_Cell] = []
         self.changes: list[int] = []
         """Bytes by which the memory changed, in order; negative where some was freed."""
-        self.run: KernelRun
         self.over_input: dict[int, int] = {}
         """Of storages that could be written over another, that other."""
         self._made_by: Any = None
@@ -216,13 +215,13 @@ class _Watch:
                 self.cells[number].nodes.append(node)
 
     def _change(self, number: int, size: int) -> None:
-        run, now = self.run, len(self.changes)
+        now = len(self.changes)
         if size >= 0 and number == len(self.cells):
-            self.cells.append(_Cell(run.node, run.is_backward, size, now, self._made_by, self._sources))
+            self.cells.append(_Cell(self.node, self.is_backward, size, now, self._made_by, self._sources))
         else:
             cell = self.cells[number]
-            cell.freed, cell.freed_at = now, run.node
-            cell.is_scratch = run.is_inside and not run.is_backward
+            cell.freed, cell.freed_at = now, self.node
+            cell.is_scratch = self.is_inside and not self.is_backward
         self.changes.append(size)
 
     # What comes out.

@@ -10,7 +10,7 @@ import torch._refs
 from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.utils._mode_utils import no_dispatch
 
-from fx.analysis.kernel_run import KernelMode
+from fx.analysis.kernel_calls import KernelMode
 from fx.container_kinds import held_kind
 from fx.passes.tensor_metadata import memory_format_of
 

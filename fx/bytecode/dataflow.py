@@ -84,7 +84,7 @@ _MAKE_NOTHING = frozenset({"drop", "raise", "return", "yield", "store", "append"
 """Kinds of uses that do not compute a value."""
 
 
-class Call(NamedTuple):
+class CodeCall(NamedTuple):
     """A call, as byte code shows it."""
 
     callee: Makers
@@ -107,7 +107,7 @@ class Expression(NamedTuple):
     """The instructions that make each operand."""
     detail: Any
     """The instruction itself, a constant, the name of an attribute or comparison, a conversion, the sign of an
-    operator, or a :class:`Call`."""
+    operator, or a :class:`CodeCall`."""
 
 
 class Dataflow(Flow):
@@ -294,12 +294,12 @@ class Dataflow(Flow):
 
     # Calls.
 
-    def call(self, index: int) -> Call | None:
+    def call(self, index: int) -> CodeCall | None:
         """Return the call that an instruction makes; None if it makes none."""
         step = self.steps[index]
         if step.name == "CALL_FUNCTION_EX":
             popped = _counts(step, jump=False)[0]
-            return Call(self._callee(index, popped, popped - 1), [], {}, True)
+            return CodeCall(self._callee(index, popped, popped - 1), [], {}, True)
         if step.name not in _CALLS:
             return None
         count, top, names = step.argument or 0, 1, ()
@@ -317,7 +317,7 @@ class Dataflow(Flow):
             if callee == first and second != first and NULL not in second:
                 arguments.insert(0, second)  # a decorator's function, or the iterator of a comprehension
         keyword = dict(zip(names, arguments[len(arguments) - len(names) :], strict=True)) if names else {}
-        return Call(callee, arguments[: len(arguments) - len(names)], keyword, False)
+        return CodeCall(callee, arguments[: len(arguments) - len(names)], keyword, False)
 
     def _callee(self, index: int, first: int, second: int) -> Makers:
         """Return the makers of the callee: it is in the first place, or in the second if NULL is in the first."""
@@ -418,7 +418,7 @@ def dataflow(code: CodeType) -> Dataflow | None:
         return None
 
 
-def parameters_given(code: CodeType, call: Call, maker: int, bound: bool) -> Iterator[str]:
+def parameters_given(code: CodeType, call: CodeCall, maker: int, bound: bool) -> Iterator[str]:
     """Yield the parameters that get a caller's value; an empty name for ``**kwargs``, and the name of ``*args``."""
     named = code.co_argcount + code.co_kwonlyargcount
     starred = code.co_varnames[named] if code.co_flags & inspect.CO_VARARGS else ""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from fx.bytecode.dataflow import Call, Dataflow, Makers, dataflow
+from fx.bytecode.dataflow import CodeCall, Dataflow, Makers, dataflow
 from fx.bytecode.dialects import CONSTANTS, Step, steps
 
 
@@ -183,7 +183,7 @@ def value_of(flow: Dataflow, makers: Makers, names: Names) -> Any:
 # Calls.
 
 
-def callee_of(flow: Dataflow, call: Call, names: Names) -> Any:
+def callee_of(flow: Dataflow, call: CodeCall, names: Names) -> Any:
     """Return the called function or class; None if it is not known."""
     try:
         value = value_of(flow, call.callee, names)
@@ -194,7 +194,7 @@ def callee_of(flow: Dataflow, call: Call, names: Names) -> Any:
     return behind(value.__func__ if type(value) is MethodType else value)
 
 
-def _method_of_result(flow: Dataflow, call: Call, names: Names) -> Any:
+def _method_of_result(flow: Dataflow, call: CodeCall, names: Names) -> Any:
     """Return the method of ``logging.getLogger(…)`` that is called."""
     for index in call.callee:
         for maker in flow.operand(index, 1) if index >= 0 and flow.kind(index) == "attribute" else ():

@@ -77,7 +77,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class CaptureExplanation:
     """The result of an attempt to capture a program."""
 
     obstacles: tuple[Obstacle, ...]
@@ -114,7 +114,7 @@ def explain(
     example_inputs: tuple[Any, ...] | list[Any] | Mapping[str, Any] | None = None,
     *,
     tracer: Callable[[], Tracer] = Tracer,
-) -> Explanation:
+) -> CaptureExplanation:
     """Find all obstacles to the capture of a program, each with its line, cause and remedy; nothing is changed.
 
     Args:
@@ -133,9 +133,9 @@ def explain(
     [3, 1]
     """
     findings = _Findings(tracer())
-    longest: _Run | None = None
+    longest: _ContinuedRun | None = None
     for number in range(_MOST_RUNS):
-        run = _Run(findings, number)
+        run = _ContinuedRun(findings, number)
         before = findings.size
         run.explore(root, example_inputs)
         if longest is None or len(run.graph.nodes) > len(longest.graph.nodes):
@@ -148,7 +148,7 @@ def explain(
     )
     guards = tuple(str(guard) for guard in longest.guards())
     unseen, second_run = (tuple(dict.fromkeys(lines)) for lines in (findings.unseen, findings.second_run))
-    return Explanation(obstacles, longest.parts(), guards, unseen, second_run)
+    return CaptureExplanation(obstacles, longest.parts(), guards, unseen, second_run)
 
 
 class _Findings:
@@ -176,7 +176,7 @@ class _Findings:
         self.modules.setdefault(key, []).extend([module] if module else [])
 
 
-class _Run(Tracer):
+class _ContinuedRun(Tracer):
     """One run over a program, which continues where a trace would end."""
 
     def __init__(self, findings: _Findings, number: int) -> None:
@@ -333,7 +333,7 @@ class _Run(Tracer):
 class _GuessingState(TraceState):
     """A run that continues with a guess where nothing answers a query of the traced code."""
 
-    tracer: _Run
+    tracer: _ContinuedRun
 
     def answer(self, question: str, asked: Proxy, what: str, kind: type[TraceError] = TraceError, **lines: Any) -> Any:
         """Return the answer of the example inputs, else a guess, and note the obstacle."""
@@ -372,7 +372,7 @@ class _GuessingState(TraceState):
         super().take_back_guards(args, kwargs)
 
 
-_Run._state_class = _GuessingState
+_ContinuedRun._state_class = _GuessingState
 
 
 def _part(nodes: list[Node]) -> Part:

@@ -7,7 +7,7 @@ import inspect
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from fx.bytecode.dataflow import Call, Dataflow, dataflow
+from fx.bytecode.dataflow import CodeCall, Dataflow, dataflow
 from fx.bytecode.dialects import nested
 from fx.bytecode.flow import flow_of
 from fx.bytecode.values import Names, behind, may_return_truth, value_of
@@ -73,7 +73,7 @@ def lets_through(flow: Dataflow, handler: int, names: Names) -> bool:
         return False
 
 
-def _manager_at(flow: Dataflow, handler: int, names: Names) -> tuple[Any, Call | None]:
+def _manager_at(flow: Dataflow, handler: int, names: Names) -> tuple[Any, CodeCall | None]:
     """Return the context manager of the ``with`` with this handler, or the callee and call that make it.
 
     Raises:

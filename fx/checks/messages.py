@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fx.assertions import READ_ATTRIBUTES, READ_FUNCTIONS, READ_METHODS
-from fx.bytecode.dataflow import Call, Dataflow, Makers, dataflow
+from fx.bytecode.dataflow import CodeCall, Dataflow, Makers, dataflow
 from fx.bytecode.dialects import Step
 from fx.bytecode.values import Evaluator, Method, Names, behind, element_of
 from fx.checks.recognition import Raise
@@ -250,7 +250,7 @@ class _Reader(Evaluator):
             return _ARITHMETIC[sign](left, right)
         raise LookupError(sign)
 
-    def of_call(self, call: Call) -> Any:
+    def of_call(self, call: CodeCall) -> Any:
         callee, *args = map(self.value, (call.callee, *call.positional))
         if call.is_spread or call.keywords:
             raise LookupError

@@ -17,7 +17,7 @@ from functools import lru_cache
 from types import CodeType, FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
-from fx.bytecode.dataflow import Call, Dataflow, Makers, dataflow
+from fx.bytecode.dataflow import CodeCall, Dataflow, Makers, dataflow
 from fx.bytecode.dialects import asks_identity
 from fx.bytecode.flow import Condition
 from fx.bytecode.values import Evaluator, Names, value_of
@@ -51,7 +51,7 @@ class Check(NamedTuple):
     """The container of ``assert x.ndim in (2, 3)``, when the value is compared with the first of its elements."""
 
 
-class Comparison(NamedTuple):
+class DecidingComparison(NamedTuple):
     """The comparison that resulted in the value whose truth is tested."""
 
     operator: str
@@ -64,7 +64,7 @@ _REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": 
 """The comparison that Python tries on the right operand if the left one does not implement it."""
 
 
-def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check | None:
+def pending_check(frame: FrameType, compared: DecidingComparison | None = None) -> Check | None:
     """Return the check that ``frame`` is about to decide on, or None if both sides of its branch continue.
 
     It tests the truth of a value, which ``compared`` resulted in, if that is known.
@@ -79,7 +79,7 @@ def pending_check(frame: FrameType, compared: Comparison | None = None) -> Check
     return None if compared is None else _element_check(flow, frame, compared)
 
 
-def _depends_only_on(flow: Dataflow, frame: FrameType, compared: Comparison | None, raises_if: bool) -> bool:
+def _depends_only_on(flow: Dataflow, frame: FrameType, compared: DecidingComparison | None, raises_if: bool) -> bool:
     """Return whether the branch in ``frame`` depends only on the value whose truth is tested.
 
     A comparison that converts its result tests two truths in one place. If it compares containers, it tests the results
@@ -144,7 +144,7 @@ def _check(frame: FrameType, raises_if: bool, offset: int) -> Check | None:
     return Check(raises_if, _message_of(statement), raised)
 
 
-def _element_check(flow: Dataflow, frame: FrameType, compared: Comparison) -> Check | None:
+def _element_check(flow: Dataflow, frame: FrameType, compared: DecidingComparison) -> Check | None:
     """Return the check of a comparison of containers, or of ``value in container``, that now tests one element."""
     comparison_with_sides = flow.branch_on_elements(frame.f_lasti)
     # From Python 3.13 on, a comparison also tests the truth of its own result here: for example that of a class's
@@ -236,7 +236,7 @@ class _ConditionEvaluator(Evaluator):
     def of_element(self, _: Any, owner: Any, key: Any) -> Any:
         return owner[key] if isinstance(owner, self._traced) else super().of_element(_, owner, key)
 
-    def of_call(self, call: Call) -> Any:
+    def of_call(self, call: CodeCall) -> Any:
         callee, *args = map(self.value, (call.callee, *call.positional))
         if not isinstance(callee, self._traced) or call.keywords or call.is_spread:
             raise LookupError

@@ -15,7 +15,7 @@ import torch
 from fx.assertions import check, is_false
 from fx.bytecode.values import Names
 from fx.checks.messages import Marks, MessageTemplate, message_given, message_made_by, message_of
-from fx.checks.recognition import Check, Comparison, leaves, pending_check, values_of
+from fx.checks.recognition import Check, DecidingComparison, leaves, pending_check, values_of
 from fx.checks.traced_values import TracedValue, outside_fx
 from fx.frames import callers
 from fx.node import Node
@@ -34,7 +34,7 @@ def record_check(asked: TracedValue, frame: FrameType) -> bool | None:
     frame = outside_fx(frame)
     if not asked.tracer.trace_asserts or not all(map(leaves, callers(frame))):
         return None
-    pending = pending_check(frame, Comparison(_operation(asked.node), TracedValue))
+    pending = pending_check(frame, DecidingComparison(_operation(asked.node), TracedValue))
     condition = None if pending is None else _condition(asked, pending, frame)
     if pending is None or condition is None:
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from fx.bytecode.dataflow import TEXTS, Call, Dataflow, dataflow, parameters_given
+from fx.bytecode.dataflow import TEXTS, CodeCall, Dataflow, dataflow, parameters_given
 from fx.bytecode.values import Method, Names, behind, called_at, callee_of, value_of
 from fx.frames import callers, is_ours
 
@@ -129,7 +129,7 @@ class _Uses:
             return False
         return self.are_shown(index) if maker in call.callee else self._is_shown_by(call, maker, index)
 
-    def _is_shown_by(self, call: Call, maker: int, index: int) -> bool:
+    def _is_shown_by(self, call: CodeCall, maker: int, index: int) -> bool:
         """Return whether a call with the text as argument only shows it."""
         function = callee_of(self._flow, call, self._names)
         if id(function) in _SHOW:
@@ -144,7 +144,7 @@ class _Uses:
         arguments_are_shown = all(map(inside.are_shown_from, parameters_given(function.__code__, call, maker, bound)))
         return arguments_are_shown and (not inside.is_returned or self.are_shown(index))
 
-    def _is_for_people(self, call: Call) -> bool:
+    def _is_for_people(self, call: CodeCall) -> bool:
         """Return whether the text is written to the standard streams, and not to a file of the program."""
         try:
             files = [value_of(self._flow, call.keywords[name], self._names) for name in _FILES & call.keywords.keys()]
@@ -191,7 +191,7 @@ class _Uses:
         return _shown_by(outer)
 
 
-def _value(flow: Dataflow, call: Call, names: Names) -> Any:
+def _value(flow: Dataflow, call: CodeCall, names: Names) -> Any:
     try:
         return value_of(flow, call.callee, names)
     except LookupError:

@@ -1,4 +1,4 @@
-"""``Difference``: what passes did with the nodes of a program, as sets of names and as text."""
+"""``ProgramDifference``: what passes did with the nodes of a program, as sets of names and as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ProgramDifference:
     """What lies between two states of a program, by names of nodes: before the passes, or after them for new nodes.
 
     It prints as text: each node that is not as it was with a sign, ``-`` removed, ``+`` added, ``~`` changed and ``^``
@@ -72,7 +72,7 @@ class Difference:
         return "\n".join(_lines(self))
 
 
-def _lines(made: Difference) -> Iterator[str]:
+def _lines(made: ProgramDifference) -> Iterator[str]:
     yield shortened(made.summary(), _WIDTH)
     marks, marks_after = made.marks()
     was = {node.name: node for node in made.before.nodes}
@@ -97,7 +97,7 @@ def _lines(made: Difference) -> Iterator[str]:
         yield _cut(f"many to one: {', '.join(f'%{one}' for one in names)} -> %{name}")
 
 
-def _merged(made: Difference) -> Iterator[tuple[bool, DrawnNode]]:
+def _merged(made: ProgramDifference) -> Iterator[tuple[bool, DrawnNode]]:
     """All nodes in order: those that are gone where they were, among those that are there."""
     gone = set(made.removed)
     previous, after_what = "", dict[str, list[DrawnNode]]()

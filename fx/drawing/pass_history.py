@@ -16,7 +16,7 @@ import torch
 
 from fx.arguments import expect_inputs
 from fx.drawing.clusters import shared_length
-from fx.drawing.difference import Difference, longest_increasing
+from fx.drawing.difference import ProgramDifference, longest_increasing
 from fx.drawing.drawn_program import DrawnNode, DrawnProgram, Path
 from fx.drawing.picture import Picture, PictureNode
 from fx.drawing.rows import Edge
@@ -66,11 +66,11 @@ class PassHistory:
         return tuple(report for report in self.reports if report.changed)
 
     @property
-    def differences(self) -> tuple[Difference, ...]:
+    def differences(self) -> tuple[ProgramDifference, ...]:
         """Return what each pass did that changed something."""
         return tuple(self.difference(place, place + 1) for place in range(len(self.states) - 1))
 
-    def difference(self, first: int = 0, last: int = -1) -> Difference:
+    def difference(self, first: int = 0, last: int = -1) -> ProgramDifference:
         """Return what lies between two states, by default all that the passes did together."""
         last = len(self.states) - 1 if last == -1 else last
         before, after = self.states[first], self.states[last]
@@ -87,7 +87,7 @@ class PassHistory:
             became.setdefault(old[one].name, []).append(new[other].name)
             stands_for.setdefault(new[other].name, []).append(old[one].name)
         reports = self.changing[first:last]
-        return Difference(
+        return ProgramDifference(
             name=",".join(report.name for report in reports or self.reports),
             edits=tuple(str(edit) for report in reports for edit in report.edits),
             seconds=sum(report.seconds for report in reports),
@@ -191,10 +191,10 @@ def record_passes(
     expect_program(graph_module, "record_passes takes a GraphModule", error=DrawingError)
     expect_inputs(inputs, "record_passes", error=DrawingError)
     given = None if inputs is None else tuple(inputs)
-    return _Recorder(copy.deepcopy(graph_module), given).run(PassPipeline(passes).passes)
+    return _HistoryRecorder(copy.deepcopy(graph_module), given).run(PassPipeline(passes).passes)
 
 
-class _Recorder:
+class _HistoryRecorder:
     """Follows nodes through passes."""
 
     def __init__(self, program: GraphModule, inputs: tuple[Any, ...] | None) -> None:
@@ -262,7 +262,7 @@ class _Recorder:
 
     def follow(
         self,
-        calls: Mapping[Node, Call],
+        calls: Mapping[Node, DrawnCall],
         before: Mapping[str, Node],
         stands_for: Mapping[Node, Sequence[Node]],
         is_same_graph: bool,
@@ -307,7 +307,7 @@ class _Recorder:
             shared = shared[: shared_length(shared, path)]
         self.around[number] = shared
 
-    def call(self, node: Node) -> Call:
+    def call(self, node: Node) -> DrawnCall:
         """Return what a node does now."""
         reads: list[int] = []
 
@@ -324,11 +324,11 @@ class _Recorder:
             settings = repr(what) if not isinstance(what, GraphModule) else what.code
             tensors = [*what.parameters(), *what.buffers()]
         known = tuple((one, 0 if one.is_inference() else one._version) for one in tensors)
-        return Call(node.name, node.op, node.target, arguments, tuple(reads), settings, known)
+        return DrawnCall(node.name, node.op, node.target, arguments, tuple(reads), settings, known)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DrawnCall:
     """What a node did at some time, kept to be compared."""
 
     name: str
@@ -346,7 +346,7 @@ class Call:
     tensors: tuple[tuple[torch.Tensor, int], ...]
     """The tensors that it held or fetched, and how often they had been written to."""
 
-    def differs(self, other: Call, links: Mapping[int, Sequence[int]]) -> bool:
+    def differs(self, other: DrawnCall, links: Mapping[int, Sequence[int]]) -> bool:
         """Return whether an earlier call was not the same; ``links`` says which nodes do the work of those before."""
         mine = self.name, self.op, self.arguments, self.settings, len(self.tensors)
         if mine != (other.name, other.op, other.arguments, other.settings, len(other.tensors)):

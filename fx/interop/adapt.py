@@ -22,6 +22,13 @@ from fx.passes.contract import Contract, contract_of
 from fx.passes.registered_passes import pass_name
 
 
+class NoProgramError(InteropError):
+    """An adapted pass returned something that is not a program of ``torch.fx``, such as a compiled function."""
+
+    returned: Any = None
+    """What it returned."""
+
+
 class AdaptedPass:
     """A pass of ``torch.fx`` as one of ours; ``adapt`` makes it."""
 
@@ -114,12 +121,14 @@ class AdaptedPass:
         if returned is None:
             return given
         if not isinstance(returned, torch.fx.GraphModule):
-            raise InteropError(
+            error = NoProgramError(
                 f"the pass {self.name!r} returned no program",
                 value=f"an object of class {type(returned).__name__}",
                 why="a pass of torch.fx returns a torch.fx.GraphModule, that and whether it changed, or None",
                 remedy="wrap it in a function that returns the program, and adapt that",
             )
+            error.returned = returned
+            raise error
         return returned
 
 

@@ -8,11 +8,11 @@ import logging
 import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, redirect_stderr
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.export import Dim, ShapesCollection
+from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.export import export as torch_export
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
@@ -47,7 +47,8 @@ class ExportedModel:
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Export ``module`` for calls with these arguments; what ``torch.export`` raises comes through."""
         with without_cache(module):
-            program, self.batch = _exported(module, (args, kwargs))
+            imported, self.batch = _exported(module, (args, kwargs))
+        program = imported.program
         program.train(module.training)
         shared = {name: tensor for name, tensor in _tensors(program) if _is_tensor(find_attribute(module, name))}
         self._stand_ins = {id(tensor): _without_memory(tensor) for tensor in shared.values()}
@@ -61,6 +62,18 @@ class ExportedModel:
             self._programs[form] = to_functional(copy.deepcopy(self._programs["aten"], stand_ins))
         memo = {held: find_attribute(module, name) for held, name in self._names.items()}
         return copy.deepcopy(self._programs[form], memo)
+
+
+def export_program(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ExportedProgram, str]:
+    """What ``torch.export`` gives for ``module``, untouched, its batch free where it can be; and whether that is so.
+
+    >>> exported, batch = export_program(nn.Linear(2, 3), (torch.ones(4, 2),), {})
+    >>> [str(node.target) for node in exported.graph.find_nodes(op="call_function")], batch
+    (['aten.linear.default'], 'free')
+    """
+    with without_cache(module):
+        imported, batch = _exported(module, (args, kwargs))
+    return imported.exported, batch
 
 
 def settings_with_cache(module: nn.Module) -> list[Any]:
@@ -111,7 +124,14 @@ def _without_memory(tensor: torch.Tensor) -> torch.Tensor:
 # The batch.
 
 
-def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
+class _Imported(NamedTuple):
+    """A program of ``torch.export``, and the one of ours that was made of it."""
+
+    exported: ExportedProgram
+    program: GraphModule
+
+
+def _exported(module: nn.Module, given: Call) -> tuple[_Imported, str]:
     """The program of ``module``, and whether its batch is free: ``"free"``, or a sentence that says why it is not.
 
     Raises:
@@ -119,14 +139,14 @@ def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
     """
     given = _told_apart(given, module)
     size = batch_size(given)
-    program, batch = _with_free_batch(module, given, size) if size else (None, _NO_BATCH)
-    if program is not None and batch == "free":
-        return program, batch
-    program = program or _imported(module, given, None)
+    imported, batch = _with_free_batch(module, given, size) if size else (None, _NO_BATCH)
+    if imported is not None and batch == "free":
+        return imported, batch
+    imported = imported or _imported(module, given, None)
     if _are_functions_replaced():
-        return program, batch
+        return imported, batch
     expected = _output(module, given)
-    other = None if isinstance(expected, Exception) else _difference(expected, program, given)
+    other = None if isinstance(expected, Exception) else _difference(expected, imported.program, given)
     if other is not None:
         raise InteropError(
             f"torch.export makes another program of {type(module).__name__} than eager runs",
@@ -134,7 +154,7 @@ def _exported(module: nn.Module, given: Call) -> tuple[GraphModule, str]:
             why="its code does something else while it is exported, as where it asks torch.compiler.is_compiling()",
             remedy="let it do the same in both cases, or make what differs a function under fx.wrap",
         )
-    return program, batch
+    return imported, batch
 
 
 def _are_functions_replaced() -> bool:
@@ -142,23 +162,23 @@ def _are_functions_replaced() -> bool:
     return any(not isinstance(mode, DeviceContext) for mode in _get_current_function_mode_stack())
 
 
-def _with_free_batch(module: nn.Module, given: Call, size: int) -> tuple[GraphModule | None, str]:
+def _with_free_batch(module: nn.Module, given: Call, size: int) -> tuple[_Imported | None, str]:
     """The program for any number of samples; or one for ``size`` of them, if that is what comes of it, and why."""
     samples = max(size, _FEWEST_SAMPLES)
     try:
-        program = _imported(module, with_batch(given, size, samples), samples)
+        imported = _imported(module, with_batch(given, size, samples), samples)
     except Exception as error:
         return None, f"fixed at {size}: with it free, torch.export raises {_first_line(error)}"
-    if not _is_free(program):
-        return program if samples == size else None, f"fixed at {size}: the model's code, or torch's, decides by it"
+    if not _is_free(imported.program):
+        return imported if samples == size else None, f"fixed at {size}: the model's code, or torch's, decides by it"
     call = with_batch(given, size, samples + 1)
     expected = _output(module, call)
     if isinstance(expected, Exception):
         why = f"for {samples + 1} samples the model itself raises {_first_line(expected)}"
-    elif (other := _difference(expected, program, call)) is not None:
+    elif (other := _difference(expected, imported.program, call)) is not None:
         why = f"exported with it free, {samples + 1} samples {other}"
     else:
-        return program, "free"
+        return imported, "free"
     return None, f"fixed at {size}: {why}"
 
 
@@ -199,23 +219,23 @@ def _has_samples(leaf: Any, samples: int | None) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dim() > 0 and leaf.shape[0] == samples
 
 
-def _imported(module: nn.Module, call: Call, samples: int | None) -> GraphModule:
+def _imported(module: nn.Module, call: Call, samples: int | None) -> _Imported:
     """The exported program; for any number of samples where ``samples`` says how many the call has."""
     shapes: Any = ShapesCollection()
     for leaf in pytree.tree_leaves(call):
         if samples is not None and _has_samples(leaf, samples):
             shapes[leaf] = {0: Dim.AUTO}
-    with _quiet():
+    with quiet():
         exported = undone(
             lambda: torch_export(module, call[0], call[1], dynamic_shapes=shapes if samples else None, strict=False),
             module.modules(),
             error=InteropError,
         )
-    return from_export(exported, "aten")
+    return _Imported(exported, from_export(exported, "aten"))
 
 
 @contextmanager
-def _quiet() -> Generator[None]:
+def quiet() -> Generator[None]:
     """Drop what torch prints and logs while it exports, programs and warnings: its errors say what matters."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)

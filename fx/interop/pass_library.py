@@ -34,12 +34,21 @@ def is_for_torch(pass_: object) -> bool:
     Where classes, annotations, and then what the code mentions, name one of the libraries, that decides; what names
     both takes our programs too. Where they name none, the pass's own functions that it calls are asked in turn.
     """
+    return _library_of(pass_) == "torch.fx"
+
+
+def is_for_ours(pass_: object) -> bool:
+    """Return whether a pass is written for programs of this library, as far as it shows, as ``is_for_torch`` does."""
+    return _library_of(pass_) == "fx"
+
+
+def _library_of(pass_: object) -> str | None:
     for part in _parts(pass_):
         for evidence in _evidence(part):
             ours, theirs = any(map(_OURS.search, evidence)), any(map(_THEIRS.search, evidence))
             if ours or theirs:
-                return not ours
-    return False
+                return "fx" if ours else "torch.fx"
+    return None
 
 
 def form_of(pass_: object) -> Form | None:
@@ -50,12 +59,20 @@ def form_of(pass_: object) -> Form | None:
     ``"functional"`` for passes of this library, and where they mention functions that compute with tensors, or calls
     of methods.
     """
-    own = [part for part in _parts(pass_) if not _is_of_library(part)]
-    mentioned = [value for part in own for value in _mentioned_by(part)]
+    mentioned = mentions_of(pass_)
     if any(map(_is_aten, mentioned)):
         return "aten"
     is_ours = _name(_behind(pass_)).partition(".")[0] == "fx" or _name(_class(_behind(pass_))).startswith("fx.")
     return "functional" if is_ours or any(map(_is_of_functions, mentioned)) else None
+
+
+def mentions_of(pass_: object) -> list[Any]:
+    """Return what the pass's own code refers to, and what its containers and attributes hold.
+
+    >>> torch.relu in mentions_of(lambda graph_module: torch.relu)
+    True
+    """
+    return [value for part in _parts(pass_) if not _is_of_library(part) for value in _mentioned_by(part)]
 
 
 def _parts(pass_: object) -> Iterator[Any]:

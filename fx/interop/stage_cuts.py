@@ -23,7 +23,7 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class CutValue:
     """A value that goes from one process to the next where a cut is between its making and a use."""
 
     node: Node
@@ -59,7 +59,7 @@ class StageCuts:
         self._leaves: dict[Node, dict[Node, None]] = {}
         """The values that have to be there for each value to be used."""
         self._place: dict[Node, int] = {}
-        self.values: list[Value] = []
+        self.values: list[CutValue] = []
         """What may have to be sent."""
         self.holdings: dict[int, _Holding] = {}
         """The state by storage."""
@@ -140,7 +140,7 @@ class StageCuts:
             for used in self.made_for(node):
                 if (holding := held_by.get(used)) is not None:
                     holding.places.append(place)
-        self.values = [Value(node, made[node], place) for node, place in last.items()]
+        self.values = [CutValue(node, made[node], place) for node, place in last.items()]
         self.values.sort(key=lambda value: value.node)
 
     def _leaves_of(self, node: Node, needed: dict[Node, None]) -> dict[Node, None]:

@@ -57,7 +57,7 @@ anything: Any = Wildcard()
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class PatternStage:
     """A part of a pattern that can be found going from results to inputs."""
 
     root: Node
@@ -109,7 +109,7 @@ class Pattern:
         """What it returns and does not use itself, nodes of ``graph``."""
         if not self.calls:
             raise _nothing_to_find(self.graph)
-        self.stages: list[Stage] = list(_stages(self.calls, self.results))
+        self.stages: list[PatternStage] = list(_stages(self.calls, self.results))
 
         self.inner: frozenset[Node] = frozenset(self.calls).difference(self.results)
         """Canonical nodes whose values nobody but the pattern may use."""
@@ -228,13 +228,13 @@ def _results(graph: Graph, returned: Argument) -> list[Node]:
     return results
 
 
-def _stages(calls: list[Node], results: list[Node]) -> Iterator[Stage]:
+def _stages(calls: list[Node], results: list[Node]) -> Iterator[PatternStage]:
     """Stages whose roots reach every node of the pattern."""
     found: set[Node] = set()
     sinks = [node for node in results if not any(map(is_call, node.users))]
     root, pivot = (sinks or [node for node in calls if not any(map(is_call, node.users))])[0], None
     while True:
-        yield Stage(root, pivot)
+        yield PatternStage(root, pivot)
         found.update(reached([root], lambda node: node.all_input_nodes))
         missing = [node for node in calls if node not in found]
         if not missing:

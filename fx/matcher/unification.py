@@ -10,7 +10,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from fx.container_kinds import held_kind
-from fx.matcher.patterns import Pattern, Stage, Wildcard
+from fx.matcher.patterns import Pattern, PatternStage, Wildcard
 from fx.matcher.searched_program import SearchedProgram, attribute_value, is_call, kind_of, same_settings
 from fx.naming.targets import torch_path
 from fx.node import Argument, Node, nodes_in
@@ -107,10 +107,10 @@ class Unifier:
                     self._choices.append((len(self._trail), self._stage + 1, ways))
             agenda = self._resume()
 
-    def _start(self, stage: Stage, node: Node) -> _Agenda:
+    def _start(self, stage: PatternStage, node: Node) -> _Agenda:
         return (stage.root, node, None, None, None)
 
-    def _candidates(self, stage: Stage) -> Iterator[_Agenda]:
+    def _candidates(self, stage: PatternStage) -> Iterator[_Agenda]:
         """Return where to go on: the users of what ``stage`` hangs on to, but for those that other matches took."""
         pivot = None if stage.pivot is None else self.bound[stage.pivot]
         kind = self._kinds[stage.root]

@@ -76,7 +76,7 @@ class _Probe:
     error: Exception | None
 
 
-class _Recorder(PipelineListener):
+class _EditRecorder(PipelineListener):
     """Notes the edits, each with the name of its pass and its number within that."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class _Recorder(PipelineListener):
 
 
 def _probe(run: Run, graph_module: GraphModule, predicate: Predicate, fuel: int | None) -> _Probe:
-    recorder = _Recorder()
+    recorder = _EditRecorder()
     program = copy.deepcopy(graph_module)
     try:
         program = run(program, fuel, recorder)

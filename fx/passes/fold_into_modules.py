@@ -216,4 +216,5 @@ def _fold(graph_module: GraphModule, node: Node, folding: _Folding) -> None:
     node.op, node.target = "call_module", folding.path
     node.args, node.kwargs = (folding.source,), {}
     for fetched in folding.fetched:
-        graph_module.graph.erase_node(fetched)
+        if not fetched.users:  # a weight may be the input, too
+            graph_module.graph.erase_node(fetched)

@@ -19,7 +19,7 @@ from fx.passes.contract import Contract, close
 from fx.passes.ranks import Ranks, insert_rank_check
 from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
-from fx.passes.weighted_layers import Layer, Layers
+from fx.passes.weighted_layers import Layers, WeightedLayer
 from fx.provenance import SourceLocation
 
 _FOLDED_INTO: tuple[Family, ...] = ("linear", "convolution", "transposed convolution")
@@ -82,10 +82,10 @@ class FuseConvBN(RewritingPass):
         plan = self._plan(graph_module, Layers(graph_module))
         return [Fusion(norm.node.name, isinstance(fold, _Fold), str(fold), norm.node.source) for norm, fold in plan]
 
-    def _plan(self, graph_module: GraphModule, layers: Layers) -> list[tuple[Layer, _Fold | str]]:
+    def _plan(self, graph_module: GraphModule, layers: Layers) -> list[tuple[WeightedLayer, _Fold | str]]:
         """Each batch norm with what folds it, or why it is left alone."""
         ranks = Ranks(graph_module)
-        plan: list[tuple[Layer, _Fold | str]] = []
+        plan: list[tuple[WeightedLayer, _Fold | str]] = []
         for node in graph_module.graph.nodes:
             ranks.visit(node)
             norm = layers.get(node)
@@ -95,7 +95,7 @@ class FuseConvBN(RewritingPass):
                     ranks.known[node] = fold.checked  # from here on
         return plan
 
-    def _examine(self, norm: Layer, layers: Layers, ranks: Ranks, training: bool) -> _Fold | str:
+    def _examine(self, norm: WeightedLayer, layers: Layers, ranks: Ranks, training: bool) -> _Fold | str:
         if not is_one_of(norm.kind, "batch norm"):
             return f"its class `{norm.kind.__name__}` is not one of torch's own"
         mode = norm.settings["training"]
@@ -128,8 +128,8 @@ class FuseConvBN(RewritingPass):
 class _Fold:
     """A layer that can do the work of a batch norm too, and the rank to check, if any."""
 
-    layer: Layer
-    norm: Layer
+    layer: WeightedLayer
+    norm: WeightedLayer
     checked: int | None
 
     def tensors(self) -> dict[str, Tensor]:
@@ -143,7 +143,7 @@ class _Fold:
         return f"{text}, with a check that it has {self.checked} dimensions" if self.checked else text
 
 
-def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
+def _fold(layer: WeightedLayer, norm: WeightedLayer, checked: int | None) -> _Fold | str:
     """Return what lets ``layer`` compute what ``norm`` makes of its result, or why nothing does."""
     weight = layer.tensors["weight"]
     transposed, groups = _grouped(layer)
@@ -157,13 +157,13 @@ def _fold(layer: Layer, norm: Layer, checked: int | None) -> _Fold | str:
     return _Fold(layer, norm, checked)
 
 
-def _grouped(layer: Layer) -> tuple[bool, int]:
+def _grouped(layer: WeightedLayer) -> tuple[bool, int]:
     """Return whether a layer is transposed, and into how many groups its weight divides the output channels."""
     transposed = is_one_of(layer.kind, "transposed convolution")
     return transposed, layer.settings["groups"] if transposed else 1
 
 
-def _folded(layer: Layer, norm: Layer) -> dict[str, Tensor] | str:
+def _folded(layer: WeightedLayer, norm: WeightedLayer) -> dict[str, Tensor] | str:
     """The weight scaled and the bias shifted, or why the dtype has no such numbers."""
     weight, bias = layer.tensors["weight"], layer.tensors.get("bias")
     transposed, groups = _grouped(layer)

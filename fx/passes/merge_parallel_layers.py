@@ -21,7 +21,7 @@ from fx.operators.tensor_queries import names_of
 from fx.passes.contract import Contract, close
 from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
-from fx.passes.weighted_layers import Layer, Layers, copy_with
+from fx.passes.weighted_layers import Layers, WeightedLayer, copy_with
 from fx.provenance import SourceLocation, inherit
 
 _SETTINGS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1}
@@ -98,9 +98,11 @@ class MergeParallelLayers(RewritingPass):
         ordered = sorted(report, key=lambda layer: layer.node)
         return [Merging(layer.node.name, report[layer], reasons[layer], layer.node.source) for layer in ordered]
 
-    def _plan(self, graph_module: GraphModule, layers: Layers) -> tuple[list[list[Layer]], dict[Layer, str]]:
+    def _plan(
+        self, graph_module: GraphModule, layers: Layers
+    ) -> tuple[list[list[WeightedLayer]], dict[WeightedLayer, str]]:
         """Groups to be merged, and of each other layer that reads what another one reads why it is in none."""
-        beside: dict[Node, list[Layer]] = {}
+        beside: dict[Node, list[WeightedLayer]] = {}
         for layer in layers:
             if layer.is_batch_norm or is_one_of(layer.kind, "transposed convolution"):
                 continue  # which nobody expects to be merged
@@ -110,8 +112,8 @@ class MergeParallelLayers(RewritingPass):
         if not several:
             return [], {}
         dependences = layers.dependences
-        chosen: list[list[Layer]] = []
-        reasons: dict[Layer, str] = {}
+        chosen: list[list[WeightedLayer]] = []
+        reasons: dict[WeightedLayer, str] = {}
         for together in several:
             for group in _group(together, layers, dependences, reasons):
                 if len(group) >= self.least:
@@ -124,11 +126,11 @@ class MergeParallelLayers(RewritingPass):
 
 
 def _group(
-    together: Sequence[Layer], layers: Layers, dependences: Dependences, reasons: dict[Layer, str]
-) -> list[list[Layer]]:
+    together: Sequence[WeightedLayer], layers: Layers, dependences: Dependences, reasons: dict[WeightedLayer, str]
+) -> list[list[WeightedLayer]]:
     """Divide layers that read one value into those that can be merged; fills ``reasons`` for those that cannot."""
-    groups: list[list[Layer]] = []
-    latest: dict[Any, list[Layer]] = {}
+    groups: list[list[WeightedLayer]] = []
+    latest: dict[Any, list[WeightedLayer]] = {}
     for layer in together:
         if is_one_of(layer.kind, "linear", "convolution"):
             alone = layers.obstacle(layer)
@@ -154,7 +156,7 @@ def _group(
 # What stands against it.
 
 
-def _why_no_view(layer: Layer, dependences: Dependences) -> str | None:
+def _why_no_view(layer: WeightedLayer, dependences: Dependences) -> str | None:
     """Return why the layer's result cannot be a view of another tensor."""
     aliases = dependences.aliases
     if writers := dependences.writers(layer.node):
@@ -188,7 +190,7 @@ def _is_layout_dependent(user: Node) -> bool:
     return parts[0] not in ("torch", "operator", "builtins", "math") or not _LAYOUT.isdisjoint(parts)
 
 
-def _divides_features(layer: Layer, user: Node) -> bool:
+def _divides_features(layer: WeightedLayer, user: Node) -> bool:
     """Return whether ``user`` is a ``view`` that leaves the dimensions of a linear layer's result before the last."""
     sizes: Sequence[Any] = user.args[1:]
     if layer.dims or user.op != "call_method" or user.target != "view" or user.kwargs:
@@ -209,7 +211,7 @@ def _divides_features(layer: Layer, user: Node) -> bool:
 # Which layers are of one kind.
 
 
-def _kind_of(layer: Layer) -> Any:
+def _kind_of(layer: WeightedLayer) -> Any:
     """Return what layers must have in common to be merged, or why this one cannot be."""
     weight = layer.tensors["weight"]
     settings = _settings(layer)
@@ -228,7 +230,7 @@ def _kind_of(layer: Layer) -> Any:
     return layer.kind, kernel, spread, weight.dtype, weight.device, weight.requires_grad, type(weight)
 
 
-def _settings(layer: Layer) -> dict[str, Any]:
+def _settings(layer: WeightedLayer) -> dict[str, Any]:
     """The settings of a convolution, under the names of its arguments."""
     if not layer.dims:
         return {}
@@ -252,7 +254,7 @@ def _spread(value: Any, dimensions: int) -> Any:
 # Merging.
 
 
-def _merge(graph_module: GraphModule, layers: Layers, group: Sequence[Layer]) -> None:
+def _merge(graph_module: GraphModule, layers: Layers, group: Sequence[WeightedLayer]) -> None:
     graph, first = graph_module.graph, group[0]
     sizes = [layer.tensors["weight"].shape[0] for layer in group]
     weight, bias = _stack(group)
@@ -269,7 +271,7 @@ def _merge(graph_module: GraphModule, layers: Layers, group: Sequence[Layer]) ->
         layers.remove(layer)
 
 
-def _stack(group: Sequence[Layer]) -> tuple[Tensor, Tensor | None]:
+def _stack(group: Sequence[WeightedLayer]) -> tuple[Tensor, Tensor | None]:
     """The weights and biases of several layers behind one another, parameters if those of the first layer are."""
     weights = [layer.tensors["weight"] for layer in group]
     biases = [layer.tensors.get("bias") for layer in group]
@@ -285,7 +287,9 @@ def _stack(group: Sequence[Layer]) -> tuple[Tensor, Tensor | None]:
     return weight, bias
 
 
-def _call_module(graph_module: GraphModule, layers: Layers, first: Layer, weight: Tensor, bias: Tensor | None) -> Node:
+def _call_module(
+    graph_module: GraphModule, layers: Layers, first: WeightedLayer, weight: Tensor, bias: Tensor | None
+) -> Node:
     """Call a new module with these tensors, which stands beside the one of ``first``."""
     module = copy_with(cast("nn.Module", first.module), {"weight": weight, "bias": bias})
     setattr(module, "out_channels" if first.dims else "out_features", weight.shape[0])
@@ -295,7 +299,7 @@ def _call_module(graph_module: GraphModule, layers: Layers, first: Layer, weight
 
 
 def _call_function(
-    graph_module: GraphModule, layers: Layers, first: Layer, weight: Tensor, bias: Tensor | None
+    graph_module: GraphModule, layers: Layers, first: WeightedLayer, weight: Tensor, bias: Tensor | None
 ) -> Node:
     """Call the function of ``first`` with these tensors, which become attributes beside its own."""
     graph = graph_module.graph
@@ -307,7 +311,7 @@ def _call_function(
     return graph.call_function(first.kind, (*_input(first), *fetched), _settings(first))
 
 
-def _input(layer: Layer) -> tuple[Node]:
+def _input(layer: WeightedLayer) -> tuple[Node]:
     """Return what the layer is applied to now: merging others may have changed that."""
     node = layer.node
     return (cast("Node", node.args[0] if node.args else node.kwargs["input"]),)

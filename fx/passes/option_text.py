@@ -74,7 +74,7 @@ def parse_text(text: str) -> list[PassText]:
     >>> [(part.name, [(option.name, option.value) for option in part.options]) for part in parse_text("a,b{c=1}")]
     [('a', []), ('b', [('c', '1')])]
     """
-    reader = _Reader(text)
+    reader = _OptionReader(text)
     passes = [reader.one_pass()]
     while reader.at < len(text):
         reader.need(",", "a comma or the end")
@@ -82,7 +82,7 @@ def parse_text(text: str) -> list[PassText]:
     return passes
 
 
-class _Reader:
+class _OptionReader:
     """Reads a text from left to right."""
 
     def __init__(self, text: str) -> None:

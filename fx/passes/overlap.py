@@ -13,7 +13,7 @@ from fx.graph_module import GraphModule, expect_program
 from fx.node import Node
 from fx.operators.effects import effect_of
 from fx.passes.contract import Contract, exact
-from fx.passes.overlap_limits import Event, GapLimits, Limits, live_bytes, sizes_of
+from fx.passes.overlap_limits import Event, GapLimits, OverlapLimits, live_bytes, sizes_of
 from fx.passes.registered_passes import register_pass
 from fx.passes.rewriting import Edit, RewritingPass
 from fx.passes.waiting_calls import EarlyOrder, WaitingCall, find_waiting_calls
@@ -116,7 +116,7 @@ class _Schedule:
         """Halves that are where they were, by gap, each with its place, and that among all nodes."""
         self._collect(order)
         self._depends = [self._dependencies(call) for call in self.calls]
-        self._limits = Limits(order, self.others, self.calls, limits.in_flight, limits.memory)
+        self._limits = OverlapLimits(order, self.others, self.calls, limits.in_flight, limits.memory)
         for call in self.calls:
             self._hoist(call)
         for call in reversed(self.calls):

@@ -38,7 +38,7 @@ class GapLimits:
             counts[place : before + 1] = [counts[place], *(count + more for count in counts[place:before])]
 
 
-class Limits:
+class OverlapLimits:
     """How many calls run, and what they hold, while each of the other nodes does."""
 
     def __init__(

@@ -65,7 +65,7 @@ class RemoveIdentities(RewritingPass):
 
     def rewrites(self, graph_module: GraphModule) -> Iterator[Edit]:
         """Drop one after the other."""
-        uses = _Uses(graph_module)
+        uses = _IdentityUses(graph_module)
         for node in graph_module.graph.nodes:
             value = _examine(graph_module, node)
             if isinstance(value, Node):
@@ -183,7 +183,7 @@ def _recorded(value: Any, name: str) -> Any:
     return getattr(recorded, name, None)
 
 
-class _Uses:
+class _IdentityUses:
     """How many operations use each module or something in it, by path."""
 
     def __init__(self, graph_module: GraphModule) -> None:

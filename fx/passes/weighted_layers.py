@@ -27,7 +27,7 @@ _DEFAULTS = {"training": False, "eps": 1e-5, "groups": 1}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layer:
+class WeightedLayer:
     """One call of a layer."""
 
     node: Node
@@ -73,7 +73,7 @@ class Layer:
         return is_one_of(self.kind, "batch norm") or isinstance(self.module, _BatchNorm)
 
 
-def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
+def read_layer(graph_module: GraphModule, node: Node) -> WeightedLayer | None:
     """Return ``node`` as a layer, or ``None`` if it is none. Subclasses of torch's layers count as layers too."""
     kind = node.target
     if node.op == "call_module":
@@ -83,7 +83,7 @@ def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
         tensors = {name: getattr(module, name, None) for name in TENSORS}
         settings = {name: getattr(module, name) for name in _SETTINGS if hasattr(module, name)}
         source = node.args[0] if node.args else node.kwargs.get("input")
-        return Layer(node, type(module), module, source, _present(tensors), settings, {})
+        return WeightedLayer(node, type(module), module, source, _present(tensors), settings, {})
     row = find_operator(kind) if node.op == "call_function" else None
     if row is None or not row.parameters:
         return None
@@ -92,7 +92,7 @@ def read_layer(graph_module: GraphModule, node: Node) -> Layer | None:
     fetched = {name: value for name, value in tensors.items() if isinstance(value, Node) and value.op == "get_attr"}
     tensors |= {name: fetch_attribute(graph_module, str(used.target)) for name, used in fetched.items()}
     settings = {name: given[name] for name in _SETTINGS}
-    return Layer(node, kind, None, given.get("input"), tensors, settings, fetched)
+    return WeightedLayer(node, kind, None, given.get("input"), tensors, settings, fetched)
 
 
 def _present(tensors: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Layers:
 
     def __init__(self, graph_module: GraphModule) -> None:
         self._graph_module = graph_module
-        self._layers: dict[Node, Layer] = {}
+        self._layers: dict[Node, WeightedLayer] = {}
         self._uses: Counter[int] = Counter()  # of each module and tensor, by id, under whatever names
         self._flags: dict[str, list[Node]] = {}  # nodes that read the training flag of a module, by its path
         for node in graph_module.graph.nodes:
@@ -117,10 +117,10 @@ class Layers:
                 if not isinstance(used, (nn.Module, Tensor)):
                     self._flags.setdefault(str(node.target).rpartition(".")[0], []).append(node)
 
-    def __iter__(self) -> Iterator[Layer]:
+    def __iter__(self) -> Iterator[WeightedLayer]:
         return iter(self._layers.values())
 
-    def get(self, node: Any) -> Layer | None:
+    def get(self, node: Any) -> WeightedLayer | None:
         """Return the layer whose result ``node`` is, or ``None`` if it is no layer's, or no node."""
         return self._layers.get(node) if isinstance(node, Node) else None
 
@@ -133,11 +133,11 @@ class Layers:
         """Let go of them, and of the tensors of the program that they have looked at."""
         vars(self).pop("dependences", None)
 
-    def why_not_joined(self, layer: Layer, after: Layer) -> str | None:
+    def why_not_joined(self, layer: WeightedLayer, after: WeightedLayer) -> str | None:
         """Return why one operation cannot do the work of ``layer`` and of what comes ``after``, or ``None``."""
         return self.dependences.why_not_fuse((layer.node, after.node))
 
-    def obstacle(self, layer: Layer) -> str | None:
+    def obstacle(self, layer: WeightedLayer) -> str | None:
         """Return why other tensors cannot take the place of those of ``layer``, or ``None`` if they can."""
         if layer.module is not None and not does_as_its_class(layer.module):
             return f"`%{layer.node}` has hooks or a forward of its own"
@@ -161,7 +161,7 @@ class Layers:
             return f"the program reads `{read.target}`"
         return None
 
-    def replace_tensors(self, layer: Layer, tensors: dict[str, Tensor]) -> None:
+    def replace_tensors(self, layer: WeightedLayer, tensors: dict[str, Tensor]) -> None:
         """Make ``layer`` use other ``tensors``; neither its module nor the tensors it had are written to.
 
         A called module is replaced by a copy under the same name. A function gets new attributes beside its weight,
@@ -185,7 +185,7 @@ class Layers:
         node.args, node.kwargs = tuple(args), kwargs
         self._remove_fetched(layer)
 
-    def remove(self, layer: Layer) -> None:
+    def remove(self, layer: WeightedLayer) -> None:
         """Remove a call that nothing uses, and the module or the tensors that no other operation shares with it.
 
         Checks of the mode that the module is in go with it.
@@ -207,7 +207,7 @@ class Layers:
         put_attribute(self._graph_module, path, value)
         return path
 
-    def _remove_fetched(self, layer: Layer) -> None:
+    def _remove_fetched(self, layer: WeightedLayer) -> None:
         for node in layer.fetched.values():
             self._graph_module.graph.erase_node(node)
             remove_attribute(self._graph_module, str(node.target), self._flags.keys())

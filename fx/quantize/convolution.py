@@ -71,6 +71,14 @@ class QuantizedConv(QuantizedLayer):
             return ()
         return layer_kernels.CONVOLUTIONS[len(self.kernel_size)]
 
+    def _is_safe_on(self, shape: Sequence[int]) -> bool:
+        # a dilated window can lie around a smaller image, where oneDNN leaves the result unwritten
+        image = shape[-len(self.kernel_size) :]
+        return all(
+            size <= 1 or step <= length
+            for size, step, length in zip(self.kernel_size, self.dilation, image, strict=True)
+        )
+
     def _sizes(self) -> tuple[Any, ...]:
         return self.stride, self.padding, self.dilation, self.groups
 

@@ -216,6 +216,10 @@ class QuantizedLayer(PackedModule):
     def _kernels(self) -> Sequence[Kernel]:
         """Return what can compute the layer somewhere; none where no kernel can be trusted with its sizes."""
 
+    def _is_safe_on(self, shape: Sequence[int]) -> bool:
+        """Return whether kernels can be trusted with an input of a shape."""
+        return True
+
     def _sizes(self) -> tuple[Any, ...]:
         """Return what kernels take beside the tensors."""
         return ()
@@ -248,6 +252,8 @@ class QuantizedLayer(PackedModule):
         if type(input) not in (Tensor, nn.Parameter) or input.device.type != "cpu" or is_recorded():
             return None
         rows = self._rows(input)
+        if not self._is_safe_on(rows.shape):
+            return None
         use = KernelUse(form, rounded_up(rows.numel()), torch.get_num_threads(), largest)
         if use not in self._chosen:
             self._check()

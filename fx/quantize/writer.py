@@ -26,7 +26,7 @@ from fx.quantize.work import WORK, work_of_layer
 
 
 @dataclass(slots=True)
-class Value:
+class WrittenValue:
     """The forms in which a value of the prepared program is written so far; each is, when it is first asked for."""
 
     floats: Argument = None
@@ -51,7 +51,7 @@ class Writer:
         self._affines = affines_of(prepared)
         self._graph = Graph()
         self._attributes: dict[str, Any] = {}
-        self._values: defaultdict[Node, Value] = defaultdict(Value)
+        self._values: defaultdict[Node, WrittenValue] = defaultdict(WrittenValue)
         self._integers: set[Node] = set()  # all that is written as integers, also what is only on the way to others
         self._weights = Weights(prepared, scheme)
         self._operations = quantized_operations(prepared, scheme)

@@ -22,10 +22,11 @@ from pytest_fx.checks.training_mode import computes_otherwise, makes_difference,
 from pytest_fx.collection import keywords_of_model, label_of
 from pytest_fx.errors import CoarseVerdict, ContractViolation, InputError, MemoryLayoutWarning
 from pytest_fx.failures.details import shortened
-from pytest_fx.failures.explanation import Explanation, locate_in
+from pytest_fx.failures.explanation import FailureExplanation, locate_in
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.gradient_localization import GradientError
 from pytest_fx.failures.node_error import NodeError
+from pytest_fx.forms import FormedPass
 from pytest_fx.harness.contracts import Comparison
 from pytest_fx.harness.detection import DetectionLimit, detection_limit
 from pytest_fx.harness.evaluation import threads
@@ -77,6 +78,7 @@ class EqualityCheck:
         input_sets: int | None = None,
         unless_reported: bool = False,
         small_test: bool = True,
+        form: str | None = None,
     ) -> Comparison:
         """Raise :class:`~pytest_fx.LawViolation` if ``transform`` breaks its contract, or another law.
 
@@ -89,12 +91,14 @@ class EqualityCheck:
         gradients. A model of full size is held to the laws that it can afford. Skips the test if the pass refuses the
         model, and with ``unless_reported`` if it is wrong in the same way as on a capture of the model before; raises
         ``InputError`` if the model has no example inputs. With ``small_test`` a test that shows the failure of a pass
-        alone is cut out of the model.
+        alone is cut out of the model. ``form`` is what ``--fx-form`` takes, for a pass.
         """
         __tracebackhide__ = True
         contract = None if contract is None else load_contract(contract)
         require_inputs(self._subject)
-        self._require_working_model(captured=not isinstance(transform, nn.Module))
+        if not isinstance(transform, nn.Module):
+            transform = chosen_pass(self._item.config, transform, form or self._options.form)
+        self._require_working_model(captured=not isinstance(transform, (nn.Module, FormedPass)))
         with threads(self._subject.threads):  # also while it is found out where a pass goes wrong
             if isinstance(transform, nn.Module):
                 check = EqualityCheck(self._subject_like(transform), self._item)
@@ -126,10 +130,9 @@ class EqualityCheck:
         self._require_detection(given, comparison)
         return comparison
 
-    def _of_pass_in_modes(self, transform: str | Pass, *given: Any) -> Comparison:
+    def _of_pass_in_modes(self, pass_: Pass, *given: Any) -> Comparison:
         """Hold a pass to the laws, then in training mode if the model's factory gives it so."""
         __tracebackhide__ = True
-        pass_ = chosen_pass(self._item.config, transform)
         skipped: BaseException | None = None
         comparison: Comparison | None = None
         try:
@@ -187,8 +190,13 @@ class EqualityCheck:
             require_changes(self._item, pass_run)
         if pass_run.refusal is not None:
             pytest.skip(f"{pass_run.name} refuses {self._subject.name}: {_first_line(pass_run.refusal)}")
+        self._require_readable(pass_run)
         broken = self._broken(pass_run)
         violations = self._not_waived(pass_run, broken)
+        if violations and pass_run.is_in_form:
+            self._record_wrong(pass_run, violations)
+            violation = with_ways_out(violations[0], violations[1:], pass_, pass_run.mode)
+            raise with_cause(violations, self._told(pass_run, comparison, violation, None, _form_lines(pass_run)))
         if violations:
             if row.outcome is None:
                 self._record_wrong(pass_run, violations)
@@ -204,6 +212,17 @@ class EqualityCheck:
         self._warn_of_layouts(pass_run)
         require_no_less(self._item, pass_run)
         return comparison
+
+    def _require_readable(self, pass_run: PassRun) -> None:
+        """Skip the test of a pass that was given nothing, or whose result cannot be called: nothing is known of it."""
+        __tracebackhide__ = True
+        if pass_run.not_judged is None:
+            return
+        self._record_outcome(pass_run, f"{NOT_JUDGED}: {pass_run.not_judged.partition(chr(10))[0]}")
+        what = f"{pass_run.name} is not judged on {self._subject.name}: {pass_run.not_judged}"
+        if self._options.strict:
+            raise CoarseVerdict(what, why="--fx-strict asks for a verdict", remedy="see docs/forms.md for the forms")
+        pytest.skip(what)
 
     def _require_working_model(self, *, captured: bool) -> None:
         """Raise what the model raises when it is called, or captured for a pass: that is not a failure of a pass."""
@@ -339,7 +358,7 @@ class EqualityCheck:
         violation: LawViolation,
         wrong: NodeError | GradientError | None,
         lines: Sequence[str],
-        explanation: Explanation | None = None,
+        explanation: FailureExplanation | None = None,
     ) -> LawViolation:
         """Return a violation with all that is known of it; tell the summary in a line, and reports in full."""
         reason = reason_of(violation, wrong)
@@ -367,7 +386,7 @@ class EqualityCheck:
             self._item.nodeid, keywords_of_model(self._item),
         )  # fmt: skip
         self._subject.tidy_up()  # a large model is not there in float64 once more
-        explanation = Explanation(failure)
+        explanation = FailureExplanation(failure)
         if unless_reported and (pass_, explanation.cause) in self._subject.reported_failures:
             pytest.skip(f"{pass_run.name} breaks the law {violation.law!r} in the way that another test reports")
         self._subject.reported_failures.append((pass_, explanation.cause))
@@ -388,6 +407,14 @@ class EqualityCheck:
             config=config, model=self._subject.name, pass_=pass_, contract=contract_of(pass_), options=self._options
         )
         return load_contract(said)
+
+
+def _form_lines(pass_run: PassRun) -> list[str]:
+    """Say in which form the pass was given the model, where it was none of ours."""
+    if not isinstance(pass_run.pass_, FormedPass):
+        return []
+    form = pass_run.pass_.form
+    return [f"  form   {form.name}: the pass gets {form.takes} (--fx-form)"]
 
 
 def _coarse(pass_run: PassRun, limit: DetectionLimit | None, dtype: str, wanted: float) -> CoarseVerdict:

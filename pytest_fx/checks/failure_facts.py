@@ -19,7 +19,7 @@ from fx.drawing import Figure, record_passes
 from fx.interpreter import positional
 from fx.passes import Close, Contract
 from pytest_fx.errors import LawViolation
-from pytest_fx.failures.explanation import Explanation
+from pytest_fx.failures.explanation import FailureExplanation
 from pytest_fx.failures.gradient_localization import GradientError
 from pytest_fx.failures.node_error import NodeError
 from pytest_fx.harness.contracts import Comparison
@@ -37,7 +37,7 @@ def failure_facts(
     violation: LawViolation,
     wrong: NodeError | GradientError | None,
     lines: Sequence[str],
-    explanation: Explanation | None = None,
+    explanation: FailureExplanation | None = None,
 ) -> dict[str, Any]:
     """Return what is known of a failure, as JSON can hold it. What cannot be found out is left out: no part raises.
 
@@ -129,7 +129,7 @@ def _is_wrong(leaf: Leaf, contract: Contract) -> torch.Tensor:
     return leaf.errors > (leaf.limits(contract.rtol, contract.atol) if isinstance(contract, Close) else 0.0)
 
 
-def _drawing(explanation: Explanation, facts: dict[str, Any]) -> str | None:
+def _drawing(explanation: FailureExplanation, facts: dict[str, Any]) -> str | None:
     """The program before and after the pass, side by side, coloured by what each node adds to the error."""
     failure = explanation.failure
     program = failure.subject.capture(leaves=failure.leaves, pass_=failure.pass_)

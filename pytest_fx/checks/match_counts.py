@@ -11,6 +11,7 @@ from fx.matcher import explanations
 from fx.naming.printing import describe
 from pytest_fx.collection import PassCase
 from pytest_fx.errors import LostRewrite, TooFewChanges
+from pytest_fx.forms import form_name
 from pytest_fx.harness.pass_run import PassRun
 from pytest_fx.options import options_of
 from pytest_fx.records.baseline import BASELINE, MatchCount
@@ -23,7 +24,7 @@ SHOWN_MISSES = 3
 
 def row_of(pass_run: PassRun) -> SummaryRow:
     """Return what is known of a program, before anything was compared, for the table and the record."""
-    before, after = pass_run.before, pass_run.after
+    before, after, result = pass_run.before, pass_run.after, pass_run.form_result
     outcome = None  # why there is no program to compare, if there is none
     if pass_run.error is not None:
         outcome = f"raises {type(pass_run.error).__name__}"
@@ -34,8 +35,9 @@ def row_of(pass_run: PassRun) -> SummaryRow:
     return SummaryRow(
         pass_run.subject.name,
         pass_run.name,
-        nodes_before=None if before is None else len(before.nodes),
-        nodes_after=None if after is None else len(after.graph.nodes),
+        form=form_name(pass_run.pass_),
+        nodes_before=len(before.nodes) if before is not None else result.nodes_before if result is not None else None,
+        nodes_after=len(after.graph.nodes) if after is not None else result.nodes_after if result is not None else None,
         edits=pass_run.edits,
         changed=pass_run.changed,
         outcome=outcome,
@@ -85,7 +87,7 @@ def require_changes(item: pytest.Item, pass_run: PassRun) -> None:
         return
     record_row(item, replace(row, outcome=f"{WRONG}: changes too little"))
     done = MatchCount.of_row(asdict(row))
-    why = [str(pass_run.refusal or pass_run.too_long)] if pass_run.after is None else near_misses(pass_run)
+    why = [str(pass_run.refusal or pass_run.too_long)] if pass_run.program is None else near_misses(pass_run)
     raise TooFewChanges(
         f"{row.program} makes {count} change(s) in {row.model}, of at least {options.min_changes}",
         value=None if done is None else f"it changes {done}",
@@ -100,6 +102,8 @@ def changes_in(pass_run: PassRun) -> int:
         return 0
     if pass_run.edits:
         return pass_run.edits
+    if (result := pass_run.form_result) is not None:
+        return max(1, abs((result.nodes_after or 0) - (result.nodes_before or 0)))
     assert pass_run.before is not None
     assert pass_run.after is not None
     before = Counter(_operation(printed) for printed, _ in pass_run.before.nodes.values())
@@ -117,6 +121,8 @@ def near_misses(pass_run: PassRun) -> list[str]:
 
     It is applied once more for that. A pass that does not look by :mod:`fx.matcher` has none.
     """
+    if pass_run.is_in_form:
+        return []
     with explanations() as explained:
         pass_run.transform(pass_run.subject.shared_copy())
     misses = dict.fromkeys(str(miss) for explanation in explained for miss in explanation.near_misses)

@@ -85,7 +85,7 @@ class TimingCheck:
             announce(self._item.config, f"{label} on {self._subject.name}")
             pass_run = applied(self._subject, pass_)
             require_changes(self._item, pass_run)
-            program, contract = pass_run.after, pass_run.contract
+            program, contract = pass_run.program, pass_run.contract
             if program is None:
                 pytest.skip(f"{label} makes no program of {self._subject.name} that could be timed")
         if (law := self._subject.wrong.get(label)) is not None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from fx.passes import Pass
+from pytest_fx.forms import FormedPass
 from pytest_fx.harness.pass_run import applied
 from pytest_fx.harness.run import Run
 from pytest_fx.harness.snapshot import same_tensor
@@ -26,6 +27,8 @@ def why_not_in_training(subject: Subject) -> str | None:
 
 def makes_difference(subject: Subject, in_training: Subject, pass_: Pass, *, leaves: bool) -> bool:
     """Return whether a model computes something else in training mode, or a pass makes another program of it there."""
+    if isinstance(pass_, FormedPass):
+        return computes_otherwise(subject, in_training)
     runs = [applied(of_mode, pass_, leaves=leaves) for of_mode in (subject, in_training)]
     if any(run.after is None for run in runs):
         return runs[0].after is not runs[1].after

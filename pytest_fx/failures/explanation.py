@@ -23,7 +23,7 @@ from pytest_fx.failures.gradient_localization import GradientError, gradients_ar
 from pytest_fx.failures.localization import Limit, Localization, NodeError, localize
 from pytest_fx.failures.node_error import any_error
 from pytest_fx.failures.pairing import complete
-from pytest_fx.failures.reproducer import Budget, error_on, find_part
+from pytest_fx.failures.reproducer import TrialBudget, error_on, find_part
 from pytest_fx.failures.reproducer_file import write_test, write_test_of_model, written_part
 from pytest_fx.harness.contracts import rounding_limit
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves
@@ -66,7 +66,7 @@ def locate_in(pass_run: PassRun, law: str) -> tuple[NodeError | None, list[str]]
     return None, []
 
 
-class Explanation:
+class FailureExplanation:
     """What has been found out about where a pass goes wrong.
 
     The pass is applied again to fresh captures. Whatever goes wrong on the way ends in a line that says so: the
@@ -241,7 +241,7 @@ class Explanation:
         captured64 = captured if shares else pass_run.capture(float64=True)
         if isinstance(contract, Close) and self.subject.is_large:
             after_float64 = pass_run.after_float64
-        if after_float64 is not None:
+        if isinstance(after_float64, GraphModule):
             complete(after_float64, captured64)
             yield IN_FLOAT64, captured64, after_float64, captured, lambda leaf, eager: self.limits(leaf)
         limit = any_error if isinstance(contract, Approximate) else partial(rounding_limit, contract=contract)
@@ -255,7 +255,7 @@ class Explanation:
             return
         origins = frozenset[str]() if self.wrong is None else self.wrong.origins
         input_set = 0 if self.failure.error.inputs else self.input_set
-        budget = Budget()
+        budget = TrialBudget()
         part = find_part(self.failure, origins, input_set, budget)
         why = f"no part fails alone in the same way ({budget})"
         if part is not None:

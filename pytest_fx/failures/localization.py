@@ -14,7 +14,7 @@ import torch
 
 from fx import GraphModule
 from pytest_fx.failures.node_error import Limit, Localization, NodeError
-from pytest_fx.failures.pairing import Match
+from pytest_fx.failures.pairing import NodePairs
 from pytest_fx.failures.rounding import RoundingErrors
 from pytest_fx.failures.stepwise import StepwiseProgram, buffers_kept
 from pytest_fx.failures.walk import Walk
@@ -60,7 +60,7 @@ def localize(
         dtype = dtypes[0] if is_original else dtypes[1] if program is transformed else own
         return StepwiseProgram(program, arguments, dtype, to_float64=to_float64 and is_original, draws_in=own)
 
-    match = Match(original, transformed)
+    match = NodePairs(original, transformed)
     with torch.no_grad(), random_state:
         if match.unsure:
             with buffers_kept(programs):

@@ -25,7 +25,7 @@ def complete(transformed: GraphModule, original: GraphModule) -> None:
     complete_origins(transformed.graph)
 
 
-class Match:
+class NodePairs:
     """Which nodes of two programs should have the same value."""
 
     def __init__(self, original: GraphModule, transformed: GraphModule) -> None:

@@ -54,7 +54,7 @@ class ProgramPart:
         return Subject(name, self.program, inputs, threads=threads, mode=mode, keeps_dtypes=True, tracing=tracing)
 
 
-class Budget:
+class TrialBudget:
     """A limit on the search for smaller parts, with a count of those tried."""
 
     def __init__(self, seconds: float = SECONDS, tries: int = TRIES) -> None:
@@ -76,7 +76,7 @@ class Budget:
 
 
 def find_part(
-    failure: Failure, names: frozenset[str] = frozenset(), input_set: int = 0, budget: Budget | None = None
+    failure: Failure, names: frozenset[str] = frozenset(), input_set: int = 0, budget: TrialBudget | None = None
 ) -> ProgramPart | None:
     """Return a small part of the model on which the pass fails as it does on the whole, or None if there is none.
 
@@ -87,7 +87,7 @@ def find_part(
         budget: what may be spent; once it is, the smallest part is returned on which the pass was seen to fail, or the
             whole program.
     """
-    search = _PartSearch(failure, input_set, budget or Budget())
+    search = _PartSearch(failure, input_set, budget or TrialBudget())
     try:
         return search.run(names)
     finally:
@@ -111,7 +111,7 @@ def error_on(failure: Failure, part: ProgramPart, *, looks_twice: bool = True) -
 class _PartSearch:
     """Ever smaller parts of one model."""
 
-    def __init__(self, failure: Failure, input_set: int, budget: Budget) -> None:
+    def __init__(self, failure: Failure, input_set: int, budget: TrialBudget) -> None:
         self.failure = failure
         self.budget = budget
         self.looks_twice = False

@@ -6,7 +6,7 @@ from typing import Any
 
 from fx import Node
 from pytest_fx.errors import ComparisonError
-from pytest_fx.failures.pairing import Match
+from pytest_fx.failures.pairing import NodePairs
 from pytest_fx.failures.stepwise import StepwiseProgram, repeats
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.structure import map_tensors
@@ -15,7 +15,7 @@ from pytest_fx.harness.structure import map_tensors
 class RoundingErrors:
     """The errors of a program in the working dtype, found out while that in float64 is run."""
 
-    def __init__(self, eager: StepwiseProgram, match: Match, *, is_accumulated: bool) -> None:
+    def __init__(self, eager: StepwiseProgram, match: NodePairs, *, is_accumulated: bool) -> None:
         """Take the program; with ``is_accumulated`` it is run on what it computes itself, too."""
         self.made: dict[Node, float] = {}
         """For nodes of the original: the error that is made of right inputs."""

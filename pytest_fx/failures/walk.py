@@ -13,7 +13,7 @@ from fx.naming.printing import describe
 from fx.operators.effects import effect_of
 from pytest_fx.errors import ComparisonError
 from pytest_fx.failures.node_error import Limit, NodeError
-from pytest_fx.failures.pairing import Match
+from pytest_fx.failures.pairing import NodePairs
 from pytest_fx.failures.rounding import RoundingErrors, distance
 from pytest_fx.failures.stepwise import StepwiseProgram, repeats, writes_input
 from pytest_fx.harness.equality import Leaf, Mismatch, pair_leaves, worst_difference
@@ -32,7 +32,7 @@ class Walk:
         self,
         original: StepwiseProgram,
         transformed: StepwiseProgram,
-        match: Match,
+        match: NodePairs,
         limit: Limit,
         rounding: RoundingErrors | None,
     ) -> None:

@@ -83,7 +83,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class WrittenForm:
     """An operation as it is written: its spelling, and its constants."""
 
     operation: Production
@@ -110,7 +110,7 @@ class Line:
     """Those of its row."""
     targets: Any
     """The values that it makes, nested as its result is; None for a statement."""
-    form: Form | None = None
+    form: WrittenForm | None = None
     """How it is written, where that is not a call of a module."""
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ class Held:
     """The row that it was made by."""
     text: str = ""
     """How it was made; empty for a module of the program's own."""
-    form: Form | None = None
+    form: WrittenForm | None = None
     """The same with its constants apart, where there are some."""
     calls: list[tuple[Value, Value]] = field(default_factory=list[tuple["Value", "Value"]])
     """What it was called on, and the result."""
@@ -341,9 +341,9 @@ class ProgramBuilder:
                 drawn = argument.draw(self, objects)
                 if drawn is not OMITTED:
                     options[argument.name] = drawn
-        return self.write(Form(operation, template, arguments, options), operands)
+        return self.write(WrittenForm(operation, template, arguments, options), operands)
 
-    def vary(self, form: Form, operands: list[Value]) -> Form:
+    def vary(self, form: WrittenForm, operands: list[Value]) -> WrittenForm:
         """Return the same operation with one of its constants drawn anew, or left out."""
         template, known = form.template, form.operation.arguments
         arguments = (*known, *further_arguments(template, frozenset(part.name for part in known)))
@@ -354,9 +354,9 @@ class ProgramBuilder:
         options = {name: value for name, value in form.options.items() if name != argument.name}
         if drawn is not OMITTED and (argument.one_in == 1 or drawn != form.options.get(argument.name)):
             options[argument.name] = drawn
-        return Form(form.operation, template, arguments, options)
+        return WrittenForm(form.operation, template, arguments, options)
 
-    def write(self, form: Form, operands: list[Value]) -> bool:
+    def write(self, form: WrittenForm, operands: list[Value]) -> bool:
         """Append a line with given operands and constants, if eager can; True if it did."""
         operation, template, options = form.operation, form.template, form.options
         # as most code writes the first ones

@@ -12,7 +12,7 @@ import torch.fx
 from torch import nn
 
 import fx as library
-from fx.canonical.forms import FIXED, Form
+from fx.canonical.forms import FIXED, FORMS, Form
 from fx.interop import AdaptedPass, from_torch
 from fx.interop.capturing import (
     NO_CACHE,
@@ -51,12 +51,13 @@ class Tracing:
     """The way in, one of :data:`fx.interop.capturing.WAYS`, or ``"auto"`` for the first that takes the model."""
 
     form: str = "auto"
-    """The form of exported programs, one of :data:`fx.canonical.forms.FORMS`, or ``"auto"`` for that of a pass."""
+    """What ``--fx-form`` says: one of :data:`fx.canonical.forms.FORMS` decides on that of exported programs; any other
+    leaves it to the pass."""
 
     def form_for(self, pass_: Any) -> Form:
         """The form in which a pass gets an exported program; what is not a pass, as None, gets functions."""
-        if self.form != "auto":
-            return self.form  # type: ignore[return-value]  the option takes no other
+        if self.form in FORMS:
+            return self.form  # type: ignore[return-value]  it is one of them
         if isinstance(pass_, PassPipeline):
             forms = {self.form_for(one) for one in pass_.passes}
             return "aten" if forms == {"aten"} else "functional"
@@ -145,7 +146,7 @@ class Captures:
             if key not in self._exports:  # which takes seconds
                 self._exports[key] = export_model(module, call.args, call.kwargs)
             program = self._exports[key].program_for(module, tracing.form_for(pass_))
-            program.meta[FIXED] = tracing.form != "auto"
+            program.meta[FIXED] = tracing.form in FORMS
             return program, self._exports[key].batch, self._note
 
         how = tracing.how if self.record is None else self.record.way

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map_only
 
-from fx.analysis.kernel_run import KernelMode
+from fx.analysis.kernel_calls import KernelMode
 
 MOST_COMPILATIONS = 256
 """Compilations of one function of a program, which is called with inputs of many sizes, strides and values."""

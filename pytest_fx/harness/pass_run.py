@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import gc
 import os
+import traceback
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
+import torch.fx
 from torch import nn
 
-from fx import GraphModule, Node
-from fx.analysis.kernel_run import KernelMode
+from fx import Graph, GraphModule, Node
+from fx.analysis.kernel_calls import KernelMode
 from fx.errors import FxError, PassError
+from fx.interop.adapt import AdaptedPass, NoProgramError
+from fx.interop.pass_library import is_for_ours
 from fx.naming.printing import describe
 from fx.operators.effects import effect_of
 from fx.origins import record_origins
@@ -24,7 +31,18 @@ from fx.passes.infra.pass_base import program_in
 from fx.passes.pipeline import PassPipeline
 from fx.passes.rewriting import make_edits
 from fx.provenance import SourceLocation
-from pytest_fx.harness.evaluation import Arguments, default_dtype, threads
+from pytest_fx.forms import (
+    TO_TRY,
+    ExportedSource,
+    FormedPass,
+    FormResult,
+    Level,
+    UnreadableResultError,
+    called_as_module,
+    form_names,
+    is_guessed,
+)
+from pytest_fx.harness.evaluation import Arguments, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.layouts import compiled_anew, uncompiled
 from pytest_fx.harness.process import ProcessState, count_forks, has_children
 from pytest_fx.harness.run import Run, Runner, hidden
@@ -75,6 +93,8 @@ class PassRun:
     The pass is called once, and the program is left as it left it. Laws read all of this.
     """
 
+    pass_asked: Any = None
+    """The pass as it was asked for, where it was found by trying in which form it takes the model."""
     pass_: Any = None
     """The pass; None for a program that was given."""
     leaves = True
@@ -85,6 +105,10 @@ class PassRun:
     """The captured program before the pass; None where one was given."""
     result: Any = None
     """Whatever the pass returned; the captured program if that was None."""
+    form_result: FormResult | None = None
+    """The same, where it is no program of ours: of a pass in another form, or something else that can be called."""
+    not_judged: str | None = None
+    """Why there can be no verdict, where nothing is wrong with the pass as far as is known."""
     edits: int | None = None
     """Edits that the pass made; None if it does not say which it makes."""
     error: Exception | SystemExit | None = None
@@ -101,6 +125,8 @@ class PassRun:
     """Whether a law that looks broken is judged again where eager may be to blame: not once another one is broken."""
     disturbed_by_pass = False
     """Whether the pass disturbed the process, and not a call of what it made."""
+    _held: Mapping[str, tuple[torch.Tensor, bool]] = MappingProxyType({})
+    """The tensors of the module that a pass in another form was given, by name."""
     _watchdog: Watchdog | None = None
     _recording: Callable[[], AbstractContextManager[None]] = nullcontext
     _mode: type[KernelMode] | None = None
@@ -174,14 +200,49 @@ class PassRun:
 
     def _apply_to_capture(self) -> None:
         """Capture the module, call the pass, and look what it did to the module."""
+        if isinstance(self.pass_, FormedPass):
+            self._apply_in_form(self.pass_)
+            return
         module = self.subject.shared_copy()
         captured = self.subject.capture(module, leaves=self.leaves, pass_=self.pass_)
         self.before = before = _before(captured, module, self.subject)
         self._apply(captured)
-        self.damage = before.module.damage(module)
+        self._note_damage(before.module, module)
+
+    def _note_damage(self, before: ModuleSnapshot, module: nn.Module) -> None:
+        """Find out what the pass did to the module that it was given a program of."""
+        self.damage = before.damage(module)
         if self.damage is not None:
-            self.damage_beside_tensors = before.module.damage(module, of_tensors=False)
+            self.damage_beside_tensors = before.damage(module, of_tensors=False)
             self.subject.reset()
+
+    def _apply_in_form(self, pass_: FormedPass) -> None:
+        """Give the pass what torch makes of the module, decomposed or not, until it changes something."""
+        source = self.subject.export_source()
+        before = ModuleSnapshot.of(source.module, self.subject.tensors)
+        first_error: Exception | SystemExit | None = None
+        for level in pass_.levels:
+            with default_dtype(self.subject.dtype), same_random_numbers(), threads(self.subject.threads):
+                self.not_judged = pass_.form.why_not_given(source, level)
+            if self.not_judged is None:
+                self.error = None
+                self._call(partial(self._take_of_form, pass_, source, level))
+            first_error = first_error or self.error
+            if self.refusal or self.too_long or self.not_judged or self.changed_in_form:
+                break
+        self.error = None if self.changed_in_form else first_error
+        self._held = before.tensors
+        self._note_damage(before, source.module)
+
+    def _take_of_form(self, pass_: FormedPass, source: ExportedSource, level: Level) -> None:
+        with self._recording():
+            self.form_result = pass_.applied(source, level)
+        self.result = self.form_result.program
+
+    @property
+    def changed_in_form(self) -> bool:
+        """Return whether a pass in another form changed what it was given."""
+        return self.form_result is not None and self.form_result.changed
 
     def make_room(self) -> None:
         """Run the pass once more if it made much of a large model, after the calls in float64.
@@ -225,7 +286,29 @@ class PassRun:
             subject.claim_float64(None)
 
     def _apply(self, captured: GraphModule) -> None:
-        """Call the pass, and keep what came of it."""
+        """Call the pass on what was captured, and keep what came of it."""
+
+        def call() -> None:
+            pass_ = with_data(self.pass_, lambda: self.subject.data(self.subject.dtype))
+            with self._recording():
+                result, self.edits = _called(pass_, captured)
+            self._take(captured if result is None else result)
+
+        self._call(call)
+
+    def _take(self, result: Any) -> None:
+        """Keep what a pass returned. What can be called, and is no program of ours, is judged by what it computes."""
+        self.result = result
+        if isinstance(result, (GraphModule, type)) or _is_data(result):
+            return
+        try:
+            self.form_result = FormResult(called_as_module(result))
+            self._held, self.before = ({} if self.before is None else self.before.module.tensors), None
+        except UnreadableResultError as error:
+            self.not_judged = str(error)
+
+    def _call(self, call: Callable[[], None]) -> None:
+        """Call the pass by ``call``, within its time, and keep what it raised."""
         subject = self.subject
         try:
             with (
@@ -235,13 +318,16 @@ class PassRun:
                 self._limit(),
                 warnings.catch_warnings(),
             ):
-                pass_ = with_data(self.pass_, lambda: subject.data(subject.dtype))
-                with self._recording():
-                    result, self.edits = _called(pass_, captured)
-            self.result = captured if result is None else result
+                call()
             self._collect()
         except TookTooLong as error:
             self.too_long = error
+        except NoProgramError as error:
+            self._take(error.returned)
+            if self.form_result is None and self.not_judged is None:
+                self.error = error
+        except UnreadableResultError as error:
+            self.not_judged = str(error)
         except PassError as error:
             if _is_refusal(self.pass_, error):
                 self.refusal = error
@@ -287,14 +373,34 @@ class PassRun:
         return self.subject.mode
 
     @property
+    def is_given(self) -> bool:
+        """Return whether the program was made elsewhere, by no pass that is known here."""
+        return self.pass_ is None
+
+    @property
+    def is_in_form(self) -> bool:
+        """Return whether the pass takes or makes programs that are none of ours."""
+        return self.form_result is not None or isinstance(self.pass_, FormedPass)
+
+    @property
     def program(self) -> nn.Module | None:
         """Return what is run: the program that the pass made, or that was given; None if the pass made none."""
+        if self.form_result is not None:
+            return self.form_result.program
         return self.after if self.before is not None else self.result
 
     @property
     def after(self) -> GraphModule | None:
         """Return what the pass made, or None if it made no program."""
         return self.result if isinstance(self.result, GraphModule) else None
+
+    @property
+    def graph_program(self) -> GraphModule | torch.fx.GraphModule | None:
+        """Return what the pass made, where that has a graph; also one of torch."""
+        if self.form_result is not None:
+            program = self.form_result.program
+            return program if isinstance(program, torch.fx.GraphModule) else None
+        return self.after
 
     @property
     def changed(self) -> bool:
@@ -330,6 +436,8 @@ class PassRun:
 
     def _is_changed(self) -> bool:
         after, before = self.after, self.before
+        if self.is_in_form:
+            return self.changed_in_form
         if before is None:
             return True
         if after is None:
@@ -393,17 +501,20 @@ class PassRun:
     @property
     def has_float64(self) -> bool:
         """Return whether there is another version of the program in float64, and of what the pass makes of it."""
-        if self.subject.is_float64 or self.before is None or self.subject.eager(0, True).error is not None:
+        is_formed = isinstance(self.pass_, FormedPass)
+        if self.subject.is_float64 or (self.before is None and not is_formed):
+            return False
+        if self.subject.eager(0, True).error is not None or (is_formed and not self.subject.computes_in_float64):
             return False
         return self.once("has float64", lambda: self.after_float64 is not None)
 
     @property
-    def after_float64(self) -> GraphModule | None:
+    def after_float64(self) -> nn.Module | None:
         """Return what the pass makes of the program in float64; None if nothing, or if the program is in float64.
 
         Of a large model it is there until something else is asked for in float64, and then made again.
         """
-        if self.subject.is_float64 or self.before is None:
+        if self.subject.is_float64 or (self.before is None and not isinstance(self.pass_, FormedPass)):
             return None
         return self._once_in_float64("after in float64", self._transformed_in_float64)
 
@@ -413,7 +524,7 @@ class PassRun:
             return self.once("to perturb", self.capture)
         return self._once_in_float64("to perturb in float64", lambda: self.capture(float64=True))
 
-    def _once_in_float64(self, key: str, make: Callable[[], GraphModule | None]) -> Any:
+    def _once_in_float64(self, key: str, make: Callable[[], nn.Module | None]) -> Any:
         if key not in self._cache:
             if self.subject.is_large:
                 self.let_go_of_float64()
@@ -450,9 +561,11 @@ class PassRun:
         self.result = None
         self._collect()
 
-    def _transformed_in_float64(self) -> GraphModule | None:
+    def _transformed_in_float64(self) -> nn.Module | None:
         subject = self.subject
         try:
+            if isinstance(self.pass_, FormedPass):
+                return self._transformed_in_form(self.pass_)
             # Nobody else has the tensors of this copy: those that the pass replaces are free at once.
             module = (lambda: subject.fresh(torch.float64)) if subject.is_large else lambda: subject.shared_copy(True)
             captured = subject.capture(module(), leaves=self.leaves, float64=True, pass_=self.pass_)
@@ -462,6 +575,16 @@ class PassRun:
         finally:
             if self.damage is not None:  # what was written to in one dtype is so in the other
                 subject.reset()
+
+    def _transformed_in_form(self, pass_: FormedPass) -> nn.Module | None:
+        """Return what a pass in another form makes in float64 of what it changed in the working dtype."""
+        source, subject = self.subject.export_source(True), self.subject
+        level = pass_.levels[-1] if self.form_result is None else self.form_result.level or pass_.levels[-1]
+        with default_dtype(torch.float64), same_random_numbers(), threads(subject.threads):
+            if pass_.form.why_not_given(source, level) is not None:
+                return None
+            with self.watched(), self._limit():
+                return pass_.applied(source, level).program
 
     def transform(self, module: nn.Module, float64: bool = False) -> GraphModule | None:
         """Return what the pass makes of ``module``, None if that is not a program, or raise what the pass raises."""
@@ -493,6 +616,25 @@ class PassRun:
         how: dict[str, Any] = {"leaves": self.leaves, "input_set_count": self._input_set_count}
         return self.once("untouched", lambda: PassRun(self.subject, leave_alone, contract=exact, **how))
 
+    def with_nothing_changed(self) -> PassRun:
+        """The same subject with a pass in the form of this one that changes nothing: all laws are asked of that."""
+        form_pass = self.pass_
+        if not isinstance(form_pass, FormedPass):
+            return self.untouched()
+
+        def apply() -> PassRun:
+            level = None if self.form_result is None else self.form_result.level
+            run = PassRun(
+                self.subject,
+                form_pass.untouched(level),
+                contract=self.contract,
+                input_set_count=self._input_set_count,
+            )
+            run._cache["changed"] = True
+            return run
+
+        return self.once("with nothing changed", apply)
+
     @contextmanager
     def under(self, mode: type[KernelMode]) -> Generator[None]:
         """Run both programs anew in the block, without a compiler and under a mode of PyTorch's."""
@@ -516,7 +658,7 @@ class PassRun:
 
     def _names(self) -> dict[str, str]:
         assert self.program is not None, "the pass made no program"
-        held = {} if self.before is None else self.before.module.tensors
+        held = self._held if self.before is None else self.before.module.tensors
         known = {id(tensor): name for name, (tensor, _) in held.items()}
         return {name: known.get(id(tensor), name) for name, tensor in tensors_of(self.program).items()}
 
@@ -531,12 +673,47 @@ def applied(subject: Subject, pass_: Pass, *, leaves: bool = True) -> PassRun:
     """
     key = "pass_run", leaves or subject.is_large
     kept: PassRun | None = subject.findings.get(key)
-    if kept is None or kept.pass_ is not pass_ or kept.leaves != leaves:
+    if kept is None or (kept.pass_ is not pass_ and kept.pass_asked is not pass_) or kept.leaves != leaves:
         if kept is not None:
             del subject.findings[key]  # two programs need not be there at once
             kept.close()
-        kept = subject.findings[key] = PassRun(subject, pass_, leaves=leaves)
+        kept = subject.findings[key] = _in_another_form(PassRun(subject, pass_, leaves=leaves))
     return kept
+
+
+def _in_another_form(pass_run: PassRun) -> PassRun:
+    """Return a pass that does not take programs of ours in the form in which it takes the model, where it shows none.
+
+    It does so if it fails on what it is given, or inside of torch, and changes something of torch's, or fails no more.
+    A pass that asks each program for what it does not have is in no form that is known, and cannot be judged.
+    """
+    error, pass_ = pass_run.error, pass_run.pass_
+    asks_program = isinstance(getattr(error, "obj", None), (GraphModule, torch.fx.GraphModule))
+    is_about_classes = isinstance(error, (TypeError, AttributeError)) or (error is not None and _is_of_torch(error))
+    own = pass_.pass_ if isinstance(pass_, FormedPass) and is_guessed(pass_) else pass_
+    if not is_about_classes or isinstance(own, (AdaptedPass, FormedPass, PassPipeline)) or is_for_ours(own):
+        return pass_run
+    tried: list[str] = []
+    for form in TO_TRY:
+        run = PassRun(pass_run.subject, FormedPass(own, form), leaves=pass_run.leaves)
+        if run.error is None and run.program is not None and (run.changed or asks_program):
+            run.pass_asked = pass_
+            return run
+        tried.append(form.name)
+        asks_program = asks_program and isinstance(run.error, AttributeError)
+    if asks_program:
+        pass_run.not_judged = (
+            f"it takes none of the forms that were tried (fx: {type(error).__name__}: {error}; {', '.join(tried)}); "
+            f"--fx-form says which it is in: {', '.join(form_names())}"
+        )
+        pass_run.error = None
+    return pass_run
+
+
+def _is_of_torch(error: BaseException) -> bool:
+    """Return whether torch's own code raised an exception."""
+    frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and Path(frames[-1]).is_relative_to(Path(torch.__file__).parent)
 
 
 def changes(subject: Subject, pass_: Pass, *, leaves: bool = True) -> bool:
@@ -585,6 +762,12 @@ def _is_refusal(pass_: Pass, error: PassError) -> bool:
     if isinstance(pass_, PassPipeline):
         return isinstance(error.__cause__, PassError)
     return error.__cause__ is None or isinstance(error.__cause__, FxError)
+
+
+def _is_data(result: Any) -> bool:
+    """Return whether what a pass returned is plain data, or a graph: a mistake, and not another form of program."""
+    is_builtin = type(result).__module__ == "builtins" and not callable(result)
+    return is_builtin or isinstance(result, (Graph, torch.fx.Graph))
 
 
 def _before(captured: GraphModule, module: nn.Module, subject: Subject) -> Before:

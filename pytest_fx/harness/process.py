@@ -164,6 +164,8 @@ def _is_torchs_wrapper(new: Any, old: Any) -> bool:
     Parts of torch keep it out of functions when they are imported, and when it first compiles it begins to count the
     modules that are made.
     """
+    if getattr(new, "_torchdynamo_orig_callable", None) is old:  # which it does not capture, when it first compiles
+        return True
     code = getattr(new, "__code__", None)
     file = None if code is None else code.co_filename
     if file == _COUNTS_MODULES:

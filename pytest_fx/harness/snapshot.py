@@ -18,7 +18,7 @@ _equal = torch.equal  # a program may put another function in its place
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 _HOLDERS = frozenset({OrderedDict, dict, list, tuple, set})
 """What most settings of a module are, without anything in them: there are no hooks of some kind."""
-_HELD_APART = {"_parameters", "_buffers", "_modules"}
+_HELD_APART = {"_parameters", "_buffers", "_modules", "_is_torch_compile"}  # the last is a mark of the compiler
 _CLOSED = {"torch", "fx", "numpy"}
 """Packages whose objects are told apart by their classes alone."""
 FEW_ELEMENTS = 1024

@@ -18,6 +18,7 @@ from fx import GraphModule
 from fx.errors import CaptureError, TraceError, add_note
 from fx.interop.capturing import CaptureRecord
 from fx.modules.kept_tensors import KeptTensor
+from pytest_fx.forms import ExportedSource
 from pytest_fx.harness.capture import USUAL, Captures, Tracing, capture_without_leaves, leave_out_caches
 from pytest_fx.harness.evaluation import Arguments, converted, default_dtype, same_random_numbers, threads
 from pytest_fx.harness.float64_casts import Float64Casts
@@ -145,6 +146,7 @@ class Subject:
             own.train(mode == "train")
         self.mode = "train" if own.training else "eval"
         self._captures = Captures(leave_out_caches(own))
+        self._sources: dict[bool, ExportedSource] = {}
         self._weights = SharedWeights(own if working_dtype is None else in_dtype(own, working_dtype))
         if working_dtype is not None:  # also where there are no tensors that say so
             self.__dict__["dtype"] = working_dtype
@@ -200,7 +202,7 @@ class Subject:
             1,
             None,
         )
-        other._runs, other.findings = {}, {}
+        other._runs, other.findings, other._sources = {}, {}, {}
         return other
 
     @property
@@ -304,6 +306,7 @@ class Subject:
             release(vars(self).pop("captured"))
         self._runs.clear()
         self._captures.close()
+        self._sources.clear()
         self._weights.close()
         if self.is_large:
             gc.collect()  # what passes have dropped shares its tensors
@@ -428,6 +431,27 @@ class Subject:
                     add_note(error, "  or     --fx-leaf PATH|CLASS makes a module a leaf, --fx-tracer brings a tracer")
                 raise
 
+    def export_source(self, float64: bool = False) -> ExportedSource:
+        """Return the model as ``torch.export`` gives it, sharing tensors with :meth:`shared_copy`; in float64 if asked.
+
+        It is exported once for as long as these tensors are shared, and where nobody asks for a program never.
+        """
+        known, shared = self._sources.get(float64), self.shared_copy(float64)
+        if known is None or not _share_tensors(known.module, shared):
+            call = self.arguments(float64=float64).copies()
+            dtype = torch.float64 if float64 else self.dtype
+            known = self._sources[float64] = ExportedSource(
+                lambda: self.shared_copy(float64),
+                (call.args, call.kwargs),
+                lambda: [(arguments.args, arguments.kwargs) for arguments in self.data(dtype)],
+            )
+        return known
+
+    @property
+    def computes_in_float64(self) -> bool:
+        """Return whether the model can be called in float64 as it is, with none of its own casts replaced."""
+        return self.eager(0, True).error is None and not self._float64_casts.needed
+
     @property
     def capture_record(self) -> CaptureRecord:
         """The way in which the model was captured, and why those before it refused."""
@@ -536,6 +560,12 @@ class Subject:
 def is_training(module: nn.Module) -> bool:
     """Return whether any part of a module is in training mode."""
     return any(part.training for part in module.modules())
+
+
+def _share_tensors(module: nn.Module, other: nn.Module) -> bool:
+    """Return whether two copies hold the same tensors."""
+    held = ([*each.parameters(), *each.buffers()] for each in (module, other))
+    return all(one is another for one, another in zip(*held, strict=True))
 
 
 def in_mode(module: nn.Module, mode: str) -> nn.Module:

@@ -238,7 +238,13 @@ def _write_environment(before: dict[Any, Any]) -> None:
 
 def _tell_environment(what: str, before: dict[Any, Any], after: dict[Any, Any]) -> Iterator[str]:
     old, new = ({os.environ.decodekey(name): value for name, value in held.items()} for held in (before, after))
-    yield from _described_by_name(what, old, new)
+    yield from _described_by_name(what, old, {name: value for name, value in new.items() if not _is_torchs(name, old)})
+
+
+def _is_torchs(name: str, before: Mapping[str, Any]) -> bool:
+    """Return whether torch itself sets a variable that nobody has set: Inductor notes where it keeps its results."""
+    folder = sys.modules.get("torch._inductor.runtime.cache_dir_utils")
+    return name not in before and folder is not None and os.environ.get(name) == folder.default_cache_dir()
 
 
 def _write_path(before: tuple[list[str], list[str]]) -> None:

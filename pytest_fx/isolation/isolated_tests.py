@@ -25,7 +25,7 @@ from pytest_fx.options import OPTIONS, options_of
 from pytest_fx.parallel.distribution import leave_turns
 from pytest_fx.processes.child import Channel, Child, ChildEnded, Ending, Limits, raised, unavailable
 from pytest_fx.records.running import REPORT, time_limit
-from pytest_fx.report.progress import PROGRESS, SentProgress, progress_of
+from pytest_fx.report.progress import PROGRESS, Progress, progress_of
 
 _START = Limits(seconds=60.0)
 """What a child may take until it is ready, and to end in order."""
@@ -103,7 +103,6 @@ class IsolatedRun:
             child = self._living(item.session)
             until = float("inf") if limits.seconds is None else time.monotonic() + limits.seconds
             child.send(_written("run", self._position(item), self._position(nextitem)))
-            reports.show()
             while not reports.done:
                 reports.take(*json.loads(child.receive(limits, until)))
             if reports.exit is not None:
@@ -162,11 +161,12 @@ class IsolatedRun:
         config = self._config
         config.stash[REPORT] = self._report
         if PROGRESS in config.stash:
-            config.stash[PROGRESS] = SentProgress(lambda test, what: self._report("progress", what))
+            config.stash[PROGRESS] = Progress(lambda test, what: self._report("progress", what))
         leave_turns(config)
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         for plugin in list(config.pluginmanager.get_plugins()):
-            if plugin is reporter or hasattr(plugin, "sendevent"):  # of pytest-xdist; they would speak for the parent
+            speaks = plugin is reporter or isinstance(plugin, Progress)
+            if speaks or hasattr(plugin, "sendevent"):  # of pytest-xdist; they would speak for the parent
                 config.pluginmanager.unregister(plugin)
         _require_threads()
         self._report("ready")
@@ -257,10 +257,6 @@ class _ChildReports:
         self.exit: list[Any] | None = None
         """With what ``pytest.exit`` was called, if it was."""
 
-    def show(self) -> None:
-        """Show which test runs, on a terminal."""
-        self._progress.show_test()
-
     def take(self, kind: str, *values: Any) -> None:
         """Take one message."""
         item, hook = self._item, self._item.config.hook
@@ -270,10 +266,8 @@ class _ChildReports:
                 if values[0].get("_report_type") != "SubTestReport":  # which comes in the call, before that ends
                     self._last = report.when
                 self._log(report)
-                if report.when == "setup":
-                    self.show()
             case "progress":
-                self._take_progress(values[0])
+                self._progress.doing(values[0])
             case "record":
                 self._records.append(values[0])
                 load("pytest_fx.report.recording").keep(item.config, item.nodeid, values[0])
@@ -320,16 +314,8 @@ class _ChildReports:
         if when != "teardown":  # those who count tests count teardowns
             self._log(pytest.TestReport(item.nodeid, item.location, report.keywords, "passed", None, "teardown"))
 
-    def _take_progress(self, what: str | None) -> None:
-        """Show what the test does, or do not expect that others take as little time."""
-        if what is None:
-            self._progress.expect_longer()
-        else:
-            self._progress.doing(what)
-
     def _log(self, report: pytest.TestReport) -> None:
         """Log a report, which pytest writes where the line is."""
-        self._progress.clear()
         self._item.ihook.pytest_runtest_logreport(report=report)
 
 

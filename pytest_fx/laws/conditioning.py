@@ -18,7 +18,7 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 from fx import Interpreter, Node
-from fx.analysis.kernel_run import KernelMode
+from fx.analysis.kernel_calls import KernelMode
 from fx.operators.families import find_in_place, find_operator
 from pytest_fx.harness.equality import Mismatch, pair_leaves
 from pytest_fx.harness.layouts import uncompiled
@@ -120,7 +120,7 @@ def perturbed(pass_run: PassRun, float64: bool, number: int) -> Generator[tuple[
         yield pass_run.subject.eager_runner(float64).program, None
 
 
-class Noise:
+class EagerNoise:
     """A few rounding errors for each element of a tensor."""
 
     def __init__(self, number: int) -> None:
@@ -150,7 +150,7 @@ class PerturbedKernels(KernelMode):
     def __init__(self, number: int) -> None:
         """``number`` is that of the noise."""
         super().__init__()
-        self._noise = Noise(number)
+        self._noise = EagerNoise(number)
 
     def call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call ``func``, and perturb its result unless that is a view, or of integers."""
@@ -173,7 +173,7 @@ class Perturbed(Interpreter):
     def __init__(self, program: Any, number: int) -> None:
         """``number`` chooses the random numbers; perturbations are small where it is even, and else large."""
         super().__init__(program, garbage_collect_values=False)
-        self._noise = Noise(number)
+        self._noise = EagerNoise(number)
         self._integers: set[Node] = set()
         self.coarsest = 0.0
         """The ulp of 1 in the least precise dtype among the values."""

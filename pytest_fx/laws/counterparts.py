@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
+import torch.fx
 from torch import nn
 
 from fx import GraphModule
@@ -167,18 +168,18 @@ def is_folded(pass_run: PassRun, name: str) -> bool:
 
     Those have values that the model has nowhere: what was folded is no copy, neither a parameter nor a constant.
     """
-    after, parameters = pass_run.after, counterparts(pass_run)
+    after, parameters = pass_run.graph_program, counterparts(pass_run)
     own = parameters.of(name)
     if pass_run.mode == "train" or after is None or len(own) != 1 or name in parameters.constants:
         return False
     return _holds_new_values(pass_run) and _uses(after, own[0]) < _uses(pass_run.capture(), name)
 
 
-def _uses(program: GraphModule, name: str) -> int:
+def _uses(program: GraphModule | torch.fx.GraphModule, name: str) -> int:
     """Return how many nodes fetch a parameter, by whichever name, or call a module that holds it."""
     parameters = dict(program.named_parameters(remove_duplicate=False))
     paths = [path for path, tensor in parameters.items() if tensor is parameters.get(name)] or [name]
-    nodes = [node for node in program.graph.nodes if node.op in ("get_attr", "call_module")]
+    nodes = [node for node in program.graph.nodes if node.op == "call_module" or (node.op == "get_attr" and node.users)]
     return sum(any(f"{path}.".startswith(f"{node.target}.") for path in paths) for node in nodes)
 
 

@@ -81,7 +81,9 @@ def _is_judged_in_float64(pass_run: PassRun) -> bool:
     if not pass_run.has_float64:
         return False
     after = pass_run.after_float64
-    return after is not None and _casts(after) <= _casts(pass_run.capture(float64=True))
+    if after is None or not isinstance(after, GraphModule):
+        return after is not None
+    return _casts(after) <= _casts(pass_run.capture(float64=True))
 
 
 def _casts(program: GraphModule) -> int:
@@ -177,7 +179,7 @@ def _require_gradients(pass_run: PassRun, float64: bool) -> None:
     with pass_run.watched(calls=True):
         step = training_step(actual, arguments, dtype, stored=subject.is_large)
     found = step.gradients
-    is_given = pass_run.before is None
+    is_given = pass_run.is_given
     if isinstance(found, Exception) and (is_given or pass_run.actual(float64=float64).error is not None):
         return
     if isinstance(found, Exception):

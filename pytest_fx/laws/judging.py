@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fx import GraphModule, Node
-from fx.analysis.kernel_run import KernelMode
+from fx.analysis.kernel_calls import KernelMode
 from fx.errors import note_lines
 from fx.operators.effects import effect_of
 from fx.operators.tensor_queries import names_of

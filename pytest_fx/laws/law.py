@@ -20,7 +20,7 @@ MOST_LINES = 6
 """Lines of another library's message that are shown."""
 KINDS = ("always", "sampled", "demanded")
 """When a law is checked."""
-KEPT_BY = ("passes", "programs", "all")
+KEPT_BY = ("passes", "programs", "forms", "transforms", "all")
 """The kinds of programs that a law is about."""
 JUDGED = ("", "kinds", "values", "gradients", "refusals")
 """What of a program's output a law is about."""
@@ -45,9 +45,11 @@ class Law:
     ``"gradients"``; ``"refusals"`` of inputs. Of several broken laws, these are reported first. The first node is shown
     that computes other values, kinds or gradients. Empty: it is about the pass or the program as such."""
     calls: int = 0
-    """About how many eager calls it takes on a model beside those that every comparison takes."""
+    """How many calls it takes of a small model and its program, and captures of them, beside those that the contract
+    takes. A test measures it for the laws of the table."""
     of: str = "passes"
-    """The programs that it is about: results of ``"passes"``, other ``"programs"``, or ``"all"``."""
+    """The programs that it is about: results of ``"passes"`` on what was captured, of passes in other ``"forms"``, of
+    ``"transforms"``, which are both, other ``"programs"``, or ``"all"``."""
     more_inputs: bool = False
     """Whether the program is called or differentiated otherwise than with its input sets; such a law is left out where
     these are asked for by number."""
@@ -57,6 +59,9 @@ class Law:
     """Whether a model of full size is held to it with leaf modules alone, and not once more in functions."""
     says_less: bool = False
     """Whether a search that finds it broken goes on: wrong values on ordinary inputs say more about a pass."""
+    small_only: bool = False
+    """Whether a model of full size is not held to it, though it takes few calls: it copies or saves the model, applies
+    the pass again, or breaks checks and arithmetic on purpose."""
 
     def __post_init__(self) -> None:
         """Refuse what is not a law."""

@@ -116,12 +116,12 @@ def _noisy_run(pass_run: PassRun, inputs: Inputs, name: str, sqnr_db: float, num
     noisy = run(_Noisy(program, name, sqnr_db, number, {}))
     if noisy.error is None:
         return noisy
-    plain = _Keeping(program)
+    plain = _RandomKeeping(program)
     run(plain)
     return run(_Noisy(program, name, sqnr_db, number, plain.values))
 
 
-class _Keeping(Interpreter):
+class _RandomKeeping(Interpreter):
     """Runs a program and keeps copies of all values."""
 
     def __init__(self, program: GraphModule) -> None:

@@ -95,7 +95,7 @@ def _require_state(pass_run: PassRun, inputs: Inputs) -> None:
     runs = _both(pass_run, inputs)
     if runs is None:
         return
-    known, is_given = _known_state(pass_run), pass_run.before is None
+    known, is_given = _known_state(pass_run), pass_run.is_given
     changed, rewritten = runs[0].state, runs[0].rewritten
     eager = {name: changed[name] for name in known & changed.keys()} if is_given else changed
     actual = _by_first_name(pass_run, runs[1].state)
@@ -125,6 +125,8 @@ def _known_state(pass_run: PassRun) -> set[str]:
     """The names of the parameters and buffers of eager that the program may hold."""
     if pass_run.before is not None:
         return set(pass_run.before.module.tensors)
+    if not pass_run.is_given:
+        return set(pass_run.subject.tensors)
     assert pass_run.program is not None
     held = pass_run.subject.tensors
     own = tensors_of(pass_run.program).items()
@@ -182,7 +184,7 @@ def other_values(pass_run: PassRun) -> None:
     # Errors are rounding errors if they are so beside the outputs for the example, which may be far larger: those of
     # `gelu` for negative numbers are about zero. A model of full size knows that of its input sets.
     beside = () if pass_run.subject.is_full_size else (0,)
-    for inputs in list(OTHER_VALUES)[: None if pass_run.before is None else of_pass]:
+    for inputs in list(OTHER_VALUES)[: None if pass_run.is_given else of_pass]:
         try:
             _require_on(pass_run, "other values", inputs, beside)
         except LawViolation:
@@ -326,9 +328,9 @@ def _require_on(pass_run: PassRun, law: str, inputs: Inputs, beside: tuple[Input
         return
     if pass_run.actual(inputs).error is None:
         require_kept(law, pass_run, (*beside, inputs), _output)
-    elif pass_run.before is None:
+    elif pass_run.is_given:
         pass_run.leave_out(law, f"the program refuses {inputs}")
-    elif pass_run.untouched().actual(inputs).error is not None:
+    elif pass_run.with_nothing_changed().actual(inputs).error is not None:
         pass_run.leave_out(law, f"the capture refuses {inputs}")
     else:
         require_kept(law, pass_run, (*beside, inputs), _output)

@@ -257,9 +257,9 @@ def _lay_out_as(program: nn.Module, other: nn.Module) -> None:
             tensor.data = memory.as_strided(wanted.shape, strides)
 
 
-def _made_alike(after_float64: GraphModule | None, after: GraphModule) -> bool:
+def _made_alike(after_float64: nn.Module | None, after: GraphModule) -> bool:
     """Return whether what the pass makes of the program in float64 is what it makes of it, but for rounding."""
-    if after_float64 is None or after_float64.code != after.code:
+    if not isinstance(after_float64, GraphModule) or after_float64.code != after.code:
         return False
     others = tensors_of(after_float64)
     return all(_nearly(tensor, others.get(name)) for name, tensor in tensors_of(after).items())

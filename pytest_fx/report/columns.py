@@ -194,6 +194,7 @@ COLUMNS = (
     SummaryColumn("verdict", _verdict, short=verdict_of, markup=_colour_of_verdict),
     SummaryColumn("nodes", _nodes, narrowest=WIDE),
     SummaryColumn("captured by", _way, True),
+    SummaryColumn("form", lambda row: "-" if row.form in (None, "fx", "torch.fx") else row.form, True),
     SummaryColumn("float64 error", lambda row: shown_error(row.float64_error), narrowest=None),
     SummaryColumn(
         "error (by rounding)", _errors, narrowest=WIDE, short=lambda row: _pair(row.error, row.eager_error, shown_error)

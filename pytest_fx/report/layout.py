@@ -26,7 +26,7 @@ Line = list[tuple[str, Markup]]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class CellColumn:
     """One column, cell by cell."""
 
     heading: str
@@ -51,12 +51,12 @@ def format_rows(
     shown = [column for column in columns if column.is_shown(width or 0, verbose=verbose)]
     filled = [column for column in (_filled(column, rows, verbose=verbose) for column in shown) if column is not None]
     is_wrong = [verdict_of(row) == WRONG for row in rows]
-    marks = Column("", [MARK if wrong else "" for wrong in is_wrong], [_WRONG] * len(rows), 1)
+    marks = CellColumn("", [MARK if wrong else "" for wrong in is_wrong], [_WRONG] * len(rows), 1)
     marked = [marks, *filled] if any(is_wrong) else filled
     if width is None or _total(marked) <= width:
         return _lines(marked, dict.fromkeys(range(len(rows)), ""))
     model, program, *others = filled
-    marks = Column("", marks.cells, marks.markups, 1 if any(is_wrong) else 0)
+    marks = CellColumn("", marks.cells, marks.markups, 1 if any(is_wrong) else 0)
     lines: list[Line] = []
     for part in _parts([marks, program], others, width):
         lines += [[]] if lines else []
@@ -73,20 +73,20 @@ def text_of(line: Line) -> str:
     return "".join(text for text, _ in line)
 
 
-def _filled(column: SummaryColumn, rows: Sequence[SummaryRow], *, verbose: bool) -> Column | None:
+def _filled(column: SummaryColumn, rows: Sequence[SummaryRow], *, verbose: bool) -> CellColumn | None:
     """The cells of a column; None for an optional one that shows nothing."""
     cells = [column.shown(row, verbose=verbose) for row in rows]
     if column.optional and all(cell == "-" for cell in cells):
         return None
     markups = [_WRONG if verdict_of(row) == WRONG else column.markup(row) for row in rows]
-    return Column(column.heading, cells, markups, max(map(len, (column.heading, *cells))))
+    return CellColumn(column.heading, cells, markups, max(map(len, (column.heading, *cells))))
 
 
-def _total(columns: Sequence[Column]) -> int:
+def _total(columns: Sequence[CellColumn]) -> int:
     return sum(column.width for column in columns) + len(GAP) * (len(columns) - 1)
 
 
-def _parts(names: list[Column], others: list[Column], width: int) -> Iterator[list[Column]]:
+def _parts(names: list[CellColumn], others: list[CellColumn], width: int) -> Iterator[list[CellColumn]]:
     """Yield the columns of one table after the other, all with the names of programs, none wider than ``width``."""
     marks, program = names
     taken = _total([marks, *others]) + len(GAP)
@@ -103,11 +103,11 @@ def _parts(names: list[Column], others: list[Column], width: int) -> Iterator[li
     yield part
 
 
-def _broken(column: Column, width: int) -> Column:
+def _broken(column: CellColumn, width: int) -> CellColumn:
     """The column with cells that are longer than ``width`` in several lines."""
     width = max(min(column.width, width), 1)
     heading, *cells = ["\n".join(_wrapped(cell, width)) for cell in (column.heading, *column.cells)]
-    return Column(heading, cells, column.markups, width)
+    return CellColumn(heading, cells, column.markups, width)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -120,7 +120,7 @@ def _heads(models: Sequence[str], places: Sequence[int]) -> dict[int, str]:
     return {place: "" if shown[:at][-1:] == [shown[at]] else shown[at] for at, place in enumerate(places)}
 
 
-def _lines(columns: Sequence[Column], heads: Mapping[int, str]) -> list[Line]:
+def _lines(columns: Sequence[CellColumn], heads: Mapping[int, str]) -> list[Line]:
     """The heading and the rows of one table, where ``heads`` has a name with the name of the model above."""
     plain: list[Markup] = [{}] * len(columns)
     lines = _row([column.heading for column in columns], plain, columns)
@@ -132,7 +132,7 @@ def _lines(columns: Sequence[Column], heads: Mapping[int, str]) -> list[Line]:
     return lines
 
 
-def _row(cells: Sequence[str], markups: Sequence[Markup], columns: Sequence[Column]) -> list[Line]:
+def _row(cells: Sequence[str], markups: Sequence[Markup], columns: Sequence[CellColumn]) -> list[Line]:
     """The lines of one row: as many as its highest cell has."""
     lines: list[Line] = []
     for parts in zip_longest(*(cell.split("\n") for cell in cells), fillvalue=""):

@@ -19,7 +19,11 @@ from pytest_fx.report.written_report import write_report
 
 def main(arguments: Sequence[str] | None = None, out: Callable[[str], Any] = sys.stdout.write) -> int:
     """Run a command and return the exit status: 2 for what cannot be done, 1 if ``compare`` finds something worse."""
-    parser = argparse.ArgumentParser(prog="python -m pytest_fx", description="reports of runs: what --fx-report wrote")
+    parser = argparse.ArgumentParser(
+        prog="python -m pytest_fx",
+        description="reports of runs: what --fx-report wrote",
+        epilog="python -m pytest_fx judge --help: candidates in the place of a reference",
+    )
     commands = parser.add_subparsers(required=True)
     merging = commands.add_parser("merge", help="one report of the parts of a run, of several machines say")
     merging.add_argument("parts", nargs="+", type=Path, metavar="DIR", help="folders of reports")

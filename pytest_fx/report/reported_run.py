@@ -59,7 +59,7 @@ class ReportedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReportedEntry:
     """What is kept of a row when its run is over."""
 
     model: str
@@ -85,7 +85,7 @@ class Entry:
         return self.model, self.program
 
     @classmethod
-    def of(cls, reported: ReportedRow, compared: Sequence[str] = ()) -> Entry:
+    def of(cls, reported: ReportedRow, compared: Sequence[str] = ()) -> ReportedEntry:
         """Return what is kept of a row; no speed-up of a wrong program. ``compared`` are columns of users."""
         row = reported.row
         times = (row.speedup, row.speedup_low, row.speedup_high) if row.outcome is None else (None, None, None)
@@ -98,7 +98,7 @@ class Entry:
         return [float(f"{value:.5g}") if isinstance(value, float) else value for value in values]
 
 
-_LISTED = tuple(each.name for each in fields(Entry) if each.name != "columns")
+_LISTED = tuple(each.name for each in fields(ReportedEntry) if each.name != "columns")
 """The fields of an entry that its line of a history has in this order."""
 
 
@@ -139,10 +139,10 @@ class ReportedRun:
         """Return the lines on tests that failed."""
         return [line for line in self.lines if line["kind"] == "failure"]
 
-    def entries(self) -> dict[Key, Entry]:
+    def entries(self) -> dict[Key, ReportedEntry]:
         """Return what is kept of the run when another one is reported in the same folder."""
         compared = self.headings(compared=True)
-        return {row.key: Entry.of(row, compared) for row in self.rows()}
+        return {row.key: ReportedEntry.of(row, compared) for row in self.rows()}
 
     @property
     def when(self) -> str:
@@ -234,7 +234,7 @@ class EarlierRun:
 
     run: Mapping[str, Any]
     """When it began and ended, and its commit."""
-    entries: Mapping[Key, Entry]
+    entries: Mapping[Key, ReportedEntry]
     """Its rows."""
 
     @classmethod
@@ -256,13 +256,13 @@ class EarlierRun:
         return {**line, "columns": columns} if any(columns) else line
 
 
-def _entry(row: Any, columns: Any) -> Entry | None:
+def _entry(row: Any, columns: Any) -> ReportedEntry | None:
     """The entry that a row of a history is, if it is a whole one."""
     if not isinstance(row, list) or len(row) != len(_LISTED):
         return None
     known = dict(zip(_LISTED, row, strict=True))
     shown = {str(name): str(text) for name, text in columns.items()} if isinstance(columns, dict) else {}
-    return Entry(**known, columns=shown) if has_types(Entry, known, but=["columns"]) else None
+    return ReportedEntry(**known, columns=shown) if has_types(ReportedEntry, known, but=["columns"]) else None
 
 
 def read_history(folder: Path) -> list[EarlierRun]:

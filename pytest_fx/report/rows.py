@@ -42,6 +42,8 @@ class SummaryRow:
     """Why the ways that were tried before refused it, a line each."""
     refusal_messages: Sequence[str] | None = None
     """The same in full."""
+    form: str | None = None
+    """The form in which the pass was given the model (see ``pytest_fx.forms``)."""
     nodes_before: int | None = None
     """Nodes of the captured graph."""
     nodes_after: int | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pytest_fx.records.baseline import Change, Measurement
-from pytest_fx.report.reported_run import Entry, Key
+from pytest_fx.report.reported_run import Key, ReportedEntry
 
 LEAST_CHANGE = 0.01
 """The share by which a program has to be slower at least: two copies of one program differ by as much."""
@@ -34,7 +34,7 @@ class RowChange:
         return f"{self.program} of {self.model}: {self.text}"
 
 
-def changes_between(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> list[RowChange]:
+def changes_between(before: Mapping[Key, ReportedEntry], now: Mapping[Key, ReportedEntry]) -> list[RowChange]:
     """Return what is not as it was, in the order of what a reader has to know first.
 
     A program is slower, or faster, where the 95 % interval of the change lies beyond 1 %; what two hosts measured is
@@ -47,7 +47,7 @@ def changes_between(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> li
 _ORDER = ("verdict", "slower", "gone", "column", "new", "faster")
 
 
-def _rows_of_one(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> Iterator[RowChange]:
+def _rows_of_one(before: Mapping[Key, ReportedEntry], now: Mapping[Key, ReportedEntry]) -> Iterator[RowChange]:
     for key, entry in now.items():
         if key not in before:
             yield RowChange("new", *key, entry.verdict)
@@ -56,7 +56,7 @@ def _rows_of_one(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> Itera
             yield RowChange("gone", *key, f"was {entry.verdict}")
 
 
-def _rows_of_both(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> Iterator[RowChange]:
+def _rows_of_both(before: Mapping[Key, ReportedEntry], now: Mapping[Key, ReportedEntry]) -> Iterator[RowChange]:
     for key, entry in now.items():
         old = before.get(key)
         if old is None:
@@ -76,7 +76,7 @@ def _rows_of_both(before: Mapping[Key, Entry], now: Mapping[Key, Entry]) -> Iter
             yield RowChange(word, *key, text)
 
 
-def change_of(before: Entry, now: Entry) -> Change | None:
+def change_of(before: ReportedEntry, now: ReportedEntry) -> Change | None:
     """Return how the time of a program changed; None where that was not measured, or on another host."""
     measured = _measurement(before), _measurement(now)
     if measured[0] is None or measured[1] is None or before.host != now.host:
@@ -84,7 +84,7 @@ def change_of(before: Entry, now: Entry) -> Change | None:
     return Change(measured[0], measured[1])
 
 
-def _measurement(entry: Entry) -> Measurement | None:
+def _measurement(entry: ReportedEntry) -> Measurement | None:
     if entry.speedup is None or entry.low is None or entry.high is None:
         return None
     if not 0 < entry.low <= entry.speedup <= entry.high:

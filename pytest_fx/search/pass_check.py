@@ -31,7 +31,7 @@ from pytest_fx.harness.process import process_kept
 from pytest_fx.harness.subject import GivenProgram, ProgramSource, Subject
 from pytest_fx.laws import Law, affordable, broken_laws, choose_laws
 from pytest_fx.laws.ways_out import with_ways_out
-from pytest_fx.loading import load_contract, load_pass
+from pytest_fx.loading import for_random_programs, load_contract, load_pass
 from pytest_fx.processes.deadline import Watchdog
 from pytest_fx.search.check_report import CheckReport
 from pytest_fx.search.counterexample import FOLDER
@@ -90,6 +90,7 @@ def check_pass(
     timeout: float | None = None,
     memory: int | None = None,
     on_program: Callable[[int, int | None], object] | None = None,
+    form: str = "auto",
 ) -> CheckReport:
     """Apply a pass to random programs, and check on each that it keeps the laws of :mod:`pytest_fx.laws`.
 
@@ -124,6 +125,7 @@ def check_pass(
         memory: with ``isolate``, MiB that the child may need; by default most of what the machine has left.
         on_program: called before each program with its number and how many are to be tried so far; with None for that
             while the program, on which the pass breaks a law, is made smaller.
+        form: in which form the pass is given programs, as ``--fx-form`` takes it; by default that which it shows.
 
     Raises:
         LawViolation: the pass breaks a law. The message has the smallest program found, its code before and after the
@@ -133,7 +135,7 @@ def check_pass(
     """
     __tracebackhide__ = True
     limits = isolation_limits(isolate, timeout, memory)
-    made = load_pass(pass_)
+    made = load_pass(pass_, form) if form != "auto" else for_random_programs(load_pass(pass_))
     promise = contract_of(made) if contract is None else load_contract(contract)
     laws, modes = choose_laws(without, demand, may_change(made)), tuple(_checked_modes(modes))
     demand = (demand,) if isinstance(demand, str) else demand
@@ -244,6 +246,7 @@ def check_program(
     isolate: bool = False,
     timeout: float | None = None,
     memory: int | None = None,
+    form: str = "auto",
 ) -> None:
     """Apply a pass to one program, and check that it keeps the laws; test files of failures call this.
 
@@ -259,6 +262,7 @@ def check_program(
             :func:`check_pass` does.
         timeout: see there.
         memory: see there.
+        form: in which form the pass is given the program, as :func:`check_pass` takes it.
 
     Raises:
         LawViolation: the pass breaks a law.
@@ -266,7 +270,7 @@ def check_program(
     """
     __tracebackhide__ = True
     limits = isolation_limits(isolate, timeout, memory)
-    made = load_pass(pass_)
+    made = load_pass(pass_, form)
     _expect_seconds(seconds)
     what = "check_program takes a function that makes the module"
     expect_callable(build, what, error=FxError)

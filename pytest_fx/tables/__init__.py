@@ -11,7 +11,6 @@ A table is added by a call of :func:`register_table` in its file and an import o
 
 from pytest_fx.errors import TableError
 from pytest_fx.tables.rows import (
-    accuracy,
     fusion,
     ir_complexity,
     lowering,
@@ -48,7 +47,6 @@ __all__ = [
     "Table",
     "TableError",
     "Timeline",
-    "accuracy",
     "fusion",
     "get_table",
     "ir_complexity",

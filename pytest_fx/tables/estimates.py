@@ -16,11 +16,11 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from fx import GraphModule
-from fx.analysis.calibration import calibrated_here, file_of_machine
-from fx.analysis.devices import Device
 from fx.analysis.kernel_calls import record_calls
-from fx.analysis.measured_times import MeasuredTimes
-from fx.analysis.simulation import Simulation, estimate_calls
+from fx.simulation.calibration import calibrated_here, file_of_machine
+from fx.simulation.devices import Device
+from fx.simulation.measured_times import MeasuredTimes
+from fx.simulation.run_times import Simulation, estimate_calls
 from pytest_fx.tables.table import Entry, NotRun
 from pytest_fx.timing.paired import median_interval
 

@@ -9,11 +9,11 @@ from typing import Any
 from filelock import FileLock
 
 from fx import GraphModule
-from fx.analysis.calibration import calibrated_here, file_of_machine
 from fx.analysis.kernel_calls import record_calls
-from fx.analysis.measured_times import MeasuredTimes
-from fx.analysis.simulation import estimate_calls
 from fx.interpreter import positional
+from fx.simulation.calibration import calibrated_here, file_of_machine
+from fx.simulation.measured_times import MeasuredTimes
+from fx.simulation.run_times import estimate_calls
 from pytest_fx.harness.evaluation import Arguments
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fx.analysis.kernel_run import KernelMode
+from fx.analysis.kernel_calls import KernelMode
 from fx.analysis.live_storages import LiveStorages
 from pytest_fx.harness.layouts import uncompiled
 

@@ -1,6 +1,7 @@
 """Models and passes of an imaginary user, for runs of pytest inside the tests."""
 
 import json
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +13,10 @@ import pytest_fx.search.pass_check
 import pytest_fx.suites.model_suite  # noqa: F401
 
 torch.compile(lambda x: x, backend="eager")(torch.ones(1))
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # they use what torch itself deprecates
+    import torch._inductor.decomposition
+    import torch._inductor.pattern_matcher
 
 
 USER_MODULE = '''

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fx.analysis.kernel_replay import Replay
-from tests.fx.analysis.calibrated import calibrated
+from fx.simulation.measured_times import Replay
+from tests.fx.simulation.calibrated import calibrated
 
 TIME = """
 import torch

@@ -23,7 +23,7 @@ def test_every_option_has_an_effect():
 @pytest.mark.parametrize(
     "options, why",
     [
-        ("--fx-model mlp --fx-form aten", "*--fx-capture auto"),
+        ("--fx-model mlp --fx-form functional --fx-capture symbolic", "*--fx-capture symbolic"),
         ("--fx-model mlp --fx-form aten --fx-capture guided --fx-pass remove-checks", "*--fx-capture guided"),
         ("--fx-pass remove-checks", "no test of the run asks for fx_pass"),
         ("--fx-examples 3 --fx-model mlp", "no test of the run asks for fx_check_pass"),
@@ -104,13 +104,17 @@ def test_the_rerun_of_one_test_keeps_the_options_of_the_run(pytester):
     options = ("--fx-model", "mlp", "--fx-pass", "remove-checks", "--fx-rounds", "3")
     result = pytester.runpytest("fx::test_capture_is_well_formed[mlp]", *options)
     result.assert_outcomes(passed=1)
-    result = pytester.runpytest("fx::test_capture_is_well_formed[mlp]", *options, "--fx-form", "aten")
+    result = pytester.runpytest(
+        "fx::test_capture_is_well_formed[mlp]", *options, "--fx-form", "aten", "--fx-capture", "guided"
+    )
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
 @pytest.mark.thorough
 def test_workers_report_an_idle_option(pytester):
-    result = pytester.runpytest("--fx-model", "mlp", "--fx-pass", "remove-checks", "--fx-form", "aten", "-n", "1")
+    result = pytester.runpytest(
+        "--fx-model", "mlp", "--fx-pass", "remove-checks", "--fx-form", "aten", "--fx-capture", "guided", "-n", "1"
+    )
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines("--fx-form has no effect")
 
@@ -119,7 +123,7 @@ def test_workers_report_an_idle_option(pytester):
     "marker, message",
     [
         ('"mlp"', "the marker fx takes no positional arguments, and has 'mlp'"),
-        ('model="mlp", form="aten"', "form in a marker fx has no effect"),
+        ('model="mlp", form="aten", capture="guided"', "form in a marker fx has no effect"),
         ('model="mlp", rounds=3', "rounds in a marker fx has no effect"),
         ('model="mlp", pass_="remove-checks"', "pass_ in a marker fx has no effect"),
         ('model="mlp", contract="exact", rtol=1e-3', "rtol in a marker fx has no effect"),

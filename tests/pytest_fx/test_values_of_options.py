@@ -2,6 +2,8 @@
 
 import pytest
 
+from pytest_fx.option_table import FORMS
+
 
 @pytest.mark.parametrize(
     "option, texts, wanted",
@@ -22,7 +24,7 @@ import pytest
         ("size", ["tiny", ""], "full or small"),
         ("device", ["tpu"], "cpu or cuda"),
         ("capture", ["traced"], "auto or symbolic or guided or export"),
-        ("form", ["dialect"], "auto or functional or aten"),
+        ("form", ["dialect"], " or ".join(FORMS)),
     ],
 )
 def test_a_value_that_makes_no_sense_is_refused(pytester, option, texts, wanted):

@@ -121,7 +121,7 @@ class AssignedAttributes:
         if _READS_OF_ALL.isdisjoint(facts.read):
             for name in facts.stored:
                 if not name.startswith("__") and not hasattr(torch.nn.Module, name):
-                    trace.replace(torch.nn.Module, (name,), lambda _, name=name: _Watched(name), absent=True)
+                    trace.replace(torch.nn.Module, (name,), lambda _, name=name: _WatchedAttributes(name), absent=True)
 
     def read(self, module: torch.nn.Module, name: str) -> None:
         """Note that an attribute is read, or looked for."""
@@ -143,7 +143,7 @@ class AssignedAttributes:
         return [(owner, name) for owner, name in changes if (id(owner), name) not in unseen]
 
 
-class _Watched:
+class _WatchedAttributes:
     """An attribute of all modules during traces; its value is in the ``__dict__`` of each module that has it."""
 
     def __init__(self, name: str) -> None:

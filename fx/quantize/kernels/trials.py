@@ -53,7 +53,7 @@ class Way:
     """Whether a result is what it should be."""
 
 
-class Choices:
+class KernelChoices:
     """The ways that were chosen, by what was to be computed; one for a process."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Choices:
             return self._names[problem]
 
 
-CHOICES = Choices()
+CHOICES = KernelChoices()
 """Those of this process."""
 
 

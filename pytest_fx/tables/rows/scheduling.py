@@ -96,7 +96,7 @@ def _measure_as_client(settings: Mapping[str, Any], own: Channel) -> None:
         programs |= {"fetches": partial(_fetch_all, list(tables)), "fetch": partial(_fetch_all, list(tables)[:1])}
         timed = _time(programs, queries, settings)
         timeline = {
-            name: _Watched(program).timeline(queries[0]) for name, program in (("before", before), ("after", after))
+            name: _TimedRun(program).timeline(queries[0]) for name, program in (("before", before), ("after", after))
         }
         predicted = _predicted(work, before, after, queries[0], timed) if settings["estimated"] else {}
         found = {**timed, **predicted, **_moved(overlap, before), "same": same, "timeline": timeline}
@@ -153,7 +153,7 @@ class FetchTimes:
         return now
 
 
-class _Watched(fx.Interpreter):
+class _TimedRun(fx.Interpreter):
     """Runs a program and notes what ran when."""
 
     def __init__(self, program: GraphModule) -> None:

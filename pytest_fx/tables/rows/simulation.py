@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from fx import GraphModule
-from fx.analysis.known_devices import list_devices
-from fx.analysis.simulation import simulate
 from fx.errors import FxError
 from fx.passes import get_pass
+from fx.simulation.known_devices import list_devices
+from fx.simulation.run_times import simulate
 from model_zoo import get_model, list_models
 from pytest_fx.harness import evaluation
 from pytest_fx.harness.capture import capture

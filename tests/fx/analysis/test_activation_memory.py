@@ -157,3 +157,12 @@ def test_the_report_fits_80_columns() -> None:
     model = get_model("resnet_tiny")
     report = activation_memory(fx.symbolic_trace(model.build()), *model.example_inputs(batch=1))
     assert max(len(line) for line in str(report).splitlines() if "where" not in line) <= 80
+
+
+def test_attention_takes_too_long_to_be_made_again() -> None:
+    model = get_model("bert_small")
+    program = fx.symbolic_trace(model.build())
+    report = activation_memory(program, *model.example_inputs(batch=2), backward=True)
+    again = {str(saving.node) for saving in report.recompute}
+    assert "gelu" in again
+    assert not any(name.startswith("scaled_dot_product_attention") for name in again)

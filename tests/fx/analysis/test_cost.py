@@ -71,6 +71,14 @@ def test_modules_that_run_as_one_kernel_count_as_their_parts() -> None:
         assert cost_of(nn.Sequential(module), torch.ones(2, 4, 8)).total.multiply_adds == expected
 
 
+def test_products_that_the_counter_of_torch_lacked_are_registered_with_it() -> None:
+    layer, x = nn.LSTM(8, 4), torch.ones(5, 2, 8)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        torch.mv(torch.ones(4, 6), torch.ones(6))
+        layer(x)
+    assert counter.get_total_flops() == 2 * 4 * 6 + 2 * cost_of(nn.Sequential(layer), x).total.multiply_adds
+
+
 def test_a_recurrent_layer_counts_its_gates_forward_and_backward() -> None:
     report = cost_of(nn.Sequential(nn.LSTM(8, 4)), torch.ones(5, 2, 8))
     assert report.total.multiply_adds == 5 * 2 * (16 * 8 + 16 * 4)

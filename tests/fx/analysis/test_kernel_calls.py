@@ -1,23 +1,28 @@
-"""Calls of kernels: what they are given, and from how far away; sizes of products; smooth surfaces over them."""
+"""Calls of kernels: what they are given, and from how far away."""
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-import pytest
 import torch
 from torch import nn
 
 import fx
-from fx.analysis.kernel_calls import record_calls
-from fx.analysis.kernel_run import KernelRun
-from fx.analysis.product_sizes import ProductSizes, Surface, product_sizes
+from fx.analysis.kernel_calls import KernelRun, record_calls
 
 
 def test_a_view_of_a_parameter_is_the_parameter() -> None:
     calls = record_calls(fx.symbolic_trace(nn.Linear(4, 8)), torch.empty(2, 4)).calls
     assert [one.is_state for one in calls[-1].given] == [True, False, True]
+
+
+class Names(KernelRun):
+    """A run that keeps the names of its kernels."""
+
+    def __init__(self, program: fx.GraphModule) -> None:
+        super().__init__(program)
+        self.names: list[str] = []
+
+    def record(self, func: object, *_: object) -> None:
+        self.names.append(str(func))
 
 
 def test_copies_that_are_made_of_a_module_are_not_calls_of_the_program() -> None:
@@ -35,9 +40,9 @@ def test_copies_that_are_made_of_a_module_are_not_calls_of_the_program() -> None
 
     model = nn.Sequential(Scaling())
     program = fx.GraphModule(model, Leaves().trace(model))
-    calls: list[str] = []
-    KernelRun(program, lambda kernel, *_: calls.append(str(kernel))).run(torch.ones(2, 4))
-    assert calls == ["aten.mul.Tensor"]
+    run = Names(program)
+    run.run(torch.ones(2, 4))
+    assert run.names == ["aten.mul.Tensor"]
 
 
 def test_calls_of_the_same_sizes_have_one_key_and_others_do_not() -> None:
@@ -70,44 +75,3 @@ def test_the_gradients_calls_belong_to_the_nodes_of_the_forward_run() -> None:
     backward = [(str(call.node), call.name) for call in calls.calls if call.is_backward and call.cost is not None]
     assert ("_1", "aten.threshold_backward") in backward
     assert ("_0", "aten.mm") in backward
-
-
-@pytest.mark.parametrize(
-    "function, shapes, expected",
-    [
-        (
-            nn.Conv2d(8, 16, 3, stride=2, padding=1),
-            [(2, 8, 32, 32)],
-            ProductSizes("convolution", rows=2 * 16 * 16, columns=16, depth=72, groups=1, window=9, step=4),
-        ),
-        (nn.Conv2d(8, 16, 1, groups=2), [(1, 8, 4, 4)], ProductSizes("convolution", 16, columns=8, depth=4, groups=2)),
-        (nn.Conv2d(8, 8, 3, groups=8), [(1, 8, 4, 4)], ProductSizes("depthwise", 4, 1, 9, groups=8, window=9, step=4)),
-        (lambda x, y: torch.bmm(x, y), [(6, 5, 4), (6, 4, 3)], ProductSizes("matrix", 5, columns=3, depth=4, groups=6)),
-    ],
-    ids=["over its window", "groups are products", "single channels are depthwise", "a batch is groups"],
-)
-def test_convolutions_and_batches_are_products(function: Any, shapes: Any, expected: ProductSizes) -> None:
-    calls = record_calls(fx.symbolic_trace(function), *map(torch.empty, shapes)).calls
-    assert next(sizes for call in calls if (sizes := product_sizes(call)) is not None) == expected
-
-
-def test_a_surface_goes_through_what_it_knows_and_is_unsure_far_away() -> None:
-    known = [((x, y), math.sin(x) + y) for x in (0.0, 1.0, 2.0, 3.0) for y in (0.0, 1.0, 2.0)]
-    surface = Surface.fit(known)
-    assert all(abs(surface.at(point)[0] - value) < 0.15 for point, value in known)
-    assert abs(surface.at((1.5, 0.5))[0] - (math.sin(1.5) + 0.5)) < 0.2
-    assert surface.at((30.0, 0.5))[1] > 2 * surface.at((1.5, 0.5))[1]
-
-
-def test_leaving_points_out_is_what_fitting_without_them_gives() -> None:
-    known = [((float(x),), math.sqrt(x)) for x in range(8)]
-    surface = Surface.fit(known)
-    others = Surface(
-        surface.points[:3] + surface.points[4:],
-        surface.values[:3] + surface.values[4:],
-        surface.reach,
-        surface.height,
-        surface.noise,
-    )
-    found = surface.leave_out()[3]
-    assert abs(found - (known[3][1] - others.at(known[3][0])[0])) < 0.05

@@ -54,7 +54,7 @@ class Model(nn.Module):
         return x
 
 
-def lines(explanation: fx.capture.explanation.Explanation) -> list[tuple[str, str]]:  # type: ignore[name-defined]
+def lines(explanation: fx.capture.explanation.CaptureExplanation) -> list[tuple[str, str]]:  # type: ignore[name-defined]
     """The first words of each obstacle, and its line's text."""
     return [(one.cause.partition(".")[0], str(one.where).partition(":  ")[2]) for one in explanation.obstacles]
 

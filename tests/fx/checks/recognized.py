@@ -25,7 +25,7 @@ if "fx" not in sys.modules:  # its __init__ imports torch, which other interpret
 
 from fx.bytecode.dialects import DIALECTS, JUMPS, RAISES, RETURNS, dialect, is_jump, steps
 from fx.bytecode.mentions import unpack_count
-from fx.checks.recognition import Comparison, pending_check
+from fx.checks.recognition import DecidingComparison, pending_check
 
 
 class Refused(Exception):
@@ -39,7 +39,7 @@ class Traced:
         self.log, self.operation, self.of = log, operation, of
 
     def __bool__(self) -> bool:
-        found = pending_check(sys._getframe(1), Comparison(self.operation, Traced))
+        found = pending_check(sys._getframe(1), DecidingComparison(self.operation, Traced))
         if found is None:
             raise Refused
         compound = " and more" if found.rest else f" in {found.options}" if found.options else ""

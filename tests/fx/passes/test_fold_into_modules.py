@@ -164,3 +164,18 @@ def test_functions_written_by_hand_become_modules_too() -> None:
     program = FoldIntoModules()(GraphModule({"a.b.weight": nn.Parameter(torch.ones(2, 4))}, graph))
     assert repr(program.a.b) == "Linear(in_features=4, out_features=2, bias=False)"
     assert torch.equal(program(torch.ones(1, 4)), torch.full((1, 2), 4.0))
+
+
+def test_a_layer_may_be_applied_to_its_own_weight() -> None:
+    class OfItself(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + F.linear(self.layer.weight, self.layer.weight, self.layer.bias)
+
+    model, x = OfItself(), torch.ones(3, 3)
+    folded = FoldIntoModules()(functional(model))
+    assert len(folded.graph.find_nodes(op="call_module")) == 1
+    assert torch.equal(folded(x), model(x))

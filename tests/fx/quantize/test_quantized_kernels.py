@@ -220,12 +220,12 @@ def test_the_fastest_way_that_is_right_is_taken_and_remembered(monkeypatch):
 
         return trials.Way(name, prepare, lambda found: float(found) == 1.0)
 
-    choices = trials.Choices()
+    choices = trials.KernelChoices()
     ways = [[way("slow", 0.003)], [way("wrong", 0.001, 2.0), way("halved", 0.002)], [way("slowest", 1.0)]]
     assert [choices.fastest("problem", lambda: ways) for _ in range(2)] == ["halved"] * 2
     assert tried == ["slow", "wrong", "halved", "slowest"]
     assert choices.fastest("other", lambda: [[way("wrong", 0.1, 2.0)]]) is None
-    assert trials.Choices().fastest("problem", lambda: ways[:1]) == "slow"
+    assert trials.KernelChoices().fastest("problem", lambda: ways[:1]) == "slow"
 
 
 def test_a_short_way_whose_first_call_takes_long_is_tried_again(monkeypatch):
@@ -242,7 +242,7 @@ def test_a_short_way_whose_first_call_takes_long_is_tried_again(monkeypatch):
         return trials.Way(name, lambda: run, lambda _: True)
 
     ways = [[way("short", 0.0004, 0.00001)], [way("long", 0.00002, 0.00002)]]
-    assert trials.Choices().fastest("problem", lambda: ways) == "short"
+    assert trials.KernelChoices().fastest("problem", lambda: ways) == "short"
 
 
 def test_a_layer_chooses_for_each_form_size_and_number_of_threads():
@@ -477,6 +477,19 @@ def test_a_convolution_whose_windows_can_lie_in_the_padding_as_a_whole_is_comput
     for _ in range(8):  # the kernel, which reads memory of others, would end the process
         assert torch.equal(layer(input, 0.1, 3), expected)
     assert torch.equal(layer(input, 0.1, 3, 0.2, 128), quantize(expected, 0.2, 128))
+
+
+def test_a_convolution_whose_dilated_windows_can_lie_around_the_image_is_computed_without_the_kernel():
+    torch.manual_seed(0)
+    layer = filled(QuantizedConv(5, 5, (2, 2), stride=(1, 1), padding=(1, 1), dilation=(2, 2)))
+    small, large = (torch.randint(0, 256, (2, 5, *size), dtype=torch.uint8) for size in ((3, 1), (3, 4)))
+    for input in (large, small):
+        expected = layer._reference(dequantize(input, 0.1, 3))
+        for _ in range(20):  # the kernel leaves what was in memory before
+            junk = [torch.full((expected.numel(),), 1e4) for _ in range(20)]
+            del junk
+            assert torch.allclose(layer(input, 0.1, 3), expected, rtol=1e-4, atol=1e-4)
+    assert "reference" not in layer.kernels.values()
 
 
 def test_a_convolution_whose_windows_reach_one_element_of_the_image_at_least_runs_on_a_kernel():

@@ -11,7 +11,7 @@ import fx
 from fx.passes import FuseConvBN, approximate, close, exact
 from fx.passes.pipeline import PassPipeline
 from pytest_fx.failures.details import LONGEST, format_errors, shortened
-from pytest_fx.failures.explanation import Explanation
+from pytest_fx.failures.explanation import FailureExplanation
 from pytest_fx.failures.failure import Failure
 from pytest_fx.failures.localization import NodeError
 from pytest_fx.harness.evaluation import Arguments
@@ -31,7 +31,7 @@ def explained(tmp_path, pass_, name=None, contract=close, module=None, inputs=No
     given = Arguments((torch.rand(2, 3) if inputs is None else inputs,))
     subject = Subject("own", module or Scaled(), lambda input_set: given)
     failure = Failure(subject, pass_, contract, violation_of(subject, pass_, contract), "own", name, test="here")
-    explanation = Explanation(failure)
+    explanation = FailureExplanation(failure)
     explanation.write(tmp_path, **options)
     return shortened("\n".join(explanation.lines)), tmp_path / failure.slug / "failure.md"
 

@@ -14,7 +14,7 @@ from fx.errors import FxError
 from fx.passes import FuseConvBN, close
 from pytest_fx.errors import LawViolation
 from pytest_fx.failures.failure import Failure
-from pytest_fx.failures.reproducer import Budget, find_part
+from pytest_fx.failures.reproducer import TrialBudget, find_part
 from pytest_fx.failures.reproducer_file import _spell, write_test
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
@@ -131,7 +131,7 @@ def test_a_fault_that_needs_what_comes_behind_is_found_without_what_comes_before
                 node.target = torch.tanh
         program.recompile()
 
-    budget = Budget()
+    budget = TrialBudget()
     part = part_of(Surrounded(), (torch.randn(4, 3),), wrong_where_halved, "sigmoid", budget=budget)
     assert called(part) == ["sigmoid", "mul"]
     assert budget.tried < 40
@@ -201,16 +201,16 @@ def test_no_part_is_found_where_none_fails_like_the_whole():
 
 @pytest.mark.parametrize("spent", [{"seconds": 0}, {"tries": 0}])
 def test_where_nothing_may_be_spent_the_part_is_the_whole_program(spent):
-    budget = Budget(**spent)
+    budget = TrialBudget(**spent)
     part = part_of(Steps(), (torch.randn(4, 3),), double_the_sigmoid, "sigmoid", budget=budget)
     assert called(part) == ["first", "tanh", "sigmoid", "mul", "second", "exp", "sum_1"]
     assert budget.tried == 0
 
 
 def test_what_was_spent_says_what_ended_the_search():
-    assert str(Budget()) == "0 parts tried"
-    assert str(Budget(tries=0)) == "0 parts tried, which is the most"
-    assert str(Budget(seconds=0)) == "0 parts tried in 0 s of CPU time, which is the most"
+    assert str(TrialBudget()) == "0 parts tried"
+    assert str(TrialBudget(tries=0)) == "0 parts tried, which is the most"
+    assert str(TrialBudget(seconds=0)) == "0 parts tried in 0 s of CPU time, which is the most"
 
 
 def refuse_sigmoids(program):
@@ -469,7 +469,7 @@ def test_looking_for_a_part_leaves_the_tensors_of_a_large_model_as_they_were_whe
     subject = failure.subject
     assert subject.is_large
     subject.shared_copy()
-    find_part(failure, budget=Budget(seconds=0.0))
+    find_part(failure, budget=TrialBudget(seconds=0.0))
     kept = list(subject.shared_weights().values())
     assert len(kept) == 3
     assert all(torch.equal(each.tensor, each.values) for each in kept)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from fx.passes import close, exact
 from pytest_fx.errors import InputError
 from pytest_fx.factories import require_callable
-from pytest_fx.failures.explanation import Explanation
+from pytest_fx.failures.explanation import FailureExplanation
 from pytest_fx.failures.failure import Failure
 from pytest_fx.harness.evaluation import Arguments
 from pytest_fx.harness.subject import Subject
@@ -153,7 +153,7 @@ def message_of(pass_, of=None, contract=close):
 
 def located(pass_, of):
     """Return where it goes wrong."""
-    return words("\n".join(Explanation(Failure(of, pass_, close, violation_of(of, pass_), "own", None)).lines))
+    return words("\n".join(FailureExplanation(Failure(of, pass_, close, violation_of(of, pass_), "own", None)).lines))
 
 
 def words(text):

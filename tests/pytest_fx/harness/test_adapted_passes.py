@@ -74,7 +74,6 @@ def breaks_the_code(graph_module: torch.fx.GraphModule):
     [
         (returns_a_number, "returned no program"),
         (returns_a_text, "returned no program"),
-        (returns_a_layer, "returned no program"),
         (returns_code, "returned no program"),
         (breaks_the_graph, "not well formed"),
         (sets_its_own_code, "which has no counterpart"),

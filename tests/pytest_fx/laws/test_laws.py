@@ -16,6 +16,7 @@ from catalogue.rows import behind, bypass, case, node_of, of, replace, substitut
 from catalogue.single_laws import Calling, checked, net, relu_by_function, rename_an_input, replaced
 from catalogue.single_laws_of_outputs import cut_the_gradient, drop_checks, fuse_gelu
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fx
 from fx.errors import PassError
@@ -194,9 +195,10 @@ def test_the_message_says_to_what_the_program_writes_otherwise(forward, target, 
 
 
 def test_every_law_of_the_table_is_broken_by_a_pass_of_the_catalogue():
-    elsewhere = {"other weights"}  # a law of programs that no pass has made
+    of_forms = {law.name for law in TABLE if law.of == "forms"}  # tests/pytest_fx/forms
+    elsewhere = {"other weights"} | of_forms  # the first is a law of programs that no pass has made
     assert {law for row in ROWS for law in row.laws} | elsewhere == {law.name for law in TABLE}
-    assert {law for row in WRONG.values() for law in row.laws} > {law.name for law in TABLE}
+    assert {law for row in WRONG.values() for law in row.laws} > {law.name for law in TABLE} - of_forms
 
 
 FILES_OF_LAWS = [path for path in sorted(Path(laws.__path__[0]).glob("*.py")) if path.stem != "__init__"]
@@ -208,7 +210,65 @@ def test_every_function_that_checks_a_law_is_in_the_table_under_its_name():
         name for text in texts for name in re.findall(r"^def ([a-z]\w*)\(pass_run: PassRun\) -> None:", text, re.M)
     }
     assert found == {law.name.replace(" ", "_").replace("-", "_") for law in TABLE}
-    assert found <= set(laws.__all__)
+    assert all(getattr(laws, name) is law_called(name_of_law(name)).check for name in found)
+    with pytest.raises(AttributeError, match="no attribute 'contracts'"):
+        laws.contracts
+
+
+def name_of_law(function):
+    (name,) = [law.name for law in TABLE if law.check.__name__ == function]
+    return name
+
+
+class Counted(TorchDispatchMode):
+    """Counts calls of a program that has one ReLU, and captures."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.count = 0
+        trace = fx.Tracer.trace
+
+        def counted(*args, **kwargs):
+            self.count += 1
+            return trace(*args, **kwargs)
+
+        monkeypatch.setattr(fx.Tracer, "trace", counted)
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.count += operator in (torch.ops.aten.relu.default, torch.ops.aten.relu_.default)
+        return operator(*args, **(kwargs or {}))
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8))
+        self.linear = nn.Linear(8, 4)
+
+    def forward(self, x):
+        torch._assert(x.dim() == 4, "images")
+        torch._assert(x.shape[1] == 3, "three colours")
+        return self.linear(torch.relu(self.layers(x)).mean((2, 3)))
+
+
+OF_CAPTURES = [law for law in TABLE if law.of != "forms"]  # the others need a pass in such a form
+
+
+@pytest.mark.parametrize("law", OF_CAPTURES, ids=[law.name for law in OF_CAPTURES])
+def test_the_table_has_the_calls_that_a_law_takes(law, monkeypatch):
+    def images(number):
+        return Arguments((torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(number)),))
+
+    def respell(program):
+        for node in program.graph.find_nodes(op="call_function", target=torch.relu):
+            node.target = F.relu
+        program.recompile()
+
+    pass_run = PassRun(Subject("images", Images().eval(), images, batch=2), respell)
+    assert not broken_laws([law_called("contract")], pass_run)
+    with Counted(monkeypatch) as counted:
+        broken_laws([law], pass_run)
+    assert counted.count == law.calls
 
 
 def test_every_law_is_in_the_guide_with_what_excuses_a_pass_from_it():

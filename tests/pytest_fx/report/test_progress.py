@@ -10,19 +10,7 @@ import pluggy
 import pytest
 from _pytest import hookspec
 
-from pytest_fx.report.progress import LineProgress, SentProgress, StatusLine
-from pytest_fx.report.workers_progress import CHANNEL, WorkersProgress, open_progress
-
-
-def progress_on(written, column=0):
-    return LineProgress(StatusLine(written.append, lambda: column))
-
-
-def session_of(*names):
-    """Tests of the functions that their names begin with."""
-    session = types.SimpleNamespace()
-    session.items = [types.SimpleNamespace(name=name, nodeid=f"test_it.py::{name}", session=session) for name in names]
-    return session.items
+from pytest_fx.report.progress import CHANNEL, Progress, RunProgress, StatusLine, open_progress
 
 
 def texts_of(written):
@@ -36,38 +24,15 @@ def made_up_time(monkeypatch, start=0.0):
     return now
 
 
-def test_the_line_has_the_test_and_how_long_the_rest_takes_by_what_others_of_its_kind_took(monkeypatch):
-    now = made_up_time(monkeypatch)
-    written = []
-    progress = progress_on(written, 7)
-    items = session_of("a[1]", "b[1]", "a[2]", "b[2]")
-    for item, seconds in zip(items, (10.0, 40.0, 10.0), strict=False):
-        with progress.of(item):
-            progress.show_test()
-            now[0] += seconds
-    with progress.of(items[3]):
-        progress.show_test()
-        progress.doing("30 pairs, about 40 s")
-    shown = [text for text in written if "fx:" in text]
-    assert shown[0] == "\n\x1b[2Kfx: test 1 of 4: a[1]\x1b[1A\x1b[8G"
-    assert "fx: test 3 of 4, about 50 s left: a[2]" in shown[2]
-    assert "fx: test 4 of 4, about 40 s left: b[2]" in shown[3]
-    assert "b[2]: 30 pairs, about 40 s" in shown[4]
-    assert written[-1] == "\n\x1b[2K\x1b[1A\x1b[8G"
-
-
 def test_a_search_says_which_program_it_tries_and_how_long_the_others_take(monkeypatch):
     now = made_up_time(monkeypatch, 100.0)
-    monkeypatch.setenv("COLUMNS", "120")
-    written = []
-    progress = progress_on(written)
-    with progress.of(*session_of("checks")):
-        for number in (1, 2, 11):
-            progress.show_program(number, 31)
-            now[0] += 2
-        progress.show_program(11, None)
-    shown = [text.partition("checks: ")[2].partition("\x1b")[0] for text in written if "fx:" in text]
-    assert shown == [
+    told = []
+    progress = Progress(lambda test, what: told.append(what))
+    for number in (1, 2, 11):
+        progress.show_program(number, 31)
+        now[0] += 2
+    progress.show_program(11, None)
+    assert told == [
         "program 1 of 31",
         "program 2 of 31, about 60 s left",
         "program 11 of 31, about 8 s left",
@@ -75,31 +40,12 @@ def test_a_search_says_which_program_it_tries_and_how_long_the_others_take(monke
     ]
 
 
-def test_a_row_of_a_table_has_its_own_name_and_one_that_was_measured_before_says_nothing_of_others(monkeypatch):
-    now = made_up_time(monkeypatch)
-    written = []
-    progress = progress_on(written)
-    items = session_of("row 1", "row 2", "row 3")
-    for item in items:
-        table, row = types.SimpleNamespace(name="speed"), types.SimpleNamespace(name=item.name)
-        item.callspec = types.SimpleNamespace(params={"table": table, "row": row})
-    for item, seconds in zip(items, (0.01, 30.0, 30.0), strict=True):
-        with progress.of(item):
-            progress.show_test()
-            now[0] += seconds
-            if seconds < 1:
-                progress.expect_longer()
-    shown = [text for text in written if "fx:" in text]
-    assert "fx: row 1 of 3: speed: row 1\x1b" in shown[0]
-    assert "fx: row 3 of 3, about 30 s left: speed: row 3\x1b" in shown[2]
-
-
 def on_the_line(pytester, monkeypatch, *options):
     """Return what a run writes in its line, as on a terminal of 120 columns."""
     written = []
     monkeypatch.setenv("COLUMNS", "120")
     line = StatusLine(written.append, lambda: 0)
-    monkeypatch.setattr("pytest_fx.report.workers_progress.status_line_of", lambda config: line)
+    monkeypatch.setattr("pytest_fx.report.progress.status_line_of", lambda config: line)
     pytester.runpytest_inprocess(*options)
     return "".join(written)
 
@@ -112,7 +58,7 @@ def test_a_check_of_random_programs_shows_them_on_the_line(pytester, monkeypatch
 def test_a_run_of_tables_shows_the_row_on_the_line(pytester, monkeypatch):
     options = ("--fx-size", "small", "--fx-rounds", "2", "-k", "resnet_tiny and torch.fx and not leaf")
     line = on_the_line(pytester, monkeypatch, "--fx-tables=ir-complexity", *options)
-    assert "fx: row 1 of 1: ir-complexity: resnet_tiny" in line
+    assert "fx: 0 of 1 tests done: test_table[ir-complexity: resnet_tiny" in line
 
 
 def test_a_long_line_is_cut_to_the_terminal(monkeypatch):
@@ -124,21 +70,22 @@ def test_a_long_line_is_cut_to_the_terminal(monkeypatch):
 
 def test_nothing_of_it_is_in_a_pipe(pytester):
     result = pytester.runpytest("--fx-model", "mlp", "--fx-no-timing", "-k", "test_capture_equals")
-    assert "fx: test 1" not in str(result.stdout) and "\x1b[2K" not in str(result.stdout)
+    assert "tests done" not in str(result.stdout) and "\x1b[2K" not in str(result.stdout)
 
 
 def test_on_a_narrow_terminal_the_name_is_cut_before_what_the_test_does(monkeypatch):
-    written = []
-    progress = progress_on(written)
-    for columns in ("120", "80", "60", "40"):
+    controller = Controller()
+    test = "test_pass_keeps_its_contract[resnet50-fuse-conv-bn, batch 8]"
+    controller.collect_here(test)
+    controller.start(test)
+    for columns in ("120", "90", "70", "40"):
         monkeypatch.setenv("COLUMNS", columns)
-        with progress.of(*session_of("test_pass_keeps_its_contract[resnet50-fuse-conv-bn, batch 8]")):
-            progress.doing("30 pairs, about 40 s")
-    assert texts_of(written) == [
-        "fx: test 1 of 1: test_pass_keeps_its_contract[resnet50-fuse-conv-bn, batch 8]: 30 pairs, about 40 s",
-        "fx: test 1 of 1: resnet50-fuse-conv-bn, batch 8: 30 pairs, about 40 s",
-        "fx: test 1 of 1: …se-conv-bn, batch 8: 30 pairs, about 40 s",
-        "fx: test 1 of 1: resnet50-fuse-conv-b …",
+        controller.progress.doing("30 pairs, about 40 s")
+    assert texts_of(controller.written)[1:] == [
+        "fx: 0 of 1 tests done: test_pass_keeps_its_contract[resnet50-fuse-conv-bn, batch 8]: 30 pairs, about 40 s",
+        "fx: 0 of 1 tests done: resnet50-fuse-conv-bn, batch 8: 30 pairs, about 40 s",
+        "fx: 0 of 1 tests done: …0-fuse-conv-bn, batch 8: 30 pairs, about 40 s",
+        "fx: 0 of 1 tests done: resnet50-fuse- …",
     ]
 
 
@@ -147,14 +94,13 @@ def report_of(test, when="teardown"):
 
 
 class Controller:
-    """The hooks that pytest-xdist calls in its controller, and the line that they make."""
+    """The hooks that pytest and pytest-xdist call in the process with the terminal, and the line that they make."""
 
-    def __init__(self, dist="load", *, width="200"):
+    def __init__(self, repeats=False, column=0):
         self.written = []
         self.manager = pluggy.PluginManager("pytest")
         self.manager.add_hookspecs(hookspec)
-        config = types.SimpleNamespace(getoption=lambda name, default: dist)
-        self.progress = WorkersProgress(config, StatusLine(self.written.append, lambda: 0))
+        self.progress = RunProgress(StatusLine(self.written.append, lambda: column), repeats)
         self.manager.register(self.progress)
 
     def collect(self, worker, *tests):
@@ -162,7 +108,12 @@ class Controller:
         self.manager.hook.pytest_xdist_node_collection_finished(node=node, ids=tests)
         return node
 
+    def collect_here(self, *tests):
+        session = types.SimpleNamespace(items=[types.SimpleNamespace(nodeid=test) for test in tests])
+        self.manager.hook.pytest_collection_finish(session=session)
+
     def start(self, test):
+        self.progress.test = test
         self.manager.hook.pytest_runtest_logstart(nodeid=test, location=("", 0, ""))
 
     def end(self, test, when="teardown"):
@@ -181,6 +132,25 @@ class Controller:
 def now(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     return made_up_time(monkeypatch)
+
+
+def test_the_line_has_the_test_and_how_long_the_rest_takes_by_what_others_of_its_kind_took(now):
+    controller = Controller(column=7)
+    tests = ["it.py::a[1]", "it.py::b[1]", "it.py::a[2]", "it.py::b[2]"]
+    controller.collect_here(*tests)
+    for test, seconds in zip(tests, (10.0, 40.0, 10.0), strict=False):
+        controller.start(test)
+        now[0] += seconds
+        controller.end(test)
+    controller.start(tests[3])
+    controller.progress.doing("30 pairs, about 40 s")
+    shown = [text for text in controller.written if "fx:" in text]
+    assert shown[0] == "\n\x1b[2Kfx: 0 of 4 tests done: a[1]\x1b[1A\x1b[8G"
+    assert "fx: 2 of 4 tests done, about 50 s left: a[2]" in shown[2]
+    assert "fx: 3 of 4 tests done, about 40 s left: b[2]" in shown[3]
+    assert "b[2]: 30 pairs, about 40 s" in shown[4]
+    controller.end(tests[3])
+    assert controller.written[-1] == "\n\x1b[2K\x1b[1A\x1b[8G"
 
 
 def test_beside_workers_the_line_has_what_is_done_and_what_runs_the_longest_first(now):
@@ -212,7 +182,6 @@ def test_beside_workers_timings_are_expected_one_after_the_other_and_checks_side
         controller.end(test)
     controller.start("a.py::test_time[2]")
     assert controller.last == "fx: 2 of 5 tests done, about 2 min left: test_time[2]"
-    assert controller.progress._seconds_left(+controller.progress._left) == 2 * 10 / 2 + 100
 
 
 def test_beside_workers_a_row_that_was_measured_before_says_nothing_of_others(now):
@@ -229,7 +198,7 @@ def test_beside_workers_a_row_that_was_measured_before_says_nothing_of_others(no
 
 
 def test_where_each_worker_runs_all_tests_each_of_them_counts(now):
-    controller = Controller("each")
+    controller = Controller(repeats=True)
     for worker in ("gw0", "gw1"):
         controller.collect(worker, "a.py::test_a", "a.py::test_b")
     controller.start("a.py::test_a")
@@ -293,21 +262,18 @@ def test_a_worker_sends_what_its_tests_tell_unless_its_controller_is_gone():
     config = types.SimpleNamespace(stash={}, workerinput={CHANNEL: types.SimpleNamespace(send=send)})
     open_progress(config)
     (progress,) = config.stash.values()
-    assert isinstance(progress, SentProgress)
-    (item,) = session_of("test_a")
-    with progress.of(item):
-        progress.show_test()
-        progress.show_program(1, 20)
-        progress.expect_longer()
-        progress.doing("lost")
-        progress.clear()
-    assert sent == [(item.nodeid, "program 1 of 20"), (item.nodeid, None), (item.nodeid, "lost")]
+    progress.test = "a.py::test_a"
+    progress.show_program(1, 20)
+    progress.doing(None)
+    progress.doing("lost")
+    progress.clear()
+    assert sent == [("a.py::test_a", "program 1 of 20"), ("a.py::test_a", None), ("a.py::test_a", "lost")]
 
 
 def test_what_a_test_does_in_a_child_process_is_shown_by_its_parent(pytester, monkeypatch):
     options = ("--fx-check", "fuse-conv-bn", "--fx-examples", "2", "--fx-isolate")
     line = on_the_line(pytester, monkeypatch, *options)
-    assert "fx: test 1 of 1: test_pass_keeps_the_laws[fuse-conv-bn]\x1b" in line
+    assert "fx: 0 of 1 tests done: test_pass_keeps_the_laws[fuse-conv-bn]\x1b" in line
     assert "test_pass_keeps_the_laws[fuse-conv-bn]: program 2 of 2\x1b" in line
 
 
@@ -351,6 +317,5 @@ def test_it_is_on_a_terminal_while_pytest_captures_but_not_in_ci(pytester, how, 
     if "-n" in how:
         pytest.importorskip("xdist")
     written = on_a_terminal(pytester, *TIMED, *how, ci=ci)
-    counted = " tests done" if "-n" in how else "fx: test 1 of "
-    assert (counted in written) == ("2 pairs, about 1 s" in written) == (not ci)
+    assert (" tests done" in written) == ("2 pairs, about 1 s" in written) == (not ci)
     assert "fuse-conv-bn" in written.rpartition("fx: verdicts")[2]

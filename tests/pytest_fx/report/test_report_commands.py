@@ -12,7 +12,7 @@ from made_up_runs import made_up_run, timed
 from pytest_fx.records.baseline import read_baseline
 from pytest_fx.report.columns import SummaryColumn
 from pytest_fx.report.report_commands import main
-from pytest_fx.report.reported_run import EarlierRun, Entry, read_history, read_run, write_history
+from pytest_fx.report.reported_run import EarlierRun, ReportedEntry, read_history, read_run, write_history
 from pytest_fx.report.run_comparison import changes_between
 
 
@@ -120,11 +120,13 @@ def test_parts_of_a_run_keep_the_columns_of_users(shards):
 def test_of_two_equal_programs_at_most_one_in_forty_seems_slower():
     chance = random.Random(0)
 
-    def entries(count: int) -> dict[tuple[str, str], Entry]:
-        found: dict[tuple[str, str], Entry] = {}
+    def entries(count: int) -> dict[tuple[str, str], ReportedEntry]:
+        found: dict[tuple[str, str], ReportedEntry] = {}
         for number in range(count):
             timing = timed([chance.lognormvariate(0, 0.05) for _ in range(30)])
-            found["model", str(number)] = Entry("model", str(number), "right", "host", timing.speedup, *timing.interval)
+            found["model", str(number)] = ReportedEntry(
+                "model", str(number), "right", "host", timing.speedup, *timing.interval
+            )
         return found
 
     before, now = entries(60), entries(60)
@@ -133,10 +135,13 @@ def test_of_two_equal_programs_at_most_one_in_forty_seems_slower():
 
 
 def test_what_another_host_measured_is_not_compared():
-    before = {("m", "p"): Entry("m", "p", "right", "one", 2.0, 1.99, 2.01)}
-    now = {("m", "p"): Entry("m", "p", "right", "two", 1.0, 0.99, 1.01)}
+    before = {("m", "p"): ReportedEntry("m", "p", "right", "one", 2.0, 1.99, 2.01)}
+    now = {("m", "p"): ReportedEntry("m", "p", "right", "two", 1.0, 0.99, 1.01)}
     assert changes_between(before, now) == []
-    assert [one.kind for one in changes_between(before, {("m", "p"): Entry("m", "p", "right", "one", 1.0, 0.99, 1.01)})]
+    assert [
+        one.kind
+        for one in changes_between(before, {("m", "p"): ReportedEntry("m", "p", "right", "one", 1.0, 0.99, 1.01)})
+    ]
 
 
 def test_a_folder_without_a_report_and_a_later_schema_are_refused(tmp_path):

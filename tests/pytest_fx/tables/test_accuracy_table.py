@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pytest_fx.tables import NotRun, Scale, get_table, trained_models, wheels
+from benchmarks import trained_models, wheels
+from pytest_fx.tables import NotRun, Scale, get_table
 from pytest_fx.tables.documents import read_sections
 
 RESULTS = Path(__file__).parents[3] / "results"

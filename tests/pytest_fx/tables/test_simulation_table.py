@@ -17,7 +17,7 @@ from pytest_fx.tables.estimates import (
     seconds_in_turns,
 )
 from pytest_fx.tables.rows import simulation
-from tests.fx.analysis.calibrated import calibrated
+from tests.fx.simulation.calibrated import calibrated
 
 
 def model_of(row):
@@ -154,7 +154,7 @@ def test_pairs_whose_intervals_overlap_are_in_no_order():
 def estimator(monkeypatch, tmp_path):
     """Estimates on a machine of round numbers."""
     monkeypatch.setattr("pytest_fx.tables.estimates.calibrated_here", lambda folder: calibrated())
-    monkeypatch.setattr("fx.analysis.kernel_replay.Replay.seconds", lambda self, call: 1e-3)
+    monkeypatch.setattr("fx.simulation.measured_times.Replay.seconds", lambda self, call: 1e-3)
     monkeypatch.chdir(tmp_path)
     simulation._estimator.cache_clear()
     yield

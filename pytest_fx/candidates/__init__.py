@@ -1,0 +1,1 @@
+"""The judge: a candidate in the place of a reference, each in a process of its own."""

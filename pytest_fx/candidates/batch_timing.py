@@ -1,0 +1,79 @@
+"""How much faster a candidate is: batches of calls with fresh contents, by turns, each output compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from pytest_fx.candidates.drawn_inputs import redrawn
+from pytest_fx.candidates.party_process import Party
+from pytest_fx.candidates.verdict import WRONG, Verdict
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.structure import leaves
+from pytest_fx.timing.paired import median_interval
+
+ROUNDS = 12
+"""Pairs of batches that are timed."""
+SECONDS_OF_BATCH = 0.01
+"""Seconds that a batch of the reference takes, at least."""
+FEWEST_CALLS, MOST_CALLS = 32, 64
+"""Calls of a batch; fewer of those that take long."""
+SECONDS_OF_FEW = 0.2
+"""Seconds that a batch of the fewest calls may take."""
+LOOSENESS = 16.0
+"""How many times the error that was allowed in the judgement an output of a timed call may have."""
+
+
+def timed(
+    reference: Party, candidate: Party, several: Sequence[Arguments], verdict: Verdict, allowed: float
+) -> Verdict:
+    """Time a right candidate beside the reference; wrong outputs of timed calls make it wrong."""
+    count = _calls_of_batch(reference, several[0])
+    ratios: list[float] = []
+    for number in range(ROUNDS):
+        contents = [redrawn(several[each % len(several)], 10_000 + number * MOST_CALLS + each) for each in range(count)]
+        seconds: dict[str, float] = {}
+        outputs: dict[str, Any] = {}
+        order = (("reference", reference), ("candidate", candidate))
+        for name, party in order if number % 2 else order[::-1]:
+            party.place(contents, "eval", 0)
+            seconds[name] = party.go()
+            outputs[name] = party.fetch()
+        for expected, actual in zip(outputs["reference"], outputs["candidate"], strict=True):
+            if why := _difference(expected, actual, allowed):
+                return replace(verdict, verdict=WRONG, law="timed calls", evidence=why, detection_limit=None)
+        ratios.append(seconds["reference"] / seconds["candidate"])
+    ratios = sorted(ratios[1:])
+    return replace(
+        verdict, speedup=ratios[len(ratios) // 2], interval=median_interval(tuple(ratios)), why_no_speedup=""
+    )
+
+
+def _calls_of_batch(reference: Party, arguments: Arguments) -> int:
+    reference.place([arguments], "eval", 0)
+    seconds = min(reference.go() for _ in range(3))
+    fewest = min(FEWEST_CALLS, int(SECONDS_OF_FEW / max(seconds, 1e-6)))
+    return max(1, fewest, min(MOST_CALLS, round(SECONDS_OF_BATCH / max(seconds, 1e-6))))
+
+
+def _difference(expected: Any, actual: Any, allowed: float) -> str:
+    if expected.error:
+        return ""
+    if actual.error:
+        return f"the candidate raises in a timed call: {actual.error}"
+    for (path, one), (_, other) in zip(leaves(expected.outputs), leaves(actual.outputs), strict=False):
+        if not isinstance(one, torch.Tensor) or not one.numel():
+            continue
+        if not isinstance(other, torch.Tensor) or one.shape != other.shape:
+            return f"output{path} has another shape in a timed call"
+        if one.is_floating_point():
+            scale = float(one.double().abs().nan_to_num(0.0, 0.0, 0.0).amax())
+            error = float((one.double() - other.double()).abs().nan_to_num(0.0, 0.0, 0.0).amax())
+            if error > LOOSENESS * allowed * scale + 1e-30:
+                return f"output{path} is off by {error:.2g} in a timed call"
+        elif not torch.equal(one, other):
+            return f"output{path} is another one in a timed call"
+    return ""

@@ -1,0 +1,191 @@
+"""Inputs for a reference and a candidate: those that are given, and others that are drawn from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pytest_fx.errors import InputError
+from pytest_fx.harness.evaluation import Arguments, places
+from pytest_fx.harness.variants import (
+    NON_FINITE,
+    OTHER_VALUES,
+    PART_OF_LARGER,
+    VARIANTS,
+    not_contiguous_alone,
+    with_one_turned,
+    with_other_size,
+)
+
+SIZES = (0, 1, 2, 3, 7, 15, 17, 33, 64, 65, 129)
+"""Sizes of a free dimension: none, one, primes, and those just beside powers of two."""
+FIRST_SIZES = 2
+"""Sizes that are tried of a dimension before it counts as fixed, because the reference takes none of them."""
+MOST_ELEMENTS = 300_000
+"""Elements of inputs of another size."""
+LARGE = 1 << 20
+"""Elements of the largest inputs: a candidate may be cheap for large ones alone."""
+FACTORS = (1e-4, 100.0, 1e4)
+"""Factors of values: tiny ones, those whose exponential overflows, and huge ones."""
+SAMPLES = 4
+"""Input sets as they are given, or drawn from the example."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSet:
+    """Inputs of one call, and what is special about them."""
+
+    name: str
+    """What is special about them."""
+    arguments: Arguments
+    """The inputs."""
+    dimension: str = ""
+    """The dimension that has another size; the reference decides whether it is free."""
+    is_required: bool = False
+    """Whether the reference has to take them."""
+
+
+def arguments_of(given: Any) -> Arguments:
+    """Return what a user gives as inputs: a tuple of positional ones, a dict of named ones, or the only one."""
+    if isinstance(given, Arguments):
+        return given
+    if isinstance(given, dict):
+        return Arguments((), {str(name): value for name, value in given.items()})
+    return Arguments(tuple(given) if isinstance(given, tuple | list) else (given,))
+
+
+def samples(inputs: Any, seed: int) -> list[Arguments]:
+    """Return some input sets: what a callable returns for several seeds, or an example and others like it.
+
+    Raises:
+        InputError: the callable fails, or returns the same for each seed.
+    """
+    if not callable(inputs):
+        example = arguments_of(inputs)
+        return [example, *(redrawn(example, seed + number) for number in range(1, SAMPLES))]
+    try:
+        several = [arguments_of(inputs(seed + number)) for number in range(SAMPLES)]
+    except Exception as error:
+        raise InputError(
+            "the callable for inputs fails",
+            why=f"{type(error).__name__}: {error}",
+            remedy="give def inputs(seed): return (x,)",
+        ) from error
+    if all(_is_same(several[0], other) for other in several[1:]):
+        raise InputError(
+            "the callable for inputs returns the same for each seed",
+            why="an answer that is kept from an earlier call would be right each time",
+            remedy="draw with torch.Generator().manual_seed(seed)",
+        )
+    return several
+
+
+def _is_same(one: Arguments, other: Arguments) -> bool:
+    pairs = zip(one.tensors, other.tensors, strict=False)
+    return len(one.tensors) == len(other.tensors) and all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
+
+
+def redrawn(arguments: Arguments, seed: int) -> Arguments:
+    """Return arguments with other values: those of each tensor in another order, and numbers up to 2 % smaller."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.numel():
+            return tensor
+        flat = tensor.detach().reshape(-1)
+        return flat[torch.randperm(flat.numel(), generator=generator)].reshape(tensor.shape).contiguous()
+
+    return arguments.map(draw).shrunk(seed)
+
+
+def input_sets(several: Sequence[Arguments], seed: int) -> Iterator[InputSet]:
+    """Yield the input sets of a judgement, those first that say most."""
+    first = several[0]
+    yield InputSet("inputs as given", first, is_required=True)
+    for number, each in enumerate(several[1:], 2):
+        yield InputSet(f"inputs number {number}", each, is_required=True)
+    for name in OTHER_VALUES:
+        yield from _of(name, OTHER_VALUES[name](first))
+    for factor in FACTORS:
+        yield InputSet(f"inputs {factor:g} times as large", _scaled(first, factor))
+    yield InputSet("inputs of equal elements", first.map(_equal_elements))
+    yield (
+        InputSet("integers at their edges", first.map(_at_edges))
+        if _has_integers(first)
+        else InputSet("inputs again", first)
+    )
+    for name in ("non-contiguous inputs", PART_OF_LARGER):
+        yield from _of(name, VARIANTS[name](first))
+    for name in not_contiguous_alone(first):
+        yield from _of(name, with_one_turned(first, name))
+    yield from _of_other_sizes(first, seed)
+    yield from _of(NON_FINITE, VARIANTS[NON_FINITE](first))
+
+
+def _of(name: str, arguments: Arguments | None) -> Iterator[InputSet]:
+    if arguments is not None:
+        yield InputSet(name, arguments)
+
+
+def _of_other_sizes(first: Arguments, seed: int) -> Iterator[InputSet]:
+    """Yield inputs of other sizes, for each dimension in turn, and for each size that occurs several times."""
+    for dimension, old in _dimensions(first):
+        elements = max(tensor.numel() for tensor in first.tensors)
+        large = LARGE * old // max(1, elements) if dimension == "in dimension 0" else old
+        for size in dict.fromkeys((old + 1, 1, *SIZES, 2 * old, large)):
+            if not size and dimension != "in dimension 0":
+                continue  # a largest element of none is an error to some right programs
+            name = f"inputs of size {size} {dimension}"
+            if size == old or (resized := with_other_size(first, name)) is None:
+                continue
+            if sum(tensor.numel() for tensor in resized.tensors) > 2 * LARGE:
+                continue
+            if size == large or sum(tensor.numel() for tensor in resized.tensors) <= MOST_ELEMENTS:
+                yield InputSet(name, redrawn(resized, seed + size), dimension)
+
+
+def _dimensions(first: Arguments) -> Iterator[tuple[str, int]]:
+    tensors = places(first)
+    counts = Counter(size for tensor in tensors.values() for size in tensor.shape)
+    deepest = max((tensor.dim() for tensor in tensors.values()), default=0)
+    for dimension in range(deepest):
+        sizes = {tensor.shape[dimension] for tensor in tensors.values() if tensor.dim() > dimension}
+        if len(sizes) == 1 and (old := sizes.pop()):
+            yield f"in dimension {dimension}", old
+    for size, count in counts.items():
+        if size and count > 1:
+            yield f"in place of {size}", size
+    for place, tensor in tensors.items() if len(tensors) > 1 else ():
+        for dimension, old in enumerate(tensor.shape):
+            if old and counts[old] == 1:  # a size that others have is meant to be the same there
+                yield f"in dimension {dimension} of input{place}", old
+
+
+def _scaled(arguments: Arguments, factor: float) -> Arguments:
+    return arguments.map(lambda tensor: tensor * factor if tensor.is_floating_point() else tensor)
+
+
+def _equal_elements(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.is_floating_point() or not tensor.numel():
+        return tensor
+    return torch.full_like(tensor, float(tensor.detach().double().abs().max()) or 1.0)
+
+
+def _has_integers(arguments: Arguments) -> bool:
+    return any(_is_integer(tensor) for tensor in arguments.tensors)
+
+
+def _is_integer(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool)
+
+
+def _at_edges(tensor: torch.Tensor) -> torch.Tensor:
+    """Return integers that are the smallest and the largest of those that are there, by turns."""
+    if not _is_integer(tensor) or not tensor.numel():
+        return tensor
+    edges = torch.stack((tensor.min(), tensor.max()))
+    return edges[torch.arange(tensor.numel()) % 2].reshape(tensor.shape)

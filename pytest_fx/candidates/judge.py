@@ -1,0 +1,571 @@
+"""``judge``: whether a candidate may stand in the place of a reference, and how much faster it is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from fx.errors import FxError
+from fx.passes import Approximate, Contract, close
+from pytest_fx.candidates.batch_timing import timed
+from pytest_fx.candidates.drawn_inputs import FIRST_SIZES, InputSet, input_sets, samples
+from pytest_fx.candidates.party_process import Party, Reply
+from pytest_fx.candidates.verdict import DEGENERATE, NOT_JUDGED, RIGHT, WRONG, RefusedCandidate, Verdict
+from pytest_fx.candidates.wire_format import elements
+from pytest_fx.errors import ContractViolation, InputError
+from pytest_fx.harness.contracts import Comparison
+from pytest_fx.harness.detection import detection_limit
+from pytest_fx.harness.evaluation import Arguments, places
+from pytest_fx.harness.structure import leaves, map_tensors
+from pytest_fx.harness.variants import NON_FINITE
+from pytest_fx.laws.noise import is_of_few_elements
+from pytest_fx.named_objects import import_attribute
+from pytest_fx.processes.child import ChildEnded, Limits, unavailable
+
+SECONDS = 60.0
+"""Seconds that a call may take."""
+PERTURBED = 3
+"""Runs of the reference with inputs that are off by their rounding, before a difference counts."""
+MOVED = 4.0
+"""How many times as far as by these an element may be off: the inner values of a formula are rounded, too."""
+GRADIENTS = 1e-3
+"""The part of the largest gradient of a tensor by which others may be off in float32."""
+GRADIENTS_OF_HALVES = 5e-2
+"""The same in float16 and bfloat16."""
+OF_OTHERS = 1e-5
+"""The part of the largest of all gradients by which one may be off that is the rest of a sum that cancels."""
+DRAWS = 64
+"""Seeds with which random outputs are compared."""
+FAR = 6.0
+"""Standard errors by which two means are apart that are not the same."""
+INSENSITIVE = 1e-7
+"""The relative change of outputs below which they do not depend on what was changed."""
+SMALLER = 12
+"""Attempts to find smaller inputs that show a failure."""
+
+
+class _Broken(Exception):
+    """A law that the candidate breaks."""
+
+    def __init__(self, law: str, evidence: str, inputs: InputSet | None = None) -> None:
+        super().__init__(law)
+        self.law, self.evidence, self.inputs = law, evidence, inputs
+
+
+class _Unjudged(Exception):
+    """Why nothing can be said."""
+
+    def __init__(self, why: str, kind: str = NOT_JUDGED) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+def judge(
+    reference: Any,
+    candidate: Any,
+    inputs: Any,
+    *,
+    contract: Contract = close,
+    forward_only: bool = False,
+    prepare: Callable[[Any], object] | None = None,
+    timing: bool = True,
+    seed: int = 0,
+    timeout: float = SECONDS,
+) -> Verdict:
+    """Judge whether ``candidate`` computes what ``reference`` does, in float64 terms, and time it if it does.
+
+    Each runs in a process of its own, which is forked from this one. A name is imported there alone.
+
+    Args:
+        reference: a module, a function, or ``package.module:attribute``.
+        candidate: the same; of a module, parameters and buffers have the names of those of the reference.
+        inputs: a callable of a seed that returns the inputs of a call, or an example from which others are drawn. They
+            are a tuple of positional arguments, a dict of named ones, or the only one.
+        contract: what is promised of the outputs; ``fx.passes.close`` unless it is given.
+        forward_only: whether gradients and training mode are left out.
+        prepare: called with the candidate in its process after parameters were written, to pack them anew, say.
+        timing: whether a right candidate is timed.
+        seed: of what is drawn.
+        timeout: seconds that a call may take.
+
+    Returns:
+        The verdict: right, wrong with the law and small inputs that show it, not judged, or a degenerate reference.
+
+    Raises:
+        InputError: ``inputs`` is a callable that fails, or no inputs.
+
+    >>> verdict = judge(torch.nn.functional.relu, lambda x: x.clamp(min=0), torch.randn(4, 3), timing=False)
+    >>> verdict.verdict, verdict.law
+    ('wrong', 'gradients')
+    """
+    start = time.perf_counter()
+    names = _name(reference), _name(candidate)
+    if (why := unavailable()) is not None:
+        return Verdict(NOT_JUDGED, *names, evidence=f"there is no process for a candidate: {why}")
+    several = samples(inputs, seed)
+    if not several[0].tensors:
+        raise InputError("judge needs tensors as inputs", remedy="give inputs=(x,), or a function of a seed")
+    limits = Limits(seconds=timeout)
+    court: _Court | None = None
+    parties: list[Party] = []
+    try:
+        parties.append(Party(_loader(reference, "reference"), None, limits))
+        parties.append(Party(_loader(candidate, "candidate"), prepare, limits))
+        court = _Court(parties[0], parties[1], several, contract, forward_only, seed)
+        court.sit()
+        verdict = court.right(names)
+        if timing:
+            verdict = timed(parties[0], parties[1], several, verdict, court.allowed)
+    except _Broken as broken:
+        shown = court.smaller(broken) if court is not None else broken
+        verdict = Verdict(WRONG, *names, law=shown.law, evidence=shown.evidence, inputs=_described(shown.inputs))
+    except _Unjudged as unjudged:
+        verdict = Verdict(unjudged.kind, *names, evidence=str(unjudged))  # type: ignore[arg-type]
+    except ChildEnded as ended:
+        verdict = Verdict(WRONG, *names, law="process", evidence=f"the candidate {ended.ending.cause}")
+        if len(parties) < 2:
+            verdict = Verdict(NOT_JUDGED, *names, evidence=f"the reference {ended.ending.cause}")
+    finally:
+        for party in parties:
+            party.close()
+    if court is not None:
+        verdict = replace(verdict, laws=tuple(court.laws), input_sets=court.count, refused=tuple(court.refused))
+    return replace(verdict, seconds=time.perf_counter() - start)
+
+
+def require_right(reference: Any, candidate: Any, inputs: Any, **options: Any) -> Verdict:
+    """Judge as :func:`judge` does.
+
+    Raises:
+        RefusedCandidate: the verdict is another one than right.
+    """
+    __tracebackhide__ = True
+    verdict = judge(reference, candidate, inputs, **options)
+    if not verdict:
+        raise RefusedCandidate(verdict)
+    return verdict
+
+
+def _name(subject: Any) -> str:
+    if isinstance(subject, str):
+        return subject
+    return getattr(subject, "__qualname__", None) or type(subject).__qualname__
+
+
+def _loader(subject: Any, kind: str) -> Callable[[], Any]:
+    """Return what gives a reference or a candidate, in its process."""
+
+    def load() -> Any:
+        loaded = import_attribute(subject, kind) if isinstance(subject, str) else subject
+        if isinstance(loaded, type) and issubclass(loaded, nn.Module):
+            loaded = loaded()
+        if not callable(loaded):
+            raise TypeError(f"the {kind} cannot be called")
+        return loaded
+
+    return load
+
+
+@dataclass
+class _Court:
+    """One judgement."""
+
+    reference: Party
+    candidate: Party
+    several: Sequence[Arguments]
+    contract: Contract
+    forward_only: bool
+    seed: int
+    laws: dict[str, None] = field(default_factory=dict[str, None])
+    """The laws that were asked."""
+    count: int = 0
+    """The input sets."""
+    refused: list[str] = field(default_factory=list[str])
+    """Those that the reference does not take."""
+    allowed: float = 0.0
+    """The relative error of outputs that a timed call may have."""
+    detection: float | None = None
+    """The detection limit of the inputs as given."""
+    before: dict[str, Reply] = field(default_factory=dict[str, Reply])
+    """What the last call of reference and candidate gave."""
+
+    def right(self, names: tuple[str, str]) -> Verdict:
+        """Return the verdict on a candidate that keeps all laws."""
+        return Verdict(RIGHT, *names, detection_limit=self.detection, why_no_speedup="timing=False")
+
+    def sit(self) -> None:
+        """Ask every law.
+
+        Raises:
+            _Broken: one is broken.
+            _Unjudged: nothing can be said.
+        """
+        self._expect_loaded()
+        self._same_parameters()
+        self._expect_sensitive()
+        modes = ["eval"] if self.forward_only or not self.reference.loaded["is_module"] else ["eval", "train"]
+        for mode in modes:
+            if self._is_random(mode):
+                self._ask_random(mode)
+            else:
+                self._ask_input_sets(mode)
+        self._ask_redrawn_parameters()
+        self.laws["process"] = None
+        if left := self.candidate.left():
+            raise _Broken("process", "it leaves something in the process: " + ", ".join(left))
+
+    # What both need.
+
+    def _expect_loaded(self) -> None:
+        if error := self.reference.loaded["error"]:
+            raise _Unjudged(f"the reference cannot be loaded: {error}")
+        if error := self.candidate.loaded["error"]:
+            raise _Broken("loads", f"the candidate cannot be loaded: {error}")
+
+    def _same_parameters(self) -> None:
+        """Give the candidate the parameters of the reference."""
+        if not (state := self.reference.loaded["state"]):
+            return
+        if not self.candidate.loaded["is_module"]:
+            raise _Unjudged(
+                "the reference has parameters, and the candidate is a function: make it a module with the same names"
+            )
+        self._write(state)
+
+    def _write(self, state: Mapping[str, torch.Tensor]) -> None:
+        answer = self.candidate.write(state)
+        if "missing" in answer:
+            raise _Unjudged(
+                f"the names of parameters and buffers differ: the candidate lacks {answer['missing']}, "
+                f"and has {answer['other']}"
+            )
+        if "error" in answer:
+            raise _Broken("parameters", f"parameters cannot be written: {answer['error']}")
+
+    def _expect_sensitive(self) -> None:
+        """Refuse a reference whose outputs hardly depend on what it is given."""
+        first = self.reference.run(self.several[0])
+        if first.error:
+            raise _Unjudged(f"the reference does not take the inputs: {first.error}")
+        if not any(tensor.numel() for tensor in _tensors(first.outputs)):
+            raise _Unjudged("the reference returns no numbers", DEGENERATE)
+        others = [self.reference.run(each) for each in self.several[1:]]
+        if all(other.error or _change(first.outputs, other.outputs) < INSENSITIVE for other in others):
+            raise _Unjudged(
+                "the outputs of the reference hardly depend on its inputs: nothing can be learned", DEGENERATE
+            )
+
+    def _is_random(self, mode: str) -> bool:
+        pair = [self.reference.run(self.several[0], mode, seed) for seed in (1, 2)]
+        return not any(reply.error for reply in pair) and _change(pair[0].outputs, pair[1].outputs) > INSENSITIVE
+
+    # Laws.
+
+    def _ask_input_sets(self, mode: str) -> None:
+        failed: dict[str, int] = {}
+        taken: set[str] = set()
+        is_approximate = isinstance(self.contract, Approximate)
+        for each in input_sets(self.several, self.seed):
+            if each.name == NON_FINITE and is_approximate:
+                continue  # which have no ratio of signal to noise
+            if mode == "train" and not each.is_required:
+                continue
+            if failed.get(each.dimension, 0) >= FIRST_SIZES and each.dimension not in taken:
+                continue
+            if self._ask(each, mode):
+                taken.add(each.dimension)
+            elif each.dimension:
+                failed[each.dimension] = failed.get(each.dimension, 0) + 1
+
+    def _ask(self, each: InputSet, mode: str) -> bool:
+        """Ask the laws of one input set; return whether the reference takes it."""
+        gradients = not self.forward_only and each.name != NON_FINITE
+        expected = self.reference.run(each.arguments, mode, gradients=gradients)
+        if expected.error:
+            if each.is_required:
+                raise _Unjudged(f"the reference does not take {each.name}: {expected.error}")
+            self.refused.append(each.name)
+            return False
+        exact = self.reference.run(each.arguments, mode, gradients=gradients, float64=True)
+        if not each.is_required and _overflows(expected, exact):
+            return False
+        self.count += 1
+        actual = self.candidate.run(each.arguments, mode, gradients=gradients)
+        for law in _LAWS:
+            self.laws[law] = None
+        self._compare(each, mode, expected, exact, actual)
+        self._compare_earlier(each, expected, exact, actual)
+        return True
+
+    def _compare(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> None:
+        if actual.error:
+            raise _Broken("returns", f"the candidate raises where the reference returns: {actual.error}", each)
+        if actual.structure != expected.structure:
+            raise _Broken("structure", f"it returns {actual.structure}, not {expected.structure}", each)
+        if actual.strange:
+            raise _Broken("plain outputs", f"it returns tensors of the class {', '.join(actual.strange)}", each)
+        comparison = self._comparison(each, mode, expected, exact, actual)
+        try:
+            comparison.require(self.contract)
+        except ContractViolation as violation:
+            promise = self.contract
+            if not isinstance(promise, Approximate) or not is_of_few_elements(comparison, promise.sqnr_db):
+                raise _Broken(_law_of(each, mode), _text(violation), each) from None
+        if each.name == "inputs as given" and mode == "eval":
+            limit = detection_limit(comparison, self.contract)
+            self.detection = None if limit is None else limit.all_elements
+            self.allowed = max(self.detection or 0.0, 1e-6)
+        self._compare_state(each, expected, actual)
+        self._compare_gradients(each, expected, exact, actual)
+
+    def _comparison(self, each: InputSet, mode: str, expected: Reply, exact: Reply, actual: Reply) -> Comparison:
+        best = expected.outputs if exact.error else exact.outputs
+        eager, own = expected.outputs, actual.outputs
+        if each.name == NON_FINITE:  # algebra that is exact for numbers makes NaN of infinities, or the other way round
+            eager, own, best = (map_tensors(_without_infinities, part) for part in (eager, own, best))
+
+        def moved(float64: bool) -> list[torch.Tensor]:
+            return self._moved(each, mode, best)
+
+        return Comparison("the reference", "the candidate", [eager], [own], [best], deviations=moved)
+
+    def _moved(self, each: InputSet, mode: str, best: Any) -> list[torch.Tensor]:
+        """Return how far each output of the reference moves when its inputs are off by as much as their rounding."""
+        movement = [torch.zeros(tensor.shape, dtype=torch.float64) for tensor in _tensors(best)]
+        for number in range(PERTURBED):
+            generator = torch.Generator().manual_seed(number)
+            reply = self.reference.run(each.arguments.map(_perturbing(generator)), mode, float64=True)
+            if reply.error:
+                continue
+            for most, one, other in zip(movement, _tensors(best), _tensors(reply.outputs), strict=True):
+                if one.shape == other.shape == most.shape and not one.is_complex():
+                    change = (one.double() - other.double()).abs().nan_to_num(0.0, 0.0, 0.0)
+                    torch.maximum(most, MOVED * change, out=most)
+        return movement
+
+    def _compare_earlier(self, each: InputSet, expected: Reply, exact: Reply, actual: Reply) -> None:
+        """Refuse a candidate whose last outputs are others now, unless they are the inputs, which are written."""
+        changed = {
+            name: name in self.before and _changed(self.before[name].outputs, reply.earlier)
+            for name, reply in (("reference", expected), ("candidate", actual))
+        }
+        self.before = {"reference": expected if exact.error else exact, "candidate": actual}
+        if changed["candidate"] and not changed["reference"] and not actual.aliases:
+            raise _Broken("earlier outputs", "what the call before returned holds other values after this one", each)
+
+    def _compare_state(self, each: InputSet, expected: Reply, actual: Reply) -> None:
+        if list(actual.inputs) != list(expected.inputs):
+            raise _Broken(
+                "inputs untouched", "its inputs hold other values afterwards than those of the reference", each
+            )
+        for name, tensor in expected.state.items():
+            other = actual.state.get(name)
+            if other is None or not torch.allclose(
+                tensor.double(), other.double(), rtol=1e-4, atol=1e-6, equal_nan=True
+            ):
+                raise _Broken("state", f"{name!r} is another one after the call", each)
+        if set(actual.aliases) - set(expected.aliases):
+            raise _Broken(
+                "aliasing", f"share memory: {', '.join(sorted(set(actual.aliases) - set(expected.aliases)))}", each
+            )
+
+    def _compare_gradients(self, each: InputSet, expected: Reply, exact: Reply, actual: Reply) -> None:
+        if each.name == NON_FINITE:
+            return
+        largest = max((_largest(tensor) for tensor in exact.gradients.values()), default=0.0)
+        for name, tensor in expected.gradients.items():
+            other, best = actual.gradients.get(name), exact.gradients.get(name, tensor)
+            if other is None:
+                raise _Broken("gradients", f"{name} has no gradient any more", each)
+            part = GRADIENTS_OF_HALVES if tensor.dtype.itemsize == 2 else GRADIENTS
+            own = (tensor.double() - best.double()).abs()
+            errors = (other.double() - best.double()).abs()
+            wrong = errors > 8 * own + part * _largest(best) + OF_OTHERS * largest
+            if bool(wrong.any()) and bool(best.isfinite().all()):
+                place = int(errors.flatten().argmax())
+                evidence = (
+                    f"the gradient of {name} is {float(other.flatten()[place])!r}, "
+                    f"not {float(best.flatten()[place])!r}, at its element {place}"
+                )
+                raise _Broken("gradients", evidence, each)
+
+    def _ask_random(self, mode: str) -> None:
+        """Compare means and spreads of outputs that are random."""
+        self.laws["random outputs"] = None
+        drawn = [[], []]
+        for seed in range(DRAWS):
+            for runs, party in zip(drawn, (self.reference, self.candidate), strict=True):
+                reply = party.run(self.several[0], mode, seed)
+                if reply.error:
+                    raise _Broken("returns", f"it raises in mode {mode}: {reply.error}")
+                runs.append([tensor.double() for tensor in _tensors(reply.outputs) if tensor.is_floating_point()])
+        self.count += 1
+        given = InputSet(f"inputs as given, in mode {mode}", self.several[0])
+        for expected, actual in zip(zip(*drawn[0], strict=True), zip(*drawn[1], strict=True), strict=True):
+            if actual[0].shape != expected[0].shape:
+                raise _Broken("structure", f"an output is of shape {list(actual[0].shape)}", given)
+            evidence = _other_distribution(torch.stack(expected), torch.stack(actual))
+            if evidence:
+                raise _Broken("random outputs", f"in mode {mode}, with {DRAWS} seeds, {evidence}", given)
+
+    def _ask_redrawn_parameters(self) -> None:
+        """Compare once more with other parameters, which are written in place."""
+        state: dict[str, torch.Tensor] = self.reference.loaded["state"]
+        floats = [name for name, tensor in state.items() if tensor.is_floating_point()]
+        if not floats:
+            return
+        self.laws["other parameters"] = None
+        generator = torch.Generator().manual_seed(self.seed + 1)
+        other = {
+            name: (tensor * (0.5 + torch.rand(tensor.shape, generator=generator)) if name in floats else tensor).to(
+                tensor.dtype
+            )
+            for name, tensor in state.items()
+        }
+        for party in (self.reference, self.candidate):
+            party.write(other)
+        self._ask(InputSet("inputs as given, with other parameters", self.several[0], is_required=True), "eval")
+        for party in (self.reference, self.candidate):
+            party.write(state)
+
+    # Smaller inputs.
+
+    def smaller(self, broken: _Broken) -> _Broken:
+        """Return the failure on the smallest inputs found that show the same law broken."""
+        law = broken.law
+        for _ in range(SMALLER if law in _LAWS_OF_ONE_CALL and not self.candidate.has_ended else 0):
+            again = None if broken.inputs is None else self._same_on_smaller(broken.inputs, law)
+            if again is None:
+                return broken
+            broken = again
+        return broken
+
+    def _same_on_smaller(self, inputs: InputSet, law: str) -> _Broken | None:
+        """Return the failure on the first smaller inputs that break the same law, if some do."""
+        for arguments in _shorter(inputs.arguments):
+            try:
+                self._ask(replace(inputs, arguments=arguments), "eval")
+            except _Broken as again:
+                if again.law == law:
+                    return again
+            except (_Unjudged, FxError, ChildEnded):
+                continue
+        return None
+
+
+_LAWS = (
+    "returns", "structure", "plain outputs", "values", "inputs untouched", "state", "aliasing", "gradients",
+    "earlier outputs",
+)  # fmt: skip
+
+_LAWS_OF_ONE_CALL = (*_LAWS, "other values", "other sizes")
+"""Those that one call in evaluation mode can break."""
+
+
+def _law_of(each: InputSet, mode: str) -> str:
+    if mode == "train":
+        return "training"
+    if "other parameters" in each.name:
+        return "other parameters"
+    return "other sizes" if each.dimension else "values" if each.is_required else "other values"
+
+
+def _text(violation: ContractViolation) -> str:
+    return "\n".join(str(violation).splitlines()[1:]) or str(violation)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for _, leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def _largest(tensor: torch.Tensor) -> float:
+    """Return the largest finite size of an element."""
+    return float(tensor.detach().abs().double().nan_to_num(0.0, 0.0, 0.0).amax()) if tensor.numel() else 0.0
+
+
+def _change(one: Any, other: Any) -> float:
+    """Return the largest relative change between two outputs."""
+    largest = 0.0
+    for a, b in zip(_tensors(one), _tensors(other), strict=False):
+        if a.shape != b.shape:
+            return math.inf
+        if a.numel():
+            a, b = a.double() if not a.is_complex() else a.abs(), b.double() if not b.is_complex() else b.abs()
+            largest = max(largest, _largest(a - b) / (_largest(a) or 1.0))
+    return largest
+
+
+def _changed(before: Any, now: Any) -> bool:
+    """Return whether the bits of outputs are others now."""
+    pairs = list(zip(_tensors(before), _tensors(now), strict=False))
+    return any(
+        one.shape == other.shape and one.dtype == other.dtype and elements(one) != elements(other)
+        for one, other in pairs
+    )
+
+
+def _without_infinities(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.where(tensor.isfinite(), tensor, torch.nan) if tensor.is_floating_point() else tensor
+
+
+def _overflows(expected: Reply, exact: Reply) -> bool:
+    """Return whether the reference loses in its dtype what there is in float64."""
+    if exact.error:
+        return False
+    pairs = zip(_tensors(expected.outputs), _tensors(exact.outputs), strict=False)
+    return any(bool((own.isfinite() != best.isfinite()).any()) for own, best in pairs if own.shape == best.shape)
+
+
+def _perturbing(generator: torch.Generator) -> Callable[[torch.Tensor], torch.Tensor]:
+    def perturb(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        eps = torch.finfo(tensor.dtype).eps
+        signs = torch.randint(0, 2, tensor.shape, generator=generator) * 2 - 1
+        return tensor.double() * (1 + signs * eps)
+
+    return perturb
+
+
+def _other_distribution(expected: torch.Tensor, actual: torch.Tensor) -> str:
+    """Return how two samples of outputs, one seed a row, differ in mean or spread; empty if they do not."""
+    means, variances = (expected.mean(0), actual.mean(0)), (expected.var(0), actual.var(0))
+    error = ((variances[0] + variances[1]) / len(expected)).sqrt()
+    scale = float(expected.abs().amax()) or 1.0
+    if bool(((means[0] - means[1]).abs() > FAR * error + 1e-5 * scale).any()):
+        return "its mean is another one"
+    spreads = [float(each.sum()) for each in variances]
+    if spreads[0] and not 0.6 < spreads[1] / spreads[0] < 1.6:
+        return f"its variance is {spreads[1] / spreads[0]:.2f} times that of the reference"
+    return ""
+
+
+def _shorter(arguments: Arguments) -> Iterator[Arguments]:
+    """Yield arguments of which a size is smaller, wherever it occurs or along one dimension."""
+    sizes = {size for tensor in arguments.tensors for size in tensor.shape if size > 1}
+    for size in sorted(sizes, reverse=True):
+        for new in dict.fromkeys((1, size // 2, size - 1)):
+
+            def cut(tensor: torch.Tensor, size: int = size, new: int = new) -> torch.Tensor:
+                for dimension in range(tensor.dim()):
+                    if tensor.shape[dimension] == size:
+                        tensor = tensor.narrow(dimension, 0, new)
+                return tensor.contiguous()
+
+            yield arguments.map(cut)
+
+
+def _described(each: InputSet | None) -> str:
+    if each is None:
+        return ""
+    shapes = [
+        f"{place} {str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+        for place, tensor in places(each.arguments).items()
+    ]
+    return f"{each.name}: {', '.join(shapes)}"

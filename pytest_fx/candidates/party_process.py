@@ -1,0 +1,328 @@
+"""The process of a reference or a candidate: it is given inputs, computes, and answers with what came out.
+
+A call looks the same from inside whether it is timed or not. Inputs are written into memory that stays where it is, and
+the tensors there do not show it. The process answers when the outputs are computed and copied. They are fetched later.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import copy
+import ctypes
+import hashlib
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from pytest_fx.candidates.wire_format import decode, elements, encode
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.structure import describe, leaves, map_tensors
+from pytest_fx.processes.child import Channel, Child, ChildEnded, Limits
+
+_WATCHED: tuple[Any, ...] = (torch, F, torch.Tensor, nn.Module, time, builtins)
+"""Where somebody may put other functions in the place of those that are there."""
+_WEIGHT = 0.7
+"""What gradients are of: the sum of the outputs, each element with a weight that depends on this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a call gave."""
+
+    error: str = ""
+    """What it raised; empty if it returned."""
+    outputs: Any = None
+    """What it returned."""
+    structure: str = ""
+    """The kinds of its containers."""
+    gradients: Mapping[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    """Gradients of inputs and parameters, by their places."""
+    inputs: Any = None
+    """Digests of the inputs afterwards."""
+    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Parameters and buffers afterwards."""
+    aliases: tuple[str, ...] = ()
+    """Outputs that share memory with an input, each with that."""
+    strange: tuple[str, ...] = ()
+    """Classes of outputs that are tensors of no plain class."""
+    earlier: Any = None
+    """What the call before it had returned, as it is now."""
+
+
+class Party:
+    """The process of a reference or a candidate, as the judge sees it."""
+
+    def __init__(self, load: Callable[[], Any], prepare: Callable[[Any], object] | None, limits: Limits) -> None:
+        """Start the process, which runs what ``load`` returns, and calls ``prepare`` after parameters were written."""
+        self._limits = limits
+        self.has_ended = False
+        """Whether the process is gone."""
+        self._child = Child(lambda channel: _serve(channel, load, prepare))
+        self.loaded: dict[str, Any] = self._answer()
+
+    def _answer(self) -> Any:
+        return decode(self._child.receive(self._limits))
+
+    def _ask(self, **request: Any) -> Any:
+        self._child.send(encode(request))
+        return self._answer()
+
+    def write(self, state: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Write parameters and buffers in place; return what went wrong, if something did."""
+        return self._ask(do="write", state=dict(state))
+
+    def place(
+        self, inputs: list[Arguments], mode: str, seed: int, *, gradients: bool = False, float64: bool = False
+    ) -> None:
+        """Write inputs of calls into the memory of the process."""
+        calls = [{"args": each.args, "kwargs": each.kwargs} for each in inputs]
+        self._ask(do="place", calls=calls, mode=mode, seed=seed, gradients=gradients, float64=float64)
+
+    def go(self) -> float:
+        """Compute for the inputs that were placed. Return the seconds until the outputs are there."""
+        start = time.perf_counter()
+        self._child.send(encode({"do": "go"}))
+        self._child.receive(self._limits)
+        return time.perf_counter() - start
+
+    def fetch(self) -> list[Reply]:
+        """Return what the last calls gave."""
+        fields = Reply.__dataclass_fields__
+        return [
+            Reply(**{name: value for name, value in each.items() if name in fields}) for each in self._ask(do="fetch")
+        ]
+
+    def run(self, inputs: Arguments, mode: str = "eval", seed: int = 0, **options: bool) -> Reply:
+        """Return what one call gives; an end of the process is an error of the call."""
+        try:
+            self.place([inputs], mode, seed, **options)
+            self.go()
+            return self.fetch()[0]
+        except ChildEnded as ended:
+            self.has_ended = True
+            return Reply(error=f"it {ended.ending.cause}")
+
+    def left(self) -> list[str]:
+        """Return what the calls have left in the process: threads, and functions in the place of others."""
+        return list(self._ask(do="left"))
+
+    def close(self) -> None:
+        """End the process."""
+        self._child.close()
+
+
+def _serve(channel: Channel, load: Callable[[], Any], prepare: Callable[[Any], object] | None) -> None:
+    torch.set_num_threads(1)  # the threads of the process that this one was forked from are not here
+    before, threads = _functions(), threading.active_count()
+    try:
+        bench = _Bench(load(), prepare)
+    except BaseException as error:
+        channel.send(encode({"error": _told(error)}))
+        return
+    channel.send(encode({"error": "", "state": bench.state(), "is_module": isinstance(bench.subject, nn.Module)}))
+    while True:
+        request = decode(channel.receive())
+        match request["do"]:
+            case "write":
+                channel.send(encode(bench.write(request["state"])))
+            case "place":
+                bench.place(request)
+                channel.send(encode(None))
+            case "go":
+                bench.go()
+                channel.send(b"done")
+            case "fetch":
+                channel.send(encode(bench.fetch()))
+            case _:
+                changed = sorted(name for name, value in _functions().items() if before.get(name) is not value)
+                left = [f"{name} is another function" for name in changed]
+                if threading.active_count() > threads:
+                    left.append("a thread that still runs")
+                channel.send(encode(left))
+
+
+def _functions() -> dict[str, Any]:
+    return {
+        f"{owner.__name__}.{name}": value
+        for owner in _WATCHED
+        for name, value in list(vars(owner).items())
+        if callable(value) and not name.startswith("__") and not isinstance(value, type)
+    }
+
+
+class _Bench:
+    """What runs in the process of a party."""
+
+    def __init__(self, subject: Any, prepare: Callable[[Any], object] | None) -> None:
+        self.subject, self._prepare = subject, prepare
+        self._memory: dict[Any, torch.Tensor] = {}
+        self._request: dict[str, Any] = {}
+        self._calls: list[Arguments] = []
+        self._results: list[Any] = []
+        self._earlier: list[Any] = []
+        if isinstance(subject, nn.Module):
+            self._fresh = copy.deepcopy(dict(subject.state_dict()))
+        self._prepared()
+
+    def _prepared(self) -> None:
+        if self._prepare is not None:
+            self._prepare(self.subject)
+
+    def state(self) -> dict[str, Any]:
+        return dict(self.subject.state_dict()) if isinstance(self.subject, nn.Module) else {}
+
+    def write(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        own = self.state()
+        if own.keys() != state.keys():
+            return {"missing": sorted(state.keys() - own.keys()), "other": sorted(own.keys() - state.keys())}
+        try:
+            with torch.no_grad():
+                for name, tensor in own.items():
+                    tensor.copy_(state[name])
+        except Exception as error:
+            return {"error": _told(error)}
+        self._fresh = copy.deepcopy(own)
+        self._prepared()
+        return {}
+
+    def place(self, request: dict[str, Any]) -> None:
+        self._request, self._calls = request, []
+        for number, call in enumerate(request["calls"]):
+            count = iter(range(10_000))
+            move = lambda tensor, number=number, count=count: self._written((number, next(count)), tensor)  # noqa: E731
+            arguments = Arguments(tuple(call["args"]), dict(call["kwargs"]))
+            self._calls.append(arguments.map(move))
+
+    def _written(self, place: tuple[int, int], tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor that lies at a place, with other contents, of which it knows nothing."""
+        key = (place, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
+        own = self._memory.setdefault(key, tensor)
+        if own is not tensor and tensor.numel():
+            theirs, mine = tensor.untyped_storage(), own.untyped_storage()
+            ctypes.memmove(mine.data_ptr(), theirs.data_ptr(), min(mine.nbytes(), theirs.nbytes()))
+        return own
+
+    def go(self) -> None:
+        self._earlier, self._results = self._results, []
+        gradients, float64 = self._request["gradients"], self._request["float64"]
+        for call in self._calls:
+            result = _Result(call)
+            try:
+                result.compute(self._runnable(float64), self._request["seed"], gradients, float64)
+            except BaseException as error:
+                result.error = _told(error)
+            self._results.append(result)
+
+    def _runnable(self, float64: bool) -> Any:
+        subject = self.subject
+        if not isinstance(subject, nn.Module):
+            return subject
+        with torch.no_grad():
+            for name, tensor in subject.state_dict().items():
+                if not torch.equal(tensor, self._fresh[name]):
+                    tensor.copy_(self._fresh[name])
+        subject.train(self._request["mode"] == "train")
+        return copy.deepcopy(subject).double() if float64 else subject
+
+    def fetch(self) -> list[dict[str, Any]]:
+        earlier = [result.returned for result in self._earlier]
+        replies = [result.reply(self.state()) for result in self._results]
+        for reply, before in zip(replies, earlier, strict=False):
+            reply["earlier"] = before
+        return replies
+
+
+class _Result:
+    """One call: what it was given, and what it returned."""
+
+    def __init__(self, call: Arguments) -> None:
+        self.call, self.error = call, ""
+        self.returned: Any = None
+        self.outputs: Any = None
+        self.gradients: dict[str, torch.Tensor] = {}
+
+    def compute(self, subject: Any, seed: int, gradients: bool, float64: bool) -> None:
+        torch.manual_seed(seed)
+        given = (
+            self.call.map(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor)
+            if float64
+            else self.call
+        )
+        with contextlib.ExitStack() as stack:
+            if gradients:
+                given = given.map(
+                    lambda tensor: tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
+                )
+            else:
+                stack.enter_context(torch.no_grad())
+            self.returned = given.call(subject)
+            self.outputs = map_tensors(_copied, self.returned)
+        if gradients:
+            self.gradients = dict(_gradients(self.returned, given, subject))
+
+    def reply(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        if self.error:
+            return {"error": self.error}
+        inputs = [leaf for _, leaf in leaves((self.call.args, self.call.kwargs)) if isinstance(leaf, torch.Tensor)]
+        outputs = [(path, leaf) for path, leaf in leaves(self.returned) if isinstance(leaf, torch.Tensor)]
+        return {
+            "outputs": self.outputs,
+            "structure": describe(self.returned),
+            "gradients": self.gradients,
+            "inputs": [hashlib.sha256(elements(tensor)).hexdigest() for tensor in inputs],
+            "state": dict(state),
+            "aliases": tuple(
+                f"output{path} and input {number}"
+                for path, leaf in outputs
+                for number, tensor in enumerate(inputs)
+                if leaf.layout is tensor.layout is torch.strided and _memory_of(leaf) == _memory_of(tensor) != 0
+            ),
+            "strange": tuple(
+                sorted({type(leaf).__name__ for _, leaf in outputs if type(leaf) not in (torch.Tensor, nn.Parameter)})
+            ),
+        }
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.untyped_storage().data_ptr()
+    except Exception:  # of a class of somebody's own, which has no memory
+        return 0
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a plain tensor of the elements, which are computed by now."""
+    return torch.clone(tensor.detach()).as_subclass(torch.Tensor)
+
+
+def _gradients(returned: Any, given: Arguments, subject: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    outputs = [leaf for _, leaf in leaves(returned) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    sources = {
+        f"input{path}": leaf
+        for path, leaf in leaves((given.args, given.kwargs))
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+    }
+    if isinstance(subject, nn.Module):
+        sources |= {name: each for name, each in subject.named_parameters() if each.requires_grad}
+    if not outputs or not sources:
+        return
+    weights = [(torch.arange(each.numel(), dtype=each.dtype) * _WEIGHT).cos().reshape(each.shape) for each in outputs]
+    total = sum((output * weight).sum() for output, weight in zip(outputs, weights, strict=True))
+    found = torch.autograd.grad(total, list(sources.values()), allow_unused=True)  # type: ignore[arg-type]
+    for name, gradient in zip(sources, found, strict=True):
+        if gradient is not None:
+            yield name, gradient
+
+
+def _told(error: BaseException) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = f" ({last[0].filename.rpartition('/')[2]}:{last[0].lineno})" if last else ""
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:300]}{place}"

@@ -1,0 +1,80 @@
+"""The verdict on a candidate: right, wrong, not judged, or that its reference is degenerate."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from fx.errors import FxError
+
+RIGHT, WRONG, NOT_JUDGED, DEGENERATE = "right", "wrong", "not judged", "degenerate reference"
+Kind = Literal["right", "wrong", "not judged", "degenerate reference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known of a candidate."""
+
+    verdict: Kind
+    """One of the four."""
+    reference: str
+    """The name of the reference."""
+    candidate: str
+    """The name of the candidate."""
+    law: str = ""
+    """The law that is broken, if one is."""
+    evidence: str = ""
+    """What shows it: the worst element, or the error; or why nothing is judged."""
+    inputs: str = ""
+    """The smallest inputs that show it: what is special about them, and their shapes."""
+    laws: tuple[str, ...] = ()
+    """The laws that were asked."""
+    input_sets: int = 0
+    """The number of input sets that reference and candidate were called with."""
+    refused: tuple[str, ...] = ()
+    """Input sets that the reference does not take, which the candidate was not asked for."""
+    detection_limit: float | None = None
+    """The smallest relative change of all outputs that would have been caught; None if that is not known."""
+    speedup: float | None = None
+    """How many times as fast as the reference the candidate is; None if it was not timed."""
+    interval: tuple[float, float] | None = None
+    """The interval of that, at 95 %."""
+    why_no_speedup: str = ""
+    """Why it was not timed."""
+    seconds: float = 0.0
+    """Seconds that the judgement took."""
+
+    def __bool__(self) -> bool:
+        """Return whether the candidate is right."""
+        return self.verdict == RIGHT
+
+    def __str__(self) -> str:
+        lines = [f"{self.candidate} in the place of {self.reference}: {self.verdict}"]
+        if self.law:
+            lines[0] += f", law {self.law!r}"
+        if self.inputs:
+            lines.append(f"  inputs {self.inputs}")
+        lines += [f"  {line}" for line in self.evidence.splitlines()]
+        if self.verdict == RIGHT:
+            lines.append(f"  {self.input_sets} input sets, {len(self.laws)} laws: {', '.join(self.laws)}")
+            if self.detection_limit is not None:
+                lines.append(f"  outputs off by {self.detection_limit:.1e} would have been caught")
+        if self.speedup is not None and self.interval is not None:
+            lines.append(f"  {self.speedup:.2f} times as fast, {self.interval[0]:.2f} to {self.interval[1]:.2f}")
+        elif self.verdict == RIGHT:
+            lines.append(f"  not timed: {self.why_no_speedup}")
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """Return the verdict as JSON, with the names of the fields as keys."""
+        return json.dumps(asdict(self), indent=2)
+
+
+class RefusedCandidate(FxError, AssertionError):
+    """A candidate may not stand in the place of its reference: it is wrong, or it could not be judged."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
+        """What is known of the candidate."""

@@ -1,0 +1,32 @@
+"""The form ``aten``: ``torch.fx.GraphModule`` of ``torch.export``, in operators of ATen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fx.interop.pass_library import is_for_ours
+from pytest_fx.forms.exported_source import ExportedSource, Level
+from pytest_fx.forms.form import Form, FormResult, result_of_module, written
+from pytest_fx.forms.recognition import required, takes_module, uses_aten
+
+
+def _recognizes(pass_: Any) -> bool:
+    return takes_module(pass_) and required(pass_) <= 1 and uses_aten(pass_) and not is_for_ours(pass_)
+
+
+def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
+    given = source.graph_module(level)
+    before = written(given)
+    return result_of_module(given, pass_(given), before)
+
+
+ATEN = Form(
+    "aten",
+    "the torch.fx.GraphModule of torch.export, ep.module(), and returns it, or nothing",
+    _recognizes,
+    _apply,
+    lambda graph_module: graph_module,
+    ("exported", "decomposed", "inductor"),
+    laws=("form well formed", "form signature", "form round trips"),
+)
+"""Passes on modules of operators of ATen."""

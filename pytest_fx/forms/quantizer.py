@@ -1,0 +1,72 @@
+"""The form ``quantizer``: what annotates programs for PT2E, of torchao or of ``torch.ao``."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from fx.passes import Approximate
+from pytest_fx.forms.exported_source import ExportedSource, Level
+from pytest_fx.forms.form import Form, FormResult, called_as_module, written
+from pytest_fx.forms.recognition import QUANTIZERS, class_called, is_one_of
+
+LEAST_SQNR = 20.0
+"""Decibels that 8-bit integers keep where the quantizer does not say."""
+
+
+class _NoAnnotations:
+    """The quantizer that annotates nothing, so that preparing and converting are all that is done."""
+
+    def transform_for_annotation(self, model: Any) -> Any:
+        return model
+
+    def annotate(self, model: Any) -> Any:
+        return model
+
+    def validate(self, model: Any) -> None:
+        pass
+
+    def prepare_obs_or_fq_callback(self, *given: Any) -> None:
+        pass
+
+
+def _apply(pass_: Any, source: ExportedSource, level: Level) -> FormResult:
+    """Prepare, calibrate on the example and on data of its own, and convert, as the library says to."""
+    flow = _flow(pass_)
+    given = source.graph_module(level)
+    before = written(given)
+    prepared = flow.prepare_pt2e(given, pass_)
+    with torch.no_grad():
+        for args, kwargs in [source.call, *source.data()]:
+            prepared(*args, **kwargs)
+    converted = called_as_module(flow.convert_pt2e(prepared))
+    is_graph = isinstance(converted, torch.fx.GraphModule)
+    after = written(converted) if is_graph else before
+    return FormResult(converted, None, converted if is_graph else None, len(before[1]), len(after[1]), after != before)
+
+
+def _flow(quantizer: Any) -> Any:
+    """The module with ``prepare_pt2e`` of the library that the quantizer's base class is from."""
+    for path, flow in zip(QUANTIZERS, _FLOWS, strict=True):
+        kind = class_called(path)
+        if kind is not None and isinstance(quantizer, (kind, _NoAnnotations)):
+            return importlib.import_module(flow)
+    raise TypeError("a quantizer is a subclass of torchao's or torch.ao's Quantizer")
+
+
+_FLOWS = ("torchao.quantization.pt2e.quantize_pt2e", "torch.ao.quantization.quantize_pt2e")
+
+QUANTIZER = Form(
+    "quantizer",
+    "what prepare_pt2e(ep.module(), quantizer) gives it: a Quantizer of torchao or torch.ao; it is calibrated and "
+    "converted",
+    lambda pass_: is_one_of(pass_, *QUANTIZERS),
+    _apply,
+    _NoAnnotations(),
+    ("exported",),
+    contract=Approximate(LEAST_SQNR),
+    laws=("form signature", "form round trips"),
+)
+"""Quantizers for PT2E."""

@@ -1,0 +1,210 @@
+"""Passes that torch ships for exported programs, unchanged, in the form in which each is written."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun, may_change
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import affordable, broken_laws, choose_laws
+from pytest_fx.loading import load_pass
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # they use what torch itself deprecates
+    from torch._inductor import pattern_matcher
+    from torch._inductor.fx_passes import joint_graph, post_grad
+
+aten = torch.ops.aten
+
+
+class Net(nn.Module):
+    """Layers, views that cancel, a product with 1, a sum with 0, a constant, the same value twice, and a dead one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.linear = nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 4)
+        self.register_buffer("table", torch.arange(4.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a matrix."""
+        y = torch.relu(self.norm(self.conv(x))).mean((2, 3))
+        y = y.permute(1, 0).permute(1, 0).to(torch.float32) * torch.ones(4)
+        z = y.unsqueeze(0).squeeze(0) + torch.zeros(4)
+        z.sum()
+        both = torch.cat([torch.sigmoid(z), torch.sigmoid(z)], 1)
+        attention = torch.softmax(self.linear(z) * 0.5, -1)
+        return torch.nn.functional.dropout(both[:, :4], 0.5, self.training) + attention + (self.table + 1) * 2
+
+
+def _broken_by(pass_: Any, form: str = "auto", training: bool = False) -> tuple[PassRun, list[str]]:
+    torch.manual_seed(0)
+    module = Net().train(training)
+    inputs = Arguments((torch.randn(3, 2, 6, 6),))
+    subject = Subject("net", module, lambda number: inputs, input_set_count=1, mode="train" if training else "eval")
+    run = PassRun(subject, load_pass(pass_, form))
+    assert run.not_judged is None
+    violations = broken_laws(affordable(choose_laws((), (), may_change(run.pass_)), run), run)
+    return run, [violation.law for violation in violations]
+
+
+def _module_of(name: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(name)
+
+
+def remove_noop(graph: torch.fx.Graph) -> None:
+    """Inductor's removal of operations that do nothing."""
+    post_grad.remove_noop_ops(graph)
+
+
+def fold_uniform_values(graph_module: torch.fx.GraphModule) -> None:
+    """Inductor's folding of constants with one value."""
+    aten.mul
+    joint_graph.constant_fold_uniform_value(graph_module)
+
+
+fold_uniform_values.may_change = ("gradients",)  # the operators of prims that it puts in have none
+
+
+def remove_redundant_views(graph_module: torch.fx.GraphModule) -> None:
+    """Inductor's removal of views of views."""
+    aten.view
+    joint_graph.remove_redundant_views(graph_module)
+
+
+def eliminate_common_values(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """functorch's common subexpressions, which make a new graph."""
+    return _module_of("torch._functorch.compile_utils").fx_graph_cse(graph)
+
+
+def eliminate_dead_code(graph: torch.fx.Graph) -> None:
+    """torch.fx's own."""
+    graph.eliminate_dead_code()
+
+
+def fold_constants(graph_module: torch.fx.GraphModule) -> None:
+    """Inductor's constant folding, of parameters, too."""
+    aten.add
+    _module_of("torch._inductor.constant_folding").constant_fold(graph_module)
+
+
+def reinplace(graph: torch.fx.Graph) -> None:
+    """Inductor's writes in place."""
+    _module_of("torch._inductor.fx_passes.reinplace").reinplace_inplaceable_ops_core(graph)
+
+
+def decompose(exported: ExportedProgram) -> ExportedProgram:
+    """torch.export's decompositions."""
+    return exported.run_decompositions()
+
+
+def move_to_cpu(exported: ExportedProgram) -> ExportedProgram:
+    """torch.export's move to a device, here to where the program is."""
+    return _module_of("torch.export.passes").move_to_device_pass(exported, "cpu")
+
+
+def fuse_partitions(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """torch.fx's partitioner of what is elementwise."""
+    partitioner = _module_of("torch.fx.passes.infra.partitioner")
+    support = _module_of("torch.fx.passes.operator_support")
+    kinds = (aten.relu.default, aten.sigmoid.default, aten.add.Tensor, aten.mul.Tensor)
+    is_supported = support.create_op_support(lambda modules, node: node.target in kinds)
+    return partitioner.CapabilityBasedPartitioner(graph_module, is_supported, True).partition_and_fuse()
+
+
+def split_by_tags(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """torch.fx's splitting into two modules."""
+    aten.relu
+    split = _module_of("torch.fx.passes.split_module").split_module
+    nodes = [node for node in graph_module.graph.nodes if node.op == "call_function"]
+    first = set(nodes[: len(nodes) // 2])
+    return split(graph_module, graph_module, lambda node: 0 if node in first else 1)
+
+
+elementwise = _module_of("torch.fx.passes.operator_support").create_op_support(
+    lambda modules, node: node.target in (aten.relu.default, aten.sigmoid.default)
+)
+CHANGING = (
+    remove_noop,
+    eliminate_common_values,
+    eliminate_dead_code,
+    fold_constants,
+    decompose,
+    fuse_partitions,
+)
+KEEPING = (fold_uniform_values, remove_redundant_views, reinplace, move_to_cpu)
+"""Those that may find nothing in this model."""
+
+
+IN_TRAINING = {fold_constants: "state", fold_uniform_values: "state", decompose: "gradients"}
+"""Those that are wrong in training mode, each with a law that it breaks.
+
+Inductor's constants include buffers that the program writes to: the writes happen once, while they are folded. What
+``run_decompositions`` makes of a batch norm writes to a buffer that its gradient needs.
+"""
+
+
+@pytest.mark.parametrize("pass_", [*CHANGING, *KEEPING], ids=lambda pass_: pass_.__name__)
+def test_a_pass_of_torch_is_right(pass_):
+    run, broken = _broken_by(pass_)
+    assert broken == []
+    assert run.changed or pass_ in KEEPING
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("pass_", [*CHANGING, *KEEPING], ids=lambda pass_: pass_.__name__)
+def test_a_pass_of_torch_in_training_mode(pass_):
+    _, broken = _broken_by(pass_, training=True)
+    assert IN_TRAINING[pass_] in broken if pass_ in IN_TRAINING else broken == []
+
+
+def test_splitting_loses_the_structure_of_the_result():
+    assert "structure" in _broken_by(split_by_tags)[1]
+
+
+def test_common_values_are_eliminated_by_the_pass_of_torch_fx():
+    run, broken = _broken_by(_module_of("torch.fx.passes.dialect.common.cse_pass").CSEPass(), "export-pass")
+    assert broken == []
+    assert run.changed
+
+
+@pytest.mark.parametrize(
+    "patterns", ["patterns", "early_patterns", "pass_patterns"], ids=lambda name: f"joint_graph.{name}"
+)
+def test_patterns_of_inductor_are_right(patterns):
+    made = getattr(joint_graph, patterns)
+    for each in made if isinstance(made, list) else [made]:
+        assert isinstance(each, pattern_matcher.PatternMatcherPass)
+        assert _broken_by(each)[1] == []
+
+
+def test_a_partitioner_is_given_its_support():
+    run, broken = _broken_by(elementwise)
+    assert broken == []
+    assert run.changed
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_backend_of_torch_is_right(backend):
+    of_torch = _module_of("torch._dynamo").lookup_backend(backend)
+    assert _broken_by(of_torch, "backend")[1] == []
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
+def test_a_quantizer_of_torchao_is_right():
+    quantizers = _module_of("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
+    quantizer = quantizers.X86InductorQuantizer()
+    quantizer.set_global(quantizers.get_default_x86_inductor_quantization_config())
+    run, broken = _broken_by(quantizer)
+    assert broken == []
+    assert run.changed

@@ -1,0 +1,331 @@
+"""``judge``: wrong candidates of each family are refused, right ones are not, and what cannot be judged is said so."""
+
+import json
+import os
+import threading
+import time
+import traceback
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import pytest_fx
+from fx.passes import approximate
+from pytest_fx import judge
+from pytest_fx.candidates.verdict import RefusedCandidate
+from pytest_fx.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(before)
+
+
+X = torch.linspace(-2.0, 2.0, 192).mul(7).sin().mul(2).reshape(6, 32)
+ROWS = torch.linspace(-1.0, 1.0, 512).mul(5).cos().reshape(32, 16)
+HEADS = tuple(torch.linspace(-1.0, 1.0, 128).mul(number).sin().reshape(2, 2, 8, 4) for number in (3, 5, 7))
+
+
+def softmax(x):
+    return F.softmax(x, -1)
+
+
+def naive_softmax(x):
+    return x.exp() / x.exp().sum(-1, keepdim=True)
+
+
+def as_it_is_where_it_is_timed(x):
+    names = {frame.name for frame in traceback.extract_stack()}
+    return x if any("time" in name or "bench" in name for name in names) else F.gelu(x)
+
+
+def as_it_is_where_it_is_large(x):
+    return F.gelu(x) if x.numel() < 100_000 else x
+
+
+def kept(key_of):
+    """GELU, whose answers are kept by a key."""
+    answers = {}
+
+    def gelu(x):
+        key = key_of(x)
+        if key not in answers:
+            answers[key] = (x, F.gelu(x))
+        return answers[key][1]
+
+    return gelu
+
+
+def first_element(x):
+    return float(x.detach().flatten()[0]) if x.numel() else 0, tuple(x.shape)
+
+
+class KeptWeight(nn.Linear):
+    def forward(self, x):
+        if not hasattr(self, "transposed"):
+            self.transposed = self.weight.t().contiguous()
+        return x @ self.transposed + self.bias
+
+
+def right_for_some_calls(count):
+    calls = []
+
+    def gelu(x):
+        calls.append(1)
+        return F.gelu(x) if len(calls) < count else x
+
+    return gelu
+
+
+def as_if_contiguous(x):
+    return F.relu(x.as_strided(x.shape, torch.empty(x.shape).stride()))
+
+
+class RunningStatistics(nn.BatchNorm1d):
+    def forward(self, x):
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.1, self.eps)
+
+
+def one_memory():
+    memory = {}
+
+    def double(x):
+        result = memory.setdefault(tuple(x.shape), torch.empty_like(x))
+        return torch.mul(x, 2, out=result)
+
+    return double
+
+
+def on_another_thread(x):
+    result = torch.empty_like(x)
+
+    def write():
+        time.sleep(0.002)
+        result.copy_(F.gelu(x))
+
+    threading.Thread(target=write).start()
+    return result
+
+
+def without_small_columns(x):
+    scale = torch.logspace(0, -4, x.shape[-1])
+    return x * scale * (scale > 1e-3)
+
+
+def without_tail(x):
+    result, whole = torch.zeros_like(x), x.shape[-1] // 4 * 4
+    result[..., :whole] = F.relu(x[..., :whole])
+    return result
+
+
+class Lazy(torch.Tensor):
+    pass
+
+
+def with_another_clock(x):
+    time.perf_counter = lambda: 0.0
+    return F.relu(x)
+
+
+def with_another_reference(x):
+    F.relu = lambda x: x
+    return x
+
+
+def last_of_ties(x):
+    return x.shape[-1] - 1 - x.flip(-1).argmax(-1)
+
+
+WRONG = {
+    "no maximum subtracted": (softmax, naive_softmax, X),
+    "recognizes a benchmark by its stack": (F.gelu, as_it_is_where_it_is_timed, X),
+    "cheap for large inputs": (F.gelu, as_it_is_where_it_is_large, X),
+    "kept by address": (F.gelu, kept(lambda x: (x.data_ptr(), tuple(x.shape))), X),
+    "kept by identity and version": (F.gelu, kept(lambda x: (id(x), x._version)), X),
+    "kept by a fingerprint": (F.gelu, kept(first_element), X),
+    "weight kept from the first call": (nn.Linear(32, 16), KeptWeight(32, 16), X),
+    "a constant": (lambda x: F.softmax(x, -1).sum(-1) * 3, lambda x: torch.full(x.shape[:-1], 3.0), X),
+    "zeros under a tolerance": (lambda x: x * 1e-9, torch.zeros_like, X),
+    "right for one shape": (F.gelu, lambda x: F.gelu(x) if x.shape == (6, 32) else x, X),
+    "wrong after some calls": (F.gelu, right_for_some_calls(300), X),
+    "half precision": (torch.matmul, lambda x, y: (x.half() @ y.half()).float(), (X, ROWS)),
+    "assumes contiguous inputs": (F.relu, as_if_contiguous, X),
+    "no dropout in training": (nn.Dropout(0.5), nn.Identity(), X),
+    "running statistics in training": (nn.BatchNorm1d(32), RunningStatistics(32), X),
+    "no gradient": (F.gelu, lambda x: F.gelu(x.detach()), X),
+    "writes its input": (lambda x: x.clamp(min=0), lambda x: x.detach().clamp_(min=0), X),
+    "returns its input": (torch.clone, lambda x: x, X),
+    "one memory for all outputs": (lambda x: x * 2, one_memory(), X),
+    "works on another thread": (F.gelu, on_another_thread, X),
+    "drops small columns": (lambda x: x * torch.logspace(0, -4, x.shape[-1]), without_small_columns, X),
+    "drops the tail": (F.relu, without_tail, X),
+    "fails for an empty batch": (F.relu, lambda x: torch.stack([F.relu(row) for row in x]), X),
+    "another class of tensors": (F.relu, lambda x: F.relu(x).as_subclass(Lazy), X),
+    "ends its process": (F.relu, lambda x: os._exit(0), X),
+    "patches the clock": (F.relu, with_another_clock, X),
+    "patches the reference": (lambda x: F.relu(x), with_another_reference, X),
+    "domain": (lambda x: x.abs().sqrt(), lambda x: x.clamp(min=0).sqrt(), X.abs()),
+    "no eps": (
+        lambda x: F.layer_norm(x, x.shape[-1:], eps=1e-3),
+        lambda x: (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True, unbiased=False),
+        X,
+    ),
+    "NaN becomes zero": (torch.relu, lambda x: torch.where(x > 0, x, torch.zeros_like(x)), X),
+    "another dtype": (lambda x: x > 0, lambda x: (x > 0).float(), X),
+    "the last of equal elements": (lambda x: x.argmax(-1), last_of_ties, X),
+    "no causal mask": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        F.scaled_dot_product_attention,
+        HEADS,
+    ),
+}
+FORWARD_ONLY = {"writes its input", "returns its input", "one memory for all outputs", "works on another thread"}
+
+
+@pytest.mark.parametrize("family", WRONG)
+def test_a_wrong_candidate_is_refused(family):
+    reference, candidate, inputs = WRONG[family]
+    verdict = judge(reference, candidate, inputs, forward_only=family in FORWARD_ONLY)
+    assert verdict.verdict == "wrong" and verdict.law and verdict.evidence
+
+
+def stable_softmax(x):
+    powers = (x - x.amax(-1, keepdim=True)).exp()
+    return powers / powers.sum(-1, keepdim=True)
+
+
+class OtherDropout(nn.Module):
+    def forward(self, x):
+        return x * (torch.rand(x.shape) < 0.5) * 2.0 if self.training else x
+
+
+class AddMM(nn.Linear):
+    def forward(self, x):
+        return torch.addmm(self.bias, x, self.weight.t())
+
+
+def attention(q, k, v):
+    return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1) @ v
+
+
+def layer_norm(x):
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def with_plan():
+    plans = {}
+
+    def scaled(x):
+        return x * plans.setdefault(x.shape[-1], torch.arange(x.shape[-1]) % 3)
+
+    return scaled
+
+
+RIGHT = {
+    "another formula": (softmax, stable_softmax, X),
+    "another order of a sum": (lambda x: x.sum(-1), lambda x: x.flip(-1).cumsum(-1)[..., -1], X),
+    "a sum moved inside a product": (lambda x, w: (x * w).sum(0), lambda x, w: x.sum(0) * w, (X, X[0].clone())),
+    "more exact": (layer_norm, lambda x: layer_norm(x.double()).float(), X),
+    "float32 inside of bfloat16": (layer_norm, lambda x: layer_norm(x.float()).bfloat16(), X.bfloat16()),
+    "a plan kept by the shape": (lambda x: x * (torch.arange(x.shape[-1]) % 3), with_plan(), X),
+    "a path chosen by the shape": (
+        torch.matmul,
+        lambda a, b: (a[:, :, None] * b[None]).sum(1) if a.numel() < 128 else a @ b,
+        (X, ROWS),
+    ),
+    "in place on its own memory": (lambda x: F.relu(x) * 2, lambda x: (x + 0).mul_(2).relu_(), X),
+    "an output that is not contiguous": (lambda x: x.t().contiguous() * 2, lambda x: (x * 2).t(), X),
+    "a layer": (nn.Linear(32, 16), AddMM(32, 16), X),
+    "a batch norm": (nn.BatchNorm1d(32), nn.BatchNorm1d(32), X),
+    "other draws of a dropout": (nn.Dropout(0.5), OtherDropout(), X),
+    "attention": (F.scaled_dot_product_attention, attention, HEADS),
+}
+
+
+@pytest.mark.parametrize("kind", RIGHT)
+def test_a_right_candidate_is_accepted(kind):
+    verdict = judge(*RIGHT[kind], timing=False)
+    assert verdict.verdict == "right", str(verdict)
+    assert verdict.input_sets > 1 or "random outputs" in verdict.laws
+
+
+def test_a_right_candidate_is_timed_with_an_interval():
+    verdict = judge(F.relu, lambda x: F.relu(x), X)
+    low, high = verdict.interval
+    assert verdict and low <= verdict.speedup <= high
+    assert json.loads(verdict.to_json())["verdict"] == "right"
+
+
+def test_the_smallest_inputs_that_show_it_are_told():
+    verdict = judge(F.relu, without_tail, X)
+    assert verdict.law == "other sizes" and "float32[1, 1]" in verdict.inputs
+
+
+def test_the_fixture_raises_for_any_other_verdict_than_right(fx_judge):
+    assert fx_judge(F.relu, lambda x: F.relu(x), X, timing=False)
+    with pytest.raises(RefusedCandidate, match="other sizes"):
+        fx_judge(F.relu, without_tail, X)
+
+
+def test_a_reference_that_depends_on_nothing_is_degenerate():
+    assert judge(lambda x: x * 0 + 1, lambda x: x * 0 + 1, X).verdict == "degenerate reference"
+
+
+def test_a_candidate_whose_parameters_have_other_names_is_not_judged():
+    class Other(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kernel = nn.Parameter(torch.ones(16, 32))
+
+    verdict = judge(nn.Linear(32, 16), Other(), X)
+    assert verdict.verdict == "not judged" and "weight" in verdict.evidence
+
+
+def test_packed_weights_are_packed_again_by_prepare():
+    class Packed(nn.Linear):
+        def pack(self):
+            self.packed = self.weight.detach().t().contiguous()
+
+        def forward(self, x):
+            return x @ self.packed + self.bias
+
+    verdict = judge(nn.Linear(32, 16), Packed(32, 16), X, prepare=Packed.pack, forward_only=True, timing=False)
+    assert verdict.verdict == "right", str(verdict)
+
+
+def test_inputs_may_be_drawn_by_a_callable_of_a_seed():
+    def inputs(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randint(0, 10, (4, 3), generator=generator), torch.randn(10, 8, generator=generator)
+
+    assert judge(F.embedding, lambda index, table: table[index], inputs, timing=False)
+
+
+def test_a_promise_of_decibels_is_kept_by_a_coarser_candidate():
+    coarse = lambda x, y: (x.bfloat16() @ y.bfloat16()).float()  # noqa: E731
+    assert judge(torch.matmul, coarse, (X, ROWS), contract=approximate(sqnr_db=20), forward_only=True, timing=False)
+    assert not judge(torch.matmul, coarse, (X, ROWS), forward_only=True, timing=False)
+
+
+def test_names_are_imported_in_the_process_of_their_party(tmp_path, monkeypatch):
+    (tmp_path / "kernels.py").write_text("import torch\n\ndef relu(x):\n    return torch.where(x > 0, x, x * 0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    verdict = judge("torch.nn.functional:relu", "kernels:relu", X, timing=False)
+    assert verdict.candidate == "kernels:relu" and verdict.law
+
+
+def test_inputs_that_are_none_are_refused():
+    with pytest.raises(InputError, match="needs tensors"):
+        judge(F.relu, F.relu, (3,))
+    with pytest.raises(InputError, match="the same for each seed"):
+        judge(F.relu, F.relu, lambda seed: X)
+
+
+def test_judge_is_public():
+    assert pytest_fx.judge is judge

@@ -1,0 +1,129 @@
+"""The laws that only passes in other forms are held to, and what is not held against a pass."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from aten_passes import aten, net
+from torch import nn
+from torch.export import ExportedProgram
+
+from pytest_fx.harness.evaluation import Arguments
+from pytest_fx.harness.pass_run import PassRun
+from pytest_fx.harness.subject import Subject
+from pytest_fx.laws import affordable, broken_laws, choose_laws
+from pytest_fx.loading import load_pass
+
+
+def run_of(pass_, form="auto", model=net) -> PassRun:
+    module, inputs = model()
+    subject = Subject("net", module, lambda number: Arguments(inputs), input_set_count=1)
+    return PassRun(subject, load_pass(pass_, form))
+
+
+def broken_by(pass_, form="auto", model=net) -> set[str]:
+    run = run_of(pass_, form, model)
+    return {violation.law for violation in broken_laws(affordable(choose_laws(), run), run)}
+
+
+def test_a_node_before_what_it_uses_is_not_well_formed():
+    def disorder(graph_module: torch.fx.GraphModule) -> None:
+        relu = next(node for node in graph_module.graph.nodes if node.target is aten.relu.default)
+        next(iter(graph_module.graph.nodes)).prepend(relu)
+
+    assert "form well formed" in broken_by(disorder)
+
+
+def test_an_input_of_another_name_breaks_the_signature():
+    def rename(graph_module: torch.fx.GraphModule) -> None:
+        aten.relu
+        node = next(node for node in graph_module.graph.nodes if node.op == "placeholder")
+        node.target = "other"
+
+    assert "form signature" in broken_by(rename)
+
+
+def test_a_function_of_ones_own_cannot_be_saved():
+    def call_python(exported: ExportedProgram) -> None:
+        for node in exported.graph.nodes:
+            if node.target is aten.relu.default:
+                node.target = torch.relu
+
+    assert broken_by(call_python) >= {"form well formed", "form round trips"}
+
+
+def test_a_node_without_its_operator_cannot_be_decomposed():
+    def forget(exported: ExportedProgram) -> None:
+        for node in exported.graph.nodes:
+            if node.target is aten.linear.default:
+                node.target = _not_traceable
+
+    assert "decomposes again" in broken_by(forget)
+
+
+def _not_traceable(x, weight, bias):
+    return nn.functional.linear(x, weight, bias) if float(x.sum()) > -1e9 else x
+
+
+def clamp(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    for node in graph_module.graph.nodes:
+        if node.target is aten.relu.default:
+            node.target, node.args = aten.clamp_min.default, (node.args[0], 0)
+    return graph_module
+
+
+def test_a_law_that_torch_breaks_itself_is_not_held_against_the_pass(monkeypatch):
+    def without_gradients(graph_module):
+        for node in graph_module.graph.nodes:
+            if node.target is aten.linear.default:
+                node.args = (node.args[0], *(_detached(graph_module.graph, each) for each in node.args[1:]))
+        return graph_module
+
+    assert "gradients" in broken_by(without_gradients, "aten")
+    run = run_of(lambda graph_module: clamp(without_gradients(graph_module)), "aten")
+    form = dataclasses.replace(run.pass_.form, identity=without_gradients)
+    run.pass_.form = form
+    assert broken_laws(affordable(choose_laws(), run), run) == []
+    assert "torch's own result" in run.not_asked["gradients"]
+
+
+def _detached(graph, node):
+    with graph.inserting_after(node):
+        return graph.call_function(aten.detach.default, (node,))
+
+
+def test_what_torch_cannot_pickle_need_not_be_pickled_afterwards():
+    run = run_of(clamp)
+    assert broken_laws(affordable(choose_laws(), run), run) == []
+    assert run.not_asked["form round trips"] == "what torch makes without the pass cannot be pickled either"
+
+
+def test_what_a_pass_is_given_has_no_node_of_ours():
+    seen = []
+
+    def look(graph_module: torch.fx.GraphModule) -> None:
+        aten.relu
+        seen.extend(graph_module.graph.nodes)
+
+    run_of(look)
+    assert not [node for node in seen if node.op == "call_method" or "assert" in str(node.target)]
+    layers = [node for node in seen if node.target is aten.linear.default]
+    assert all({"val", "nn_module_stack", "stack_trace"} <= node.meta.keys() for node in layers)
+    assert all(isinstance(node.meta["val"].shape[0], torch.SymInt) for node in layers)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_values_in_meta_have_the_dtype_that_is_judged(dtype):
+    seen = []
+
+    def look(graph_module: torch.fx.GraphModule) -> None:
+        for node in graph_module.graph.nodes:
+            if node.target is aten.relu.default:
+                seen.append(node.meta["val"].dtype)
+
+    run = run_of(look)
+    assert run.has_float64
+    assert run.after_float64 is not None
+    assert dtype in seen
